@@ -1,0 +1,1 @@
+"""Who runs, who watches, who restarts: OTP's supervision design, knowing nothing of MCP."""

@@ -1,0 +1,52 @@
+"""The front door is light, complete and honest."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import greenroom
+
+
+def test_every_name_of_the_door_loads() -> None:
+    for name in greenroom.__all__:
+        assert getattr(greenroom, name) is not None
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = greenroom.Nonsense  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def test_dir_names_what_is_not_loaded_yet() -> None:
+    assert set(greenroom.__all__) <= set(dir(greenroom))
+
+
+def test_the_table_the_imports_for_type_checkers_and_all_agree() -> None:
+    tree = ast.parse(Path(greenroom.__file__).read_text(encoding="utf-8"))
+    for_checkers = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert for_checkers == greenroom._HOMES
+    assert {*greenroom._HOMES, "__version__"} == set(greenroom.__all__)
+
+
+def test_import_loads_no_room() -> None:
+    program = "import sys, greenroom; print(*sorted(name for name in sys.modules if name.startswith('greenroom')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == ["greenroom"]
+
+
+@pytest.mark.parametrize("room", ["actors", "auth", "supervision", "transports"])
+def test_a_room_has_no_name_of_its_own(room: str) -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", f"import {room}"], capture_output=True, check=False, text=True)
+    assert "ModuleNotFoundError" in done.stderr
