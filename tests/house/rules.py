@@ -1,0 +1,209 @@
+"""The rules of the house. Each takes a tree and returns what breaks it, as `path:line: why`; none means kept."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from .tree import DOOR, ROOMS, Import, Source, Tree, module_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FLOORS = ("supervision", "protocol", "transports", "auth", "actors")
+"""Rooms from the ground up; the front door stands on them, and `LOFT` on the front door."""
+
+LOFT = ("cli", "config", "demo", "observe", "pytest_plugin")
+
+STEPS = ("kernel", "behaviours", "supervisors")
+"""The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""
+
+EVERYWHERE = {"anyio", "msgspec"}
+"""The two third parties that are part of the language here, rather than a wall that somebody else may want moved."""
+
+PLACES = {
+    "httpx": "transports/",
+    "hypercorn": "transports/",
+    "hypothesis": "supervision/",
+    "pytest": f"{DOOR}/",
+    "quart": "transports/",
+    "thespian": "supervision/cluster/",
+}
+"""Where the one file that imports it stands, when it cannot be anywhere."""
+
+VISITORS = {"hypothesis", "pytest"}
+"""Not dependencies: who runs a test has them, and only then are they imported."""
+
+LONG = 400
+LONG_FOR_A_REASON: dict[str, str] = {}
+"""Files that pass `LONG` lines, each with the reason why it is still one idea."""
+
+DISTRIBUTIONS = {"opentelemetry": "opentelemetry-api", "prometheus_client": "prometheus-client"}
+"""Import name -> distribution, where the two differ."""
+
+
+def layers(tree: Tree) -> list[str]:
+    """A module imports from its own floor and those below; `protocol` from nobody."""
+    return [
+        f"{source.path}:{found.line}: {source.module} reaches up to {found.target}"
+        for source in tree.sources
+        for found in source.imports
+        if found.root == "greenroom" and not _may_see(source.module, found.target)
+    ]
+
+
+def _may_see(who: str, target: str) -> bool:
+    room = _room(who)
+    if room == "protocol" and _room(target) != "protocol":
+        return False
+    if room == _room(target) == "supervision":
+        return _step(target) <= _step(who)
+    return _floor(target) <= _floor(who)
+
+
+def _room(module: str) -> str:
+    """The room that a module belongs to: one of `FLOORS`, or the front door."""
+    second = [*module.split("."), ""][1]
+    return second if second in FLOORS else "door"
+
+
+def _floor(module: str) -> int:
+    room = _room(module)
+    if room in FLOORS:
+        return FLOORS.index(room)
+    return len(FLOORS) + (module.split(".")[1:2] != [] and module.split(".")[1] in LOFT)
+
+
+def _step(module: str) -> int:
+    inner = module.split(".")[2:3]
+    if not inner:
+        return len(STEPS) + 1
+    return STEPS.index(inner[0]) if inner[0] in STEPS else len(STEPS)
+
+
+def manners(tree: Tree) -> list[str]:
+    """What a single dot reaches is imported by a dot, everything else by its full name; a room has no name but greenroom's."""
+    return [
+        f"{source.path}:{found.line}: {wrong}"
+        for source in tree.sources
+        for found in source.imports
+        if (wrong := _ill_mannered(source, found))
+    ]
+
+
+def _ill_mannered(source: Source, found: Import) -> str | None:
+    if found.dots > 1:
+        return f"two dots: write {found.target} in full"
+    if found.root in ROOMS:
+        return f"`{found.root}` is another project's name: the room is greenroom.{found.root}"
+    if found.root != "greenroom":
+        return None
+    at_home = _room(source.module) == _room(found.target)
+    if found.dots and not at_home:
+        return f"a dot into another room: write {found.target} in full"
+    if not found.dots and at_home and f"{found.target}.".startswith(f"{source.package}."):
+        return f"a neighbour by its full name: write {found.target} with a dot"
+    return None
+
+
+def doors(tree: Tree) -> list[str]:
+    """Every third party has one door: the one file that imports it, in the room where that belongs."""
+    allowed = set(_dependencies(tree.pyproject, developers=False)) | VISITORS
+    seen: dict[str, dict[str, int]] = defaultdict(dict)
+    for source in tree.sources:
+        for found in source.imports:
+            if found.root not in {"greenroom", *ROOMS} and found.root not in sys.stdlib_module_names:
+                seen[found.root].setdefault(source.path, found.line)
+    wrong: list[str] = []
+    for name, where in sorted(seen.items()):
+        at = [f"{path}:{line}" for path, line in sorted(where.items())]
+        if DISTRIBUTIONS.get(name, name).replace("_", "-") not in allowed:
+            wrong.append(f"{at[0]}: {name} is no dependency of ours")
+        if name not in EVERYWHERE and len(at) > 1:
+            wrong.append(f"{', '.join(at)}: {name} has more than one door")
+        if place := PLACES.get(name):
+            wrong += [
+                f"{path}:{line}: the door of {name} is in {place}" for path, line in where.items() if place not in path
+            ]
+    return wrong
+
+
+def packages(tree: Tree) -> list[str]:
+    """What pyproject lists is on disk, and what is on disk is listed: an unlisted package would be missing from the wheel."""
+    setuptools = tree.pyproject["tool"]["setuptools"]
+    listed: set[str] = set(setuptools["packages"])
+    present = {source.module for source in tree.sources if source.path.endswith("/__init__.py")}
+    needed = {module_of(f"{PurePosixPath(source.path).parent}/__init__.py") or "" for source in tree.sources}
+    wrong = [f"pyproject.toml: {name} is not listed" for name in sorted(present - listed)]
+    wrong += [f"pyproject.toml: {name} is listed, and is no package" for name in sorted(listed - present)]
+    wrong += [f"{name}: modules without an __init__.py" for name in sorted(needed - present)]
+    rooms = {f"greenroom.{room}": room for room in ROOMS}
+    if setuptools["package-dir"] != {"": "src", **rooms}:
+        wrong.append("pyproject.toml: package-dir does not name src and the rooms")
+    seen = set(tree.pyproject["tool"]["pyright"]["include"])
+    wrong += [f"pyproject.toml: pyright does not see {room}" for room in ROOMS if f"{DOOR}/{room}" not in seen]
+    return wrong
+
+
+def long_files(tree: Tree, allowed: Mapping[str, str] = LONG_FOR_A_REASON) -> list[str]:
+    """A file that passes 400 lines has found a second idea, or says in the table why not; the table holds nothing else."""
+    lengths = {source.path: len(source.text.splitlines()) for source in tree.sources}
+    long = {path for path, lines in lengths.items() if lines > LONG}
+    wrong = [f"{path}: {lengths[path]} lines" for path in sorted(long) if len(allowed.get(path, "").split()) < 5]
+    return wrong + [f"{path}: allowed to be long, and is not" for path in sorted(set(allowed) - long)]
+
+
+def docstrings(tree: Tree) -> list[str]:
+    """Every Python file says what it is."""
+    return [
+        f"{path}: no docstring"
+        for path, text in tree.files.items()
+        if path.endswith(".py") and not ast.get_docstring(ast.parse(text, path))
+    ]
+
+
+_ABSOLUTE = re.compile(r"(?<![\w.>}\]])/(?:Users|farm|home|root|tmp|work)/\w|\b[A-Z]:\\\w")
+_INDEX = re.compile(r"\bpypi\.org|pythonhosted\.org|registry\.npmjs\.org|registry\.yarnpkg\.com")
+
+
+def addresses(tree: Tree) -> list[str]:
+    """No file names a place on somebody's machine, or the index that somebody installs from."""
+    return [
+        f"{path}:{number}: {found.group()!r}"
+        for path, text in tree.files.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        for found in (_ABSOLUTE.search(line), _INDEX.search(line))
+        if found
+    ]
+
+
+_ENTRY = re.compile(r"^- \*\*([\w.-]+)\*\*(?: \(`\w+`\))?: \S", re.MULTILINE)
+
+
+def dependencies_page(tree: Tree) -> list[str]:
+    """docs/dependencies.md says of each dependency why it and not another, and of nothing that is none."""
+    page = "docs/dependencies.md"
+    told = _ENTRY.findall(tree.files.get(page, ""))
+    needed = set(_dependencies(tree.pyproject, developers=True))
+    wrong = [f"{page}: nothing about {name}" for name in sorted(needed - set(told))]
+    wrong += [f"{page}: {name} is no dependency" for name in sorted(set(told) - needed)]
+    return wrong + [f"{page}: {name} twice" for name in sorted({name for name in told if told.count(name) > 1})]
+
+
+def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator[str]:
+    """The distributions that pyproject asks for: of users, and of developers and builders when asked."""
+    project = pyproject["project"]
+    lists = [project["dependencies"], *project.get("optional-dependencies", {}).values()]
+    if developers:
+        lists += [pyproject["build-system"]["requires"], *pyproject.get("dependency-groups", {}).values()]
+    for requirement in (requirement for entries in lists for requirement in entries):
+        name = re.match(r"[\w.-]+", requirement)
+        assert name is not None, requirement
+        yield name.group().lower()
+
+
+RULES = (layers, manners, doors, packages, long_files, docstrings, addresses, dependencies_page)

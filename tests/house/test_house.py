@@ -1,0 +1,217 @@
+"""The house obeys its rules, and each rule refuses what it is there to refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import rules
+from .tree import DOOR, ROOMS, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PYPROJECT = """
+[build-system]
+requires = ["setuptools>=77"]
+[project]
+dependencies = ["anyio>=4", "quart>=0.20", "joserfc", "thespian==4.0.1"]
+[project.optional-dependencies]
+otel = ["opentelemetry-api>=1"]
+[dependency-groups]
+dev = ["pyright[nodejs]>=1.1"]
+[tool.setuptools]
+packages = ["greenroom", "greenroom.supervision"]
+[tool.setuptools.package-dir]
+"" = "src"
+"greenroom.actors" = "actors"
+"greenroom.auth" = "auth"
+"greenroom.supervision" = "supervision"
+"greenroom.transports" = "transports"
+[tool.pyright]
+include = ["src/greenroom/actors", "src/greenroom/auth", "src/greenroom/supervision", "src/greenroom/transports"]
+"""
+
+
+@pytest.fixture(scope="module")
+def house(root: Path) -> Tree:
+    return Tree.of(root)
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+def test_the_house_obeys(house: Tree, rule: Callable[[Tree], list[str]]) -> None:
+    broken = rule(house)
+    assert not broken, "\n".join(broken)
+
+
+def test_the_house_was_looked_at(house: Tree) -> None:
+    assert {"greenroom", *(f"greenroom.{room}" for room in ROOMS)} <= {source.module for source in house.sources}
+
+
+def test_the_links_for_type_checkers_lead_to_the_rooms(root: Path) -> None:
+    for room in ROOMS:
+        link = root / DOOR / room
+        # a clone without symlinks has a file there that says where the link would lead
+        leads_to = link.readlink() if link.is_symlink() else link.read_text(encoding="utf-8").strip()
+        assert Path(leads_to) == Path("..", "..", room)
+
+
+def bad(**files: str) -> Tree:
+    """A small house: `__` in a name is a slash."""
+    texts = {f"{name.replace('__', '/')}.py": text for name, text in files.items()}
+    return Tree({"pyproject.toml": PYPROJECT, **texts})
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("supervision/kernel/pid", "from greenroom.supervision.behaviours import call"),
+        ("supervision/kernel/pid", "from greenroom.supervision import Supervisor"),
+        ("supervision/kernel/pid", "from greenroom.supervision import testing"),
+        ("supervision/behaviours/task", "import greenroom.supervision.supervisors.spec"),
+        ("supervision/supervisors/spec", "import greenroom.supervision.cluster"),
+        ("supervision/testing", "from . import Supervisor"),
+        ("supervision/kernel/pid", "from greenroom.actors.session import Session"),
+        ("transports/stdio", "from greenroom import auth"),
+        ("transports/stdio", "def f():\n    from greenroom.actors import registry"),
+        ("transports/stdio", "if TYPE_CHECKING:\n    import greenroom.auth.tokens"),
+        ("transports/stdio", "import importlib\nimportlib.import_module('greenroom.actors')"),
+        ("auth/tokens", "from greenroom.actors import session"),
+        ("actors/session", "from greenroom import Server"),
+        ("actors/session", "from greenroom.config import Settings"),
+        ("src/greenroom/protocol/frames", "from greenroom.supervision.kernel import errors"),
+        ("src/greenroom/server", "from .cli import main"),
+        ("src/greenroom/__init__", "from .config import load"),
+    ],
+)
+def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
+    assert len(rules.layers(Tree({f"{path}.py": line}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("supervision/behaviours/task", "from greenroom.supervision.kernel import pid"),
+        ("supervision/supervisors/dynamic", "from .spec import ChildSpec"),
+        ("supervision/testing", "from .kernel.clock import Clock"),
+        ("actors/session", "from greenroom.supervision import GenServer"),
+        ("actors/session", "from greenroom.protocol import frames"),
+        ("src/greenroom/server", "from greenroom.actors import registry"),
+        ("src/greenroom/cli", "from . import Server"),
+        ("src/greenroom/cli", "from .config import Settings"),
+    ],
+)
+def test_layers_and_manners_allow_what_is_right(path: str, line: str) -> None:
+    tree = Tree({f"{path}.py": line})
+    assert rules.layers(tree) == []
+    assert rules.manners(tree) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("supervision/behaviours/task", "from ..kernel import pid"),
+        ("supervision/kernel/node", "from greenroom.supervision.kernel.pid import Pid"),
+        ("supervision/kernel/node", "from greenroom.supervision.kernel import pid"),
+        ("supervision/testing", "from greenroom.supervision.kernel import pid"),
+        ("actors/session", "import actors"),
+        ("actors/session", "from auth import tokens"),
+        ("src/greenroom/server", "from .actors import session"),
+        ("src/greenroom/server", "from greenroom.context import Context"),
+        ("src/greenroom/protocol/frames", "from ..errors import PeerError"),
+    ],
+)
+def test_manners_refuse(path: str, line: str) -> None:
+    assert len(rules.manners(Tree({f"{path}.py": line}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"auth__a": "import joserfc", "auth__b": "from joserfc import jwt"}, "more than one door"),
+        (
+            {"auth__a": "def f():\n    import opentelemetry.trace", "auth__b": "from opentelemetry import trace"},
+            "more than one",
+        ),
+        ({"actors__a": "import quart"}, "the door of quart is in transports/"),
+        ({"supervision__kernel__a": "import thespian.actors"}, "the door of thespian is in supervision/cluster/"),
+        ({"actors__a": "import requests"}, "no dependency"),
+    ],
+)
+def test_doors_refuse(files: dict[str, str], complaint: str) -> None:
+    (wrong,) = rules.doors(bad(**files))
+    assert complaint in wrong
+
+
+def test_doors_allow_anyio_everywhere_and_one_file_for_the_others() -> None:
+    tree = bad(auth__a="import anyio, joserfc, json", auth__b="import anyio", supervision__cluster__c="import thespian")
+    assert rules.doors(tree) == []
+
+
+def test_packages_refuse_a_forgotten_one_a_vanished_one_and_one_without_init() -> None:
+    files = {"src/greenroom/__init__.py": "", "auth/__init__.py": "", "actors/session.py": ""}
+    assert rules.packages(Tree({"pyproject.toml": PYPROJECT, **files})) == [
+        "pyproject.toml: greenroom.auth is not listed",
+        "pyproject.toml: greenroom.supervision is listed, and is no package",
+        "greenroom.actors: modules without an __init__.py",
+    ]
+
+
+def test_packages_refuse_a_room_that_pyright_or_the_build_does_not_see() -> None:
+    blind = PYPROJECT.replace('"src/greenroom/auth", ', "").replace('"greenroom.auth" = "auth"\n', "")
+    files = {"src/greenroom/__init__.py": "", "supervision/__init__.py": ""}
+    assert rules.packages(Tree({"pyproject.toml": blind, **files})) == [
+        "pyproject.toml: package-dir does not name src and the rooms",
+        "pyproject.toml: pyright does not see auth",
+    ]
+
+
+def test_long_files_need_a_reason_and_reasons_need_a_long_file() -> None:
+    tree = bad(auth__long="x = 1\n" * 401, auth__short="x = 1\n" * 400)
+    assert rules.long_files(tree, {}) == ["auth/long.py: 401 lines"]
+    assert rules.long_files(tree, {"auth/long.py": "because"}) == ["auth/long.py: 401 lines"]
+    assert rules.long_files(tree, {"auth/long.py": "one table, read as a whole"}) == []
+    reason = "one table, read as a whole"
+    assert rules.long_files(tree, {"auth/long.py": reason, "auth/short.py": reason}) == [
+        "auth/short.py: allowed to be long, and is not"
+    ]
+
+
+def test_docstrings_are_asked_of_every_file() -> None:
+    assert rules.docstrings(bad(auth__silent="x = 1", auth__told='"""I hold tokens."""')) == [
+        "auth/silent.py: no docstring"
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("see /", "home/somebody/notes"),
+        ("cd /", "tmp/build"),
+        ("C:", "\\Windows"),
+        ("https://pypi", ".org/simple"),
+        ("files.python", "hosted.org"),
+    ],
+)
+def test_addresses_are_refused(words: tuple[str, str]) -> None:
+    assert len(rules.addresses(Tree({"docs/page.md": "fine\n" + "".join(words)}))) == 1
+
+
+def test_addresses_leave_other_paths_alone() -> None:
+    text = "docs/tmp/x, {root}/tmp/y, https://example.com/home/page, a /path and /etc/hosts"
+    assert rules.addresses(Tree({"docs/page.md": text})) == []
+
+
+def test_the_dependencies_page_is_complete_and_only_that() -> None:
+    page = "- **anyio**: the edges.\n- **quart**: the app.\n- **quart**: again.\n- **flask**: no.\n- **joserfc**: \n"
+    assert rules.dependencies_page(Tree({"pyproject.toml": PYPROJECT, "docs/dependencies.md": page})) == [
+        "docs/dependencies.md: nothing about joserfc",
+        "docs/dependencies.md: nothing about opentelemetry-api",
+        "docs/dependencies.md: nothing about pyright",
+        "docs/dependencies.md: nothing about setuptools",
+        "docs/dependencies.md: nothing about thespian",
+        "docs/dependencies.md: flask is no dependency",
+        "docs/dependencies.md: quart twice",
+    ]

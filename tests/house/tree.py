@@ -1,0 +1,141 @@
+"""The repository as the rules see it: texts by path, and for each source file who it is and what it imports.
+
+A rule takes a `Tree`, so that a test can hand it a bad one of three lines and see it refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOMS = ("actors", "auth", "supervision", "transports")
+"""The packages that stand at the repository's root."""
+
+DOOR = "src/greenroom"
+
+PARTS = {
+    "greenroom": {*ROOMS, "cli", "config", "demo", "observe", "protocol", "pytest_plugin"},
+    "greenroom.supervision": {"behaviours", "cluster", "introspect", "kernel", "supervisors", "testing"},
+}
+"""What `from greenroom import …` names when it does not mean the face itself: the parts that the rules tell apart."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One thing that a source file imports, wherever in the file it does."""
+
+    line: int
+    target: str
+    dots: int
+
+    @property
+    def root(self) -> str:
+        """The top-level package."""
+        return self.target.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module of greenroom."""
+
+    path: str
+    module: str
+    text: str
+
+    @property
+    def package(self) -> str:
+        """The package that a single dot means in this file."""
+        return self.module if self.path.endswith("/__init__.py") else self.module.rpartition(".")[0]
+
+    @cached_property
+    def syntax(self) -> ast.Module:
+        """The parsed file."""
+        return ast.parse(self.text, self.path)
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        """Everything imported: at the top, in functions, for type checkers, and by name."""
+        return [found for node in ast.walk(self.syntax) for found in self._imports_of(node)]
+
+    def _imports_of(self, node: ast.AST) -> Iterator[Import]:
+        match node:
+            case ast.Import(names=names):
+                for name in names:
+                    yield Import(node.lineno, name.name, 0)
+            case ast.ImportFrom(module=module, names=names, level=dots):
+                base = self._absolute(module, dots)
+                for name in names:
+                    part = name.name in PARTS.get(base, ())
+                    yield Import(node.lineno, f"{base}.{name.name}" if part else base, dots)
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(target)), *_],
+            ):
+                yield Import(node.lineno, target, 0)
+            case _:
+                pass
+
+    def _absolute(self, module: str | None, dots: int) -> str:
+        if not dots:
+            return module or ""
+        base = self.package.split(".")
+        base = base[: len(base) - dots + 1]
+        return ".".join([*base, *([module] if module else [])])
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Texts by their path from the root."""
+
+    files: Mapping[str, str]
+
+    @classmethod
+    def of(cls, root: Path) -> Tree:
+        """Whatever git has or would take: a new file obeys before it is committed."""
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout.decode().split("\0")
+        paths = (Path(name) for name in listing if name)
+        return cls(dict(_texts(root, paths)))
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        """The modules that are installed."""
+        return [Source(path, module, text) for path, text in self.files.items() if (module := module_of(path))]
+
+    @cached_property
+    def pyproject(self) -> dict[str, Any]:
+        """The project's own description."""
+        return tomllib.loads(self.files["pyproject.toml"])
+
+
+def module_of(path: str) -> str | None:
+    """The name that a file is imported by, when it is one of ours: `auth/tokens.py` is `greenroom.auth.tokens`."""
+    pure = PurePosixPath(path)
+    if pure.suffix != ".py":
+        return None
+    if path.startswith(f"{DOOR}/"):
+        parts = pure.with_suffix("").parts[1:]
+    elif pure.parts[0] in ROOMS:
+        parts = ("greenroom", *pure.with_suffix("").parts)
+    else:
+        return None
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _texts(root: Path, paths: Iterator[Path]) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        file = root / path
+        if file.is_symlink() or not file.is_file():
+            continue
+        try:
+            yield path.as_posix(), file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a picture
