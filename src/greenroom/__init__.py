@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GreenroomError", "__version__"]
 
-__version__: Final = "0.1.0.dev0"
+__version__: Final[str] = "0.1.0.dev0"
 
 # Public name -> the module it lives in. To add a name: one line here, one above for the type checkers, one in `__all__`; the house
 # test compares the three.

@@ -1,0 +1,11 @@
+"""The front door loads lazily, and type checkers know nevertheless what is behind it."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import greenroom
+
+assert_type(greenroom.__version__, str)
+error: Exception = greenroom.GreenroomError("on purpose")
+greenroom.Nonsense  # expect-error: attr-defined, reportAttributeAccessIssue, reportUnknownMemberType
