@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def said(files: Sequence[Path], root: Path, folder: Path) -> Said:
 
 
 def _mypy(files: list[Path], root: Path) -> Iterator[tuple[Path, int, str]]:
-    output = _run(["-m", "mypy", "--output", "json", *map(str, files)], root)
+    # without a cache: it knows a module by its name, and would answer under the path that the last copy had
+    output = _run(["-m", "mypy", "--cache-dir", os.devnull, "--output", "json", *map(str, files)], root)
     for line in output.splitlines():
         error: dict[str, Any] = json.loads(line)
         yield root / error["file"], error["line"], error["code"]
