@@ -1,0 +1,92 @@
+"""What a callback can ask for besides its answer, as frozen values that it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from greenroom.supervision.kernel.reasons import NORMAL, ExitReason, as_reason
+
+T = TypeVar("T")
+
+
+class _Unset:
+    """No value at all, where None is one."""
+
+    def __repr__(self) -> str:
+        return "(none)"
+
+
+UNSET: Final = _Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Do this next, before any message: `handle_continue` gets `token`."""
+
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the caller; then perhaps `then`, or an idle timeout after so many seconds."""
+
+    value: object
+    then: Continue | None = None
+    idle_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """Go on without an answer: for casts and messages, or for a call that is answered later by its `Caller`."""
+
+    then: Continue | None = None
+    idle_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End with this reason, after answering the caller if `reply` is given."""
+
+    reason: ExitReason | BaseException = NORMAL
+    reply: object = UNSET
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", as_reason(self.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """From `init`: do not run, and call that no failure."""
+
+
+IGNORE: Final = Ignore()
+
+ACTIONS: Final = frozenset((Reply, NoReply, Stop, Continue, Ignore))
+
+
+# The same, typed as the answer of a method that is called by reference: `def take(self) -> Item: return later()`.
+
+
+def later() -> Any:
+    """The answer comes later: keep `self.caller` and call its `reply`."""
+    return NoReply()
+
+
+def replying(value: T, *, then: Continue | None = None, idle_after: float | None = None) -> T:
+    """Answer `value`, and go on as asked."""
+    return cast("T", Reply(value, then, idle_after))
+
+
+def stopping(value: T, reason: ExitReason | BaseException = NORMAL) -> T:
+    """Answer `value`, and stop."""
+    return cast("T", Stop(reason, value))
+
+
+class Reject(Exception):  # noqa: N818 - it is a verb: `raise Reject(KeyError(name))`
+    """Raised by a handler: the caller's request was wrong. The caller gets `error`; the server goes on."""
+
+    def __init__(self, error: Exception) -> None:
+        """`error` is raised from the caller's `await`."""
+        super().__init__(error)
+        self.error = error

@@ -1,0 +1,200 @@
+"""Starting a process in OTP's sense: the starter goes on when `init` is done, or hears why it did not come through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from greenroom.supervision.kernel import exits, links
+from greenroom.supervision.kernel.api import voided
+from greenroom.supervision.kernel.current import current, current_node, current_process
+from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
+from greenroom.supervision.kernel.messages import INIT
+from greenroom.supervision.kernel.names import Via, check_name, enter
+from greenroom.supervision.kernel.process import DEAD, WORKING, Process
+from greenroom.supervision.kernel.reasons import Crash, ExitReason
+
+from .calls import Ref
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.links import Monitor
+
+P = ParamSpec("P")
+S = TypeVar("S")
+
+PENDING = object()
+
+
+class Starting:
+    """One start under way: `outcome` is None when it went well, else the error for the starter."""
+
+    __slots__ = ("future", "outcome", "parent", "process")
+
+    def __init__(self, process: Process, parent: Process | None) -> None:
+        """`parent` is the starter, when it is linked."""
+        self.process = process
+        self.parent = parent
+        self.outcome: object = PENDING
+        self.future: asyncio.Future[None] | None = None
+
+    def done(self, error: ActorError | None = None) -> None:
+        """`init` is over; with an error, it did not come through."""
+        if self.outcome is not PENDING:
+            return
+        self.outcome = error
+        self.process.forget(self)
+        if error is not None and self.parent is not None:
+            # The starter is told by an exception; an exit signal on top of it would end the starter.
+            links.part(self.parent, self.process)
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+
+    def exited(self, reason: ExitReason) -> None:
+        """The process died before `init` was done."""
+        self.done(failed(reason, self.process))
+
+
+def failed(reason: ExitReason, what: object) -> StartFailed:
+    """The error for the starter; a crash is its cause."""
+    error = StartFailed(reason, what)
+    if isinstance(reason, Crash):
+        error.__cause__ = reason.error
+    return error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to start a process; `await Options(name="hits").start(Counter, 2)`.
+
+    `name` is local, or a `Via` of another registry. `timeout` bounds `init` (None: no bound). `mailbox` bounds the
+    mailbox by count. `kill_grace` is how long killed code of this process may take to unwind (None: as the node says).
+    `label` is what reports and the tree call it, by default the class's name.
+    """
+
+    name: Hashable | Via | None = None
+    timeout: float | None = None
+    mailbox: int | None = None
+    kill_grace: float | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not isinstance(self.name, Via):
+            check_name(self.name)
+        if self.timeout is not None and not self.timeout > 0:
+            message = f"timeout must be more than 0 seconds, or None for no limit, not {self.timeout!r}"
+            raise ValueError(message)
+        if self.mailbox is not None and self.mailbox < 1:
+            message = f"mailbox must hold at least 1 message, or be None for no bound, not {self.mailbox!r}"
+            raise ValueError(message)
+        if self.kill_grace is not None and self.kill_grace < 0:
+            message = f"kill_grace must be 0 seconds or more, not {self.kill_grace!r}"
+            raise ValueError(message)
+
+    def but(self, **changes: Any) -> Options:
+        """The same with other values for some fields."""
+        return replace(self, **changes)
+
+    async def start(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+        """Start a process that lives on its own."""
+        return Ref.of(await launch(self, server, args, kwargs, None))
+
+    async def start_link(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+        """Start a process linked to the calling one, its parent."""
+        return Ref.of(await launch(self, server, args, kwargs, current_process("start a linked process")))
+
+    async def start_monitor(
+        self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[Ref[S], Monitor]:
+        """Start a process that the calling one monitors."""
+        watcher = current_process("monitor")
+        process = await launch(self, server, args, kwargs, None)
+        return Ref.of(process), links.watch(watcher, process, process.pid)
+
+
+_DEFAULT = Options()
+
+
+async def start(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+    """Start a server and wait for its `init`; the arguments are its constructor's.
+
+    Raises `StartFailed` with the reason when it does not come up, `StartIgnored` when it chose not to.
+    """
+    return Ref.of(await launch(_DEFAULT, server, args, kwargs, None))
+
+
+async def start_link(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+    """As `start`, linked to the calling process, which becomes the parent."""
+    return Ref.of(await launch(_DEFAULT, server, args, kwargs, current_process("start a linked process")))
+
+
+async def start_monitor(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> tuple[Ref[S], Monitor]:
+    """As `start`, monitored by the calling process from the first moment."""
+    return await _DEFAULT.start_monitor(server, *args, **kwargs)
+
+
+async def launch(
+    options: Options, server: Any, args: tuple[Any, ...], kwargs: dict[str, Any], parent: Process | None
+) -> Process:
+    """Make the process, run its `init`, and come back with it alive."""
+    node = current_node()
+    if node.leaks and voided():
+        message = "the starting process is gone: its code was abandoned when it did not unwind in time"
+        raise ActorError(message)
+    begin = getattr(server, "_begin", None)
+    if begin is None:
+        message = f"{server!r} cannot be started: give a class that derives from GenServer or another behaviour"
+        raise TypeError(message)
+    if parent is not None and parent.life:
+        raise ProcessExited(parent.reason or exits.KILLED, parent)
+    if not node.inline_left and node.inline_budget:
+        node.inline_left = node.inline_budget
+        await asyncio.sleep(0)
+    node.inline_left -= 1 if node.inline_left else 0
+    process = node.create(parent, options.label or server.__name__)
+    process.limit = options.mailbox
+    process.grace = options.kill_grace
+    begin(process)
+    if options.name is not None:
+        try:
+            enter(process, options.name)
+        except BaseException:
+            node.discard(process)
+            raise
+    if parent is not None:
+        links.join(parent, process)
+    starting = Starting(process, parent)
+    context = process.own_context()
+    context.run(process.run, (INIT, args, kwargs, starting))
+    if process.activity != WORKING:
+        if len(context) == 1:
+            process.context = None  # nothing in it but who we are: most of what an idle process would weigh
+        process.settle()
+    if starting.outcome is PENDING:
+        await _acknowledged(starting, options.timeout)
+    if starting.outcome is not None:
+        assert isinstance(starting.outcome, ActorError)
+        raise starting.outcome
+    return process
+
+
+async def _acknowledged(starting: Starting, seconds: float | None) -> None:
+    process = starting.process
+    future = starting.future = process.node.loop.create_future()
+    process.await_death(starting)
+    try:
+        if seconds is None:
+            await future
+            return
+        await asyncio.wait((future,), timeout=seconds)
+        if starting.outcome is PENDING:
+            exits.kill(process)
+            await future
+            if isinstance(starting.outcome, StartFailed):
+                starting.outcome = StartTimeout(seconds, starting.outcome.reason, process)
+    except asyncio.CancelledError:
+        # Nobody will ever know of this process: take it down again.
+        if process.activity != DEAD:
+            exits.kill(process)
+        raise

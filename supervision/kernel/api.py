@@ -1,0 +1,184 @@
+"""What a process can do to others: send, link, monitor, exit, timers. Erlang's words, as plain functions.
+
+Code that was abandoned (its process was killed and did not unwind in time) may still call these; its sends are void.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import exits, links
+from .current import current, current_node, current_process
+from .errors import ActorError, CallTimeout
+from .messages import INFO
+from .names import Via, find
+from .node import Gone
+from .pid import Pid
+from .process import GONE
+from .reasons import NO_CONNECTION, NO_PROCESS, as_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from .links import Monitor
+    from .node import Node
+    from .process import Process
+    from .reasons import ExitReason
+
+
+
+
+def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Hashable | None]:
+    """Process, pid and name of whatever a user calls a process; the process is None when nobody is there."""
+    if isinstance(who, Pid):
+        return node.process(who), who, None
+    if isinstance(who, Via):
+        pid = who.whereis()
+        return (None if pid is None else node.process(pid)), pid, who  # type: ignore[return-value]
+    target = getattr(who, "target", None)
+    if target is not None and target is not who:
+        return resolve(node, target)
+    pid = getattr(who, "pid", None)
+    if isinstance(pid, Pid):
+        return node.process(pid), pid, None
+    process = find(node, who)  # type: ignore[arg-type]
+    return process, (None if process is None else process.pid), who  # type: ignore[return-value]
+
+
+def voided() -> bool:
+    """Whether the running code belongs to a process that is gone."""
+    process = current.get()
+    return process is not None and process.life == GONE
+
+
+def send(who: object, message: object) -> bool:
+    """Put a message into a mailbox: `handle_info`, or `receive`, gets it.
+
+    False when nobody is there or a bounded mailbox is full. Safe from any thread that runs in a process's context
+    (`asyncio.to_thread` in a handler); elsewhere use a `Ref`, which knows its node.
+    """
+    node = current_node()
+    if voided():
+        return False
+    process, _, _ = resolve(node, who)
+    if process is None:
+        return False
+    if threading.get_ident() != node.thread:
+        node.loop.call_soon_threadsafe(process.deliver, (INFO, message))
+        return True
+    return process.deliver((INFO, message))
+
+
+def is_alive(who: object) -> bool:
+    """Whether that process runs; one that is dying does not."""
+    process, _, _ = resolve(current_node(), who)
+    return process is not None and not process.life
+
+
+def exit(who: object, reason: object) -> None:
+    """Send an exit signal. `Normal` is ignored by others; a process that traps exits gets an `Exit` message."""
+    node = current_node()
+    why = as_reason(reason)
+    if node.leaks and voided():
+        return
+    process = node.process(who) if type(who) is Pid else resolve(node, who)[0]
+    if process is not None:
+        sender = current.get()
+        exits.signal(process, node.root_pid() if sender is None else sender.pid, why)
+
+
+def kill(who: object) -> None:
+    """End a process whatever it does. Whoever is linked to it or monitors it sees `Killed`."""
+    node = current_node()
+    process, _, _ = resolve(node, who)
+    if process is not None and not voided():
+        exits.kill(process)
+
+
+def link(who: object) -> None:
+    """Tie the calling process to another: the end of one is an exit signal to the other.
+
+    Linking to nobody is an exit signal with `NoProcess`, as if it had died just now.
+    """
+    me = current_process("link")
+    process, pid, name = resolve(me.node, who)
+    if process is not None and not process.life:
+        links.join(me, process)
+        return
+    if pid is None:
+        message = f"cannot link: nobody is registered as {name!r}"
+        raise ActorError(message)
+    exits.signal(me, pid, NO_PROCESS if pid.node == me.node.name else NO_CONNECTION)
+
+
+def unlink(who: object) -> None:
+    """Untie: no exit signal of that process reaches the caller from now on."""
+    me = current_process("unlink")
+    process, _, _ = resolve(me.node, who)
+    if process is not None:
+        links.part(me, process)
+
+
+def monitor(who: object) -> Monitor:
+    """Be told of a process's end: one `Down`, at once if nobody is there."""
+    me = current_process("monitor")
+    process, pid, name = resolve(me.node, who)
+    return links.watch(me, process, pid, name)
+
+
+def demonitor(ref: Monitor, *, flush: bool = False) -> bool:
+    """End a monitor; `flush` also removes its `Down` if that has come already. Whether it was still open."""
+    return links.unwatch(ref, flush=flush)
+
+
+def trap_exit(on: bool = True) -> bool:  # noqa: FBT001, FBT002 - Erlang's process_flag(trap_exit, true)
+    """Get exit signals as `Exit` messages from now on, or not. Returns what it was."""
+    me = current_process("trap exits")
+    before, me.trap_exit = me.trap_exit, on
+    return before
+
+
+class Timer:
+    """A message that is to be sent; `cancel` it as long as it has not been."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Any) -> None:
+        """Made by `send_after`."""
+        self._handle = handle
+
+    def cancel(self) -> None:
+        """The message will not come; one that is in the mailbox already stays there."""
+        self._handle.cancel()
+
+
+def send_after(seconds: float, who: object, message: object) -> Timer:
+    """Send `message` in so many seconds. A timer for a process that is dead by then does nothing."""
+    if seconds < 0:
+        error = f"a timer cannot run for {seconds!r} seconds: give 0 or more"
+        raise ValueError(error)
+    node = current_node()
+
+    def fire() -> None:
+        process, _, _ = resolve(node, who)
+        if process is not None:
+            process.deliver((INFO, message))
+
+    return Timer(node.loop.call_later(seconds, fire, context=node.context))
+
+
+async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:
+    """Wait until a process is gone, and return why; `NoProcess` when nobody is there. Works outside processes too."""
+    node = current_node()
+    process, _, _ = resolve(node, who)
+    if process is None:
+        return NO_PROCESS
+    gone = Gone(node.loop)
+    process.await_death(gone)
+    try:
+        if not await gone.within(timeout):
+            raise CallTimeout(timeout or 0.0, who, "end")
+    finally:
+        process.forget(gone)
+    return gone.future.result()

@@ -1,0 +1,63 @@
+"""Who is running: the process whose code this is, and the node of this event loop.
+
+The process is found through a context variable that is set once, in the context that the process owns for life;
+tasks that its handlers start copy that context, and so belong to it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from .errors import NoNode, NotAnActor
+
+if TYPE_CHECKING:
+    from .node import Node
+    from .pid import Pid
+    from .process import Process
+
+current: ContextVar[Process | None] = ContextVar("greenroom.process", default=None)
+
+_nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, Node] = WeakKeyDictionary()
+
+
+def install_node(loop: asyncio.AbstractEventLoop, node: Node | None) -> None:
+    """Make `node` the one of this loop; None takes it away."""
+    if node is None:
+        _nodes.pop(loop, None)
+    else:
+        _nodes[loop] = node
+
+
+def node_of(loop: asyncio.AbstractEventLoop) -> Node | None:
+    """The node that runs in this loop, if any."""
+    return _nodes.get(loop)
+
+
+def current_node() -> Node:
+    """The node of the running event loop."""
+    process = current.get()
+    if process is not None:
+        return process.node
+    try:
+        node = _nodes.get(asyncio.get_running_loop())
+    except RuntimeError:
+        raise NoNode from None
+    if node is None:
+        raise NoNode
+    return node
+
+
+def current_process(verb: str) -> Process:
+    """The process whose code is running; `verb` names what it is needed for, should there be none."""
+    process = current.get()
+    if process is None:
+        raise NotAnActor(verb)
+    return process
+
+
+def self_pid() -> Pid:
+    """The calling process's own address."""
+    return current_process("ask for its own pid").pid

@@ -1,0 +1,170 @@
+"""How a process dies, and who hears of it.
+
+Two steps. `condemn`: from now on nothing is delivered and nothing new begins; code that is still running is
+cancelled and gets the node's kill grace to unwind. `bury`: the code is done (or was abandoned), so names are free,
+callers are answered, links and monitors fire. Nobody hears of a death before the unwinding is over, so a successor
+never meets its predecessor's lock or socket.
+
+Burying one process can condemn the next, down a chain of any length: the graves are a queue, not a recursion.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from . import links, process as cell
+from .errors import InternalError
+from .messages import Down, Exit
+from .reasons import KILLED, Normal
+from .reports import Leaked
+
+if TYPE_CHECKING:
+    from .messages import Entry
+    from .pid import Pid
+    from .process import Process
+    from .reasons import ExitReason
+
+
+def condemn(process: Process, reason: ExitReason) -> None:
+    """The process is to end for this reason. The first reason stands."""
+    if process.life:
+        return
+    process.life = cell.DYING
+    process.quick = None
+    process.reason = reason
+    if process.mailbox:
+        process.mailbox.clear()  # nothing new begins; whoever waits for an answer is told at the burial
+    activity = process.activity
+    if activity in (cell.RUNNING, cell.INLINE):
+        return  # its code is below us on the stack; `settle` finds it dying
+    if activity == cell.WORKING:
+        worker = process.worker
+        if worker is not None:
+            worker.cancel()
+        _arm_grace(process)
+        if process.waiter is not None:
+            process.waiter()
+        return
+    unwound(process)
+
+
+def unwound(process: Process) -> None:
+    """The process's own code is done; what tasks it started are cancelled and awaited too."""
+    tasks = process.tasks
+    if not tasks:
+        bury(process)
+        return
+    if process.activity != cell.UNWOUND:
+        process.activity = cell.UNWOUND
+        _arm_grace(process)
+        for task in tuple(tasks):
+            task.cancel()
+
+
+def _arm_grace(process: Process) -> None:
+    grace = process.node.kill_grace if process.grace is None else process.grace
+    process.node.loop.call_later(grace, abandon, process, context=process.node.context)
+
+
+def abandon(process: Process) -> None:
+    """The grace is over and something of the process still runs: go on without it, and say so."""
+    if process.life != cell.DYING:
+        return
+    stuck = [task for task in (process.worker, *(process.tasks or ())) if task is not None and not task.done()]
+    stack = [line for task in stuck for frame in task.get_stack() for line in traceback.format_stack(frame, limit=1)]
+    assert process.reason is not None
+    process.node.leaks += 1
+    process.node.quick_thread = 0
+    process.node.reports.emit(
+        Leaked(pid=process.pid, label=process.label, reason=process.reason, stack="".join(stack))
+    )
+    bury(process)
+
+
+def bury(process: Process) -> None:
+    """Tell everybody. Iterative: whoever dies of it is queued behind."""
+    node = process.node
+    process.life = cell.GONE
+    process.activity = cell.DEAD
+    node.graves.append(process)
+    if node.burying:
+        return
+    node.burying = True
+    try:
+        while node.graves:
+            _bury(node.graves.popleft())
+    finally:
+        node.burying = False
+
+
+def _bury(process: Process) -> None:
+    node, pid, reason = process.node, process.pid, process.reason
+    assert reason is not None
+    node.remove(process)
+    process.mailbox = None
+    process.waiter = None
+    callers, process.callers = process.callers, None
+    if callers:
+        for caller in callers:
+            caller.exited(reason)
+    watching, process.watching = process.watching, None
+    if watching:
+        for monitor in tuple(watching):
+            target, monitor.target = monitor.target, None
+            if target is not None and target.monitors is not None:
+                target.monitors.pop(monitor, None)
+    linked, process.links = process.links, None
+    if linked is not None:
+        for other in tuple(linked) if isinstance(linked, dict) else (linked,):
+            links.forget_link(other, process)
+            signal(other, pid, reason)
+    monitors, process.monitors = process.monitors, None
+    if monitors:
+        for monitor in monitors:
+            monitor.target = None
+            links.forget_monitor(monitor)
+            monitor.watcher.deliver_signal(Down(monitor, pid, reason, monitor.name))
+    process.behaviour._exiting(reason)
+    # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
+    process.behaviour = _TOMBSTONE
+    process.context = node.context
+    process.parent = None
+
+
+class _Tombstone:
+    """The behaviour of the dead: nothing reaches it."""
+
+    adopts = True
+    _methods: ClassVar[dict[Any, Any]] = {}
+    _special: ClassVar[frozenset[type]] = frozenset()
+
+    def _report(self, error: BaseException) -> None: ...
+
+    def _handle(self, entry: Entry) -> object:
+        raise InternalError("a dead process was asked to work")
+
+    def _done(self, entry: Entry, value: object) -> None: ...
+
+    def _failed(self, entry: Entry, error: BaseException) -> None: ...
+
+    def _exiting(self, reason: ExitReason) -> None: ...
+
+
+_TOMBSTONE = _Tombstone()
+
+
+def signal(process: Process, source: Pid, reason: ExitReason) -> None:
+    """An exit signal arrives: trapped it is a message, else all but `Normal` is the end.
+
+    `Normal` from oneself ends too, as OTP has it.
+    """
+    if process.trap_exit:
+        process.deliver_signal(Exit(source, reason))
+    elif not isinstance(reason, Normal) or source == process.pid:
+        condemn(process, reason)
+
+
+def kill(process: Process) -> None:
+    """The one exit that nothing can trap."""
+    condemn(process, KILLED)

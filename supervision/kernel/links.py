@@ -1,0 +1,123 @@
+"""Links and monitors: who hears of whose end.
+
+A link is mutual and passes exit signals both ways; a monitor is one-way and delivers exactly one `Down`. Most
+processes have one link, to their supervisor, so one link is stored bare and only the second makes a dict (a dict and
+not a set: the order in which exits travel must not depend on memory addresses, or no run could be replayed).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .messages import SIGNAL, Down
+from .reasons import NO_PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from .pid import Pid
+    from .process import Process
+
+
+class Monitor:
+    """One monitor, and its own reference: compare it with `Down.ref`, give it to `demonitor`."""
+
+    __slots__ = ("name", "pid", "target", "watcher")
+
+    def __init__(self, watcher: Process, target: Process | None, pid: Pid | None, name: Hashable | None) -> None:
+        """`name` is how the target was addressed, when not by its pid."""
+        self.watcher = watcher
+        self.target = target
+        self.pid = pid
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<monitor of {self.name if self.pid is None else self.pid} by {self.watcher.pid}>"
+
+
+def linked(process: Process) -> Iterable[Process]:
+    """Everybody linked to this process, in the order the links were made."""
+    links = process.links
+    if links is None:
+        return ()
+    return links if isinstance(links, dict) else (links,)
+
+
+def _add(process: Process, other: Process) -> None:
+    links = process.links
+    if links is None:
+        process.links = other
+    elif isinstance(links, dict):
+        links[other] = None
+    elif links is not other:
+        process.links = {links: None, other: None}
+
+
+def forget_link(process: Process, other: Process) -> None:
+    """Take `other` off the process's own list."""
+    links = process.links
+    if links is other:
+        process.links = None
+    elif isinstance(links, dict):
+        links.pop(other, None)
+        if not links:
+            process.links = None
+
+
+def join(one: Process, other: Process) -> None:
+    """Link two living processes; a second link between the same two is the first."""
+    if one is not other:
+        _add(one, other)
+        _add(other, one)
+
+
+def part(one: Process, other: Process) -> None:
+    """Take the link away: afterwards no exit signal passes between the two."""
+    forget_link(one, other)
+    forget_link(other, one)
+
+
+def watch(watcher: Process, target: Process | None, pid: Pid | None, name: Hashable | None = None) -> Monitor:
+    """Monitor `target`; when there is nobody any more, the `Down` comes at once."""
+    monitor = Monitor(watcher, target, pid, name)
+    if target is None:
+        watcher.deliver_signal(Down(monitor, pid, NO_PROCESS, name))
+        return monitor
+    if target.monitors is None:
+        target.monitors = {}
+    target.monitors[monitor] = None
+    if watcher.watching is None:
+        watcher.watching = {}
+    watcher.watching[monitor] = None
+    return monitor
+
+
+def unwatch(monitor: Monitor, *, flush: bool) -> bool:
+    """End a monitor. Returns whether it was still open; `flush` also takes its `Down` out of the mailbox."""
+    target, watcher = monitor.target, monitor.watcher
+    monitor.target = None
+    if target is not None:
+        if target.monitors is not None:
+            target.monitors.pop(monitor, None)
+            if not target.monitors:
+                target.monitors = None
+        forget_monitor(monitor)
+        return True
+    mailbox = watcher.mailbox
+    if flush and mailbox:
+        for index, entry in enumerate(mailbox):
+            if entry[0] == SIGNAL and isinstance(entry[1], Down) and entry[1].ref is monitor:
+                del mailbox[index]
+                if watcher.exempt:
+                    watcher.exempt -= 1
+                break
+    return False
+
+
+def forget_monitor(monitor: Monitor) -> None:
+    """Take a monitor off its watcher's list."""
+    watching = monitor.watcher.watching
+    if watching is not None:
+        watching.pop(monitor, None)
+        if not watching:
+            monitor.watcher.watching = None

@@ -1,0 +1,109 @@
+"""Names of processes: the node's own table, and the door for other registries (`Via`).
+
+A name belongs to one living process and is free again once that process is gone, which is after its code has unwound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from .current import current_node, current_process
+from .errors import ActorError, AlreadyRegistered, NotRegistered
+from .pid import Pid
+from .reasons import NO_PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from .node import Node
+    from .process import Process
+
+
+@runtime_checkable
+class Via(Protocol):
+    """A name that lives in another registry: anything that can find, enter and leave."""
+
+    def whereis(self) -> Pid | None:
+        """Who has this name now."""
+
+    def register(self, pid: Pid) -> None:
+        """Enter `pid` under this name; raises `AlreadyRegistered`."""
+
+    def unregister(self, pid: Pid) -> None:
+        """Give the name back, if `pid` has it."""
+
+
+def check_name(name: Hashable) -> None:
+    """Refuse what cannot be a name, saying why."""
+    if name is None or isinstance(name, Pid):
+        message = f"{name!r} cannot be a name: use a string, or any other hashable value that is not None or a pid"
+        raise TypeError(message)
+    hash(name)
+
+
+def enter(process: Process, name: Hashable | Via) -> None:
+    """Give `process` a name, wherever that name lives."""
+    if isinstance(name, Via):
+        name.register(process.pid)
+        return
+    check_name(name)
+    node = process.node
+    holder = node.names.get(name)
+    if holder is not None:
+        raise AlreadyRegistered(name, holder.pid)
+    if process.life:
+        raise NotRegistered(process.reason or NO_PROCESS, process.pid)
+    node.names[name] = process
+    if process.names is None:
+        process.names = {}
+    process.names[name] = None
+
+
+def leave(process: Process, name: Hashable) -> None:
+    """Take the name from `process`."""
+    if process.node.names.get(name) is process:
+        del process.node.names[name]
+        if process.names is not None:
+            process.names.pop(name, None)
+
+
+def find(node: Node, who: Pid | Hashable | Via) -> Process | None:
+    """The process behind a pid or a name, dying ones included; None when there is none."""
+    if isinstance(who, Pid):
+        return node.process(who)
+    if isinstance(who, Via):
+        pid = who.whereis()
+        return None if pid is None else node.process(pid)
+    return node.names.get(who)
+
+
+def register(name: Hashable, pid: Pid | None = None) -> None:
+    """Register `pid`, by default the calling process, under `name` on this node."""
+    if pid is None:
+        enter(current_process("register itself"), name)
+        return
+    process = current_node().process(pid)
+    if process is None:
+        message = f"cannot register {name!r}: {pid} is not alive on this node"
+        raise ActorError(message)
+    enter(process, name)
+
+
+def unregister(name: Hashable) -> None:
+    """Free the name; its process lives on. Raises `NotRegistered` when nobody has it."""
+    node = current_node()
+    process = node.names.get(name)
+    if process is None:
+        raise NotRegistered(NO_PROCESS, name)
+    leave(process, name)
+
+
+def whereis(name: Hashable | Via) -> Pid | None:
+    """Who has this name now, or None."""
+    process = find(current_node(), name)
+    return None if process is None else process.pid
+
+
+def registered() -> tuple[Hashable, ...]:
+    """All names of this node, in the order they were taken."""
+    return tuple(current_node().names)

@@ -1,0 +1,284 @@
+"""A node: one event loop's worth of processes.
+
+It owns the table of processes and their names, the run queue and its pump, the workers, deadlines, reports and the
+watchdog. Opening one installs a task factory and a SIGINT handler in the loop; closing it stops every process in
+order and puts both back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import deque
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import clock, exits, guard
+from .current import install_node, node_of
+from .errors import ActorError
+from .interrupts import Interrupts
+from .names import leave
+from .pid import Pid
+from .process import QUEUED, Process
+from .reasons import NO_PROCESS, SHUTDOWN
+from .reports import Reports
+from .timers import Deadlines
+from .watchdog import Watchdog
+from .workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+    from types import TracebackType
+
+    from .reasons import ExitReason
+
+T = TypeVar("T")
+
+INLINE_BUDGET = 128  # calls answered on the spot before the loop gets its turn
+DRAIN_BUDGET = 256  # messages of one process before the next one's turn
+PUMP_BUDGET = 64  # processes before the loop gets its turn
+
+
+class Shuffled(deque[Any]):
+    """A queue that gives its items in an order drawn from a seed: every draw is one that a busy system could make."""
+
+    def __init__(self, source: random.Random) -> None:
+        """`source` decides; the same source state replays the same order."""
+        super().__init__()
+        self._source = source
+
+    def popleft(self) -> Any:
+        """Take any item; what one mailbox holds keeps its order, since only whole mailboxes stand here."""
+        if len(self) > 1:
+            self.rotate(-self._source.randrange(len(self)))
+        return super().popleft()
+
+
+class Node:
+    """The processes of one event loop.
+
+    ::
+
+        async with Node() as node:
+            ...
+
+    `seed` makes the order in which processes run a pseudo-random one that the seed replays, and sends every call
+    through the mailbox. `watchdog` is after how many seconds a handler that blocks the loop is reported (None: never).
+    `kill_grace` is how long a killed handler may take to unwind. `stop_grace` bounds how long a top-level process that
+    is no supervisor may take to stop when the node closes.
+    """
+
+    def __init__(
+        self,
+        name: str = "node",
+        *,
+        seed: int | random.Random | None = None,
+        watchdog: float | None = 1.0,
+        kill_grace: float = 1.0,
+        stop_grace: float = 5.0,
+        handle_sigint: bool = True,
+    ) -> None:
+        """Nothing runs until the node is opened with `async with`, or `await node.open()`."""
+        if not name:
+            message = "a node needs a name: it is part of every pid"
+            raise ValueError(message)
+        self.name = name
+        self.kill_grace = kill_grace
+        self.stop_grace = stop_grace
+        self.reports = Reports()
+        self.context = Context()
+        self.loop: asyncio.AbstractEventLoop
+        self.thread = 0
+        self.quick_thread = 0  # the same, until something has leaked: then every sender is looked at
+        self.incarnation = 0
+        self.processes: dict[int, Process] = {}
+        self.names: dict[Hashable, Process] = {}
+        self.graves: deque[Process] = deque()
+        self.burying = False
+        self.running = False
+        self.stopping = False
+        self.leaks = 0
+        self.drain_budget = DRAIN_BUDGET
+        source = random.Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - order, not secrets
+        self.seed = seed
+        self.inline_budget = INLINE_BUDGET if source is None else 0
+        self.inline_left = self.inline_budget
+        self.run_queue: deque[Process] = deque() if source is None else Shuffled(source)
+        self.workers = Workers(self, None if source is None else Shuffled(source))
+        self.deadlines = Deadlines(self)
+        self._serial = 0
+        self._pumping = False
+        self._watchdog = Watchdog(self, watchdog) if watchdog is not None else None
+        self._interrupts = Interrupts() if handle_sigint else None
+        self._factory: Any = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "closed"
+        return f"<Node {self.name} {state}, {len(self.processes)} processes>"
+
+    # --- life
+
+    async def __aenter__(self) -> Node:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+        if self._interrupts is not None:
+            self._interrupts.raise_if_owed(error)
+
+    async def open(self) -> None:
+        """Begin: from now on `start`, `spawn` and calls work in this loop."""
+        loop = asyncio.get_running_loop()
+        if self.running:
+            message = f"{self!r} is open already"
+            raise ActorError(message)
+        if (other := node_of(loop)) is not None:
+            message = f"this event loop has a node already: {other!r}"
+            raise ActorError(message)
+        self.loop = loop
+        self.thread = self.quick_thread = threading.get_ident()
+        self.leaks = 0
+        self.incarnation = clock.incarnation()
+        self._serial = 0
+        self.running = True
+        self.stopping = False
+        self._factory = loop.get_task_factory()
+        loop.set_task_factory(guard.make_factory(self._factory))
+        install_node(loop, self)
+        if self._watchdog is not None:
+            self._watchdog.start()
+        if self._interrupts is not None:
+            self._interrupts.install(loop)
+
+    async def close(self) -> None:
+        """End every process, in reverse order of start and each as its kind wants, then let go of the loop."""
+        if not self.running:
+            return
+        self.stopping = True
+        try:
+            await self._stop_processes()
+            await self.workers.close()
+        finally:
+            self.deadlines.close()
+            if self._watchdog is not None:
+                self._watchdog.stop()
+            if self._interrupts is not None:
+                self._interrupts.remove()
+            self.loop.set_task_factory(self._factory)
+            install_node(self.loop, None)
+            self.running = False
+
+    async def _stop_processes(self) -> None:
+        roots = [process for process in self.processes.values() if process.parent is None]
+        for process in reversed(roots):
+            if process.life:
+                continue
+            gone = Gone(self.loop)
+            process.await_death(gone)
+            exits.signal(process, self.root_pid(), SHUTDOWN)
+            patient = getattr(process.behaviour, "patient", False)
+            if not await gone.within(None if patient else self.stop_grace):
+                exits.kill(process)
+        # Whoever is left was started by somebody who is gone, and is linked to nobody.
+        while self.processes:
+            left = list(self.processes.values())
+            gones = [Gone(self.loop) for _ in left]
+            for process, gone in zip(left, gones, strict=True):
+                process.await_death(gone)
+                exits.kill(process)
+            for gone in gones:
+                await gone.within(None)
+
+    # --- processes
+
+    def create(self, parent: Process | None, label: str) -> Process:
+        """A new process, which has no behaviour yet."""
+        if not self.running:
+            message = f"{self!r} is not open"
+            raise ActorError(message)
+        self._serial += 1
+        process = Process(self, Pid(self.name, self.incarnation, self._serial), parent, label)
+        self.processes[self._serial] = process
+        return process
+
+    def discard(self, process: Process) -> None:
+        """Take back a process that never began."""
+        process.reason = NO_PROCESS
+        process.links, linked = None, process.links
+        if linked is not None:
+            for other in linked if isinstance(linked, dict) else (linked,):
+                exits.links.part(process, other)
+        exits.bury(process)
+
+    def remove(self, process: Process) -> None:
+        """A process is gone: its entry and its names are free."""
+        self.processes.pop(process.pid.serial, None)
+        if process.names is not None:
+            for name in tuple(process.names):
+                leave(process, name)
+
+    def process(self, pid: Pid) -> Process | None:
+        """The process behind `pid`, if it is one of this node in this life, and alive or dying."""
+        if pid.incarnation != self.incarnation or pid.node != self.name:
+            return None
+        return self.processes.get(pid.serial)
+
+    def root_pid(self) -> Pid:
+        """The address of nobody in particular on this node: serial 0."""
+        return Pid(self.name, self.incarnation, 0)
+
+    # --- the run queue
+
+    def enqueue(self, process: Process) -> None:
+        """A process has something to do."""
+        self.run_queue.append(process)
+        if not self._pumping:
+            self._pumping = True
+            self.loop.call_soon(self._pump, context=self.context)
+
+    def _pump(self) -> None:
+        queue = self.run_queue
+        budget = PUMP_BUDGET
+        try:
+            while queue and budget:
+                budget -= 1
+                process = queue.popleft()
+                if process.activity == QUEUED:
+                    (process.context or process.own_context()).run(process.drain)
+        finally:
+            if queue:
+                self.loop.call_soon(self._pump, context=self.context)
+            else:
+                self._pumping = False
+
+
+class Gone:
+    """A future that ends when a process does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give it to `Process.await_death`."""
+        self.future: asyncio.Future[ExitReason] = loop.create_future()
+
+    def exited(self, reason: ExitReason) -> None:
+        """The process is gone."""
+        if not self.future.done():
+            self.future.set_result(reason)
+
+    async def within(self, seconds: float | None) -> bool:
+        """Wait for it; whether it came in time."""
+        done, _ = await asyncio.wait((self.future,), timeout=seconds)
+        return bool(done)
+
+
+def run(main: Callable[[], Awaitable[T]], **options: Any) -> T:
+    """Run an async function inside a node of its own, as `asyncio.run` would run it; the options are `Node`'s."""
+
+    async def inside() -> T:
+        async with Node(**options):
+            return await main()
+
+    return asyncio.run(inside())

@@ -1,0 +1,22 @@
+"""The address of a process: which node, which life of that node, which process."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Pid(NamedTuple):
+    """Immutable and comparable, and never used twice: `incarnation` changes each time the node starts.
+
+    A tuple, because a tuple hashes and compares in C, and pids are keys everywhere.
+    """
+
+    node: str
+    incarnation: int
+    serial: int
+
+    def __str__(self) -> str:
+        return f"<{self.node}.{self.serial}>"
+
+    def __repr__(self) -> str:
+        return f"<{self.node}/{self.incarnation:x}.{self.serial}>"

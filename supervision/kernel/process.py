@@ -1,0 +1,325 @@
+"""One process: its mailbox, its state of activity, and what happens around each invocation.
+
+An idle process is this object and nothing else: no task, no queue. A message makes it runnable; the node's pump
+drains its mailbox inside the process's own context. A handler that returns a coroutine hands over to a worker task,
+and the process is busy until that is done. However an invocation ends, `settle` decides what comes next: die, go on,
+or be idle. When a process dies is told in `exits`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextvars import Context
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from . import exits, watchdog
+from .current import current
+from .messages import CAST, SIGNAL
+from .reasons import Crash
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Hashable, Mapping
+
+    from .links import Monitor
+    from .messages import Down, Entry, Exit
+    from .node import Node
+    from .pid import Pid
+    from .reasons import ExitReason
+
+# What a process is doing, in one number, so that the fast path of a call tests one slot. The order matters:
+# below QUEUED a message has to wake the process, above RUNNING an invocation is under way.
+IDLE = 0  # nothing to do; a call may run its handler on the spot
+DOZING = 1  # idle, but each message has to pass the mailbox: a timer is armed, or somebody looks on
+QUEUED = 2  # in the run queue
+HELD = 3  # suspended from outside: messages collect
+RUNNING = 4  # a handler is on the stack, under the pump
+INLINE = 5  # a handler is on the stack, under its caller
+WORKING = 6  # a coroutine of it runs in a worker, or waits for one
+UNWOUND = 7  # dying; its code is done, tasks that it started are not
+DEAD = 8
+
+# How far a life has come.
+ALIVE = 0
+DYING = 1
+GONE = 2
+
+
+def _unknown(_method: object) -> None:
+    """No method is known: each message has to pass the behaviour."""
+
+
+class Waiter(Protocol):
+    """Somebody who wants to know at once when a process dies: a call in flight, a start, a join."""
+
+    def exited(self, reason: ExitReason) -> None:
+        """The process is gone, for this reason."""
+
+
+class Behaviour(Protocol):
+    """What a process does with its mailbox: GenServer and its siblings, and plain routines."""
+
+    adopts: bool
+    _methods: Mapping[Any, Callable[..., Any]]
+    _special: frozenset[type]
+
+    def _report(self, error: BaseException) -> None:
+        """Tell the node that code of the process raised."""
+
+    def _handle(self, entry: Entry) -> object:
+        """Begin with one entry, in the process's context; a returned coroutine is run by a worker."""
+
+    def _done(self, entry: Entry, value: object) -> None:
+        """The invocation returned `value`."""
+
+    def _failed(self, entry: Entry, error: BaseException) -> None:
+        """The invocation raised."""
+
+    def _exiting(self, reason: ExitReason) -> None:
+        """The process is gone: let go of timers and the like."""
+
+
+class Process:
+    """The cell behind a pid."""
+
+    __slots__ = (
+        "activity",
+        "asker",
+        "behaviour",
+        "callers",
+        "context",
+        "exempt",
+        "grace",
+        "label",
+        "life",
+        "limit",
+        "links",
+        "mailbox",
+        "monitors",
+        "names",
+        "node",
+        "parent",
+        "pid",
+        "quick",
+        "reason",
+        "resting",
+        "tasks",
+        "trap_exit",
+        "waiter",
+        "waiting_on",
+        "watching",
+        "worker",
+    )
+
+    def __init__(self, node: Node, pid: Pid, parent: Process | None, label: str) -> None:
+        """Processes are made by `Node.create`, which also enters them into its table."""
+        self.node = node
+        self.pid = pid
+        self.parent = parent
+        self.label = label
+        self.behaviour: Behaviour
+        self.context: Context | None = None  # made when its code first runs
+        self.quick: Callable[[Entry], None] | None = None
+        self.activity = WORKING  # until init is done
+        self.resting = IDLE
+        self.life = ALIVE
+        self.reason: ExitReason | None = None
+        self.mailbox: deque[Entry] | None = None
+        self.limit: int | None = None
+        self.exempt = 0
+        self.trap_exit = False
+        self.grace: float | None = None
+        self.links: Process | dict[Process, None] | None = None
+        self.monitors: dict[Monitor, None] | None = None
+        self.watching: dict[Monitor, None] | None = None
+        self.callers: dict[Waiter, None] | None = None
+        self.names: dict[Hashable, None] | None = None
+        self.tasks: dict[asyncio.Task[Any], None] | None = None
+        self.worker: asyncio.Task[Any] | None = None
+        self.waiter: Callable[[], None] | None = None
+        self.waiting_on: Process | None = None
+        self.asker: Process | None = None
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.pid}"
+
+    __repr__ = __str__
+
+    def ancestors(self) -> list[Process]:
+        """The process that started this one, the one that started that, and so on, nearest first."""
+        found: list[Process] = []
+        parent = self.parent
+        while parent is not None:
+            found.append(parent)
+            parent = parent.parent
+        return found
+
+    # --- messages in
+
+    def deliver(self, entry: Entry) -> bool:
+        """Put an entry into the mailbox; False when the process is dying or its bound is reached."""
+        if self.life:
+            return False
+        mailbox = self.mailbox
+        if mailbox is None:
+            self.mailbox = mailbox = deque((entry,))
+            if self.limit is None:
+                self.quick = mailbox.append
+        elif self.limit is not None and len(mailbox) - self.exempt >= self.limit:
+            return False
+        else:
+            mailbox.append(entry)
+        if self.activity < QUEUED:
+            self.activity = QUEUED
+            self.node.enqueue(self)
+        elif self.waiter is not None:
+            self.quick = None
+            self.waiter()
+        return True
+
+    def deliver_signal(self, message: Down | Exit) -> None:
+        """A `Down` or a trapped `Exit`: in order with the rest, but no bound can refuse it."""
+        limit, self.limit = self.limit, None
+        if self.deliver((SIGNAL, message)) and limit is not None:
+            self.exempt += 1
+        self.limit = limit
+
+    def push_front(self, entry: Entry) -> None:
+        """What has to come before anything that already waits: the next step of what is being done."""
+        if self.mailbox is None:
+            self.mailbox = deque((entry,))
+        else:
+            self.mailbox.appendleft(entry)
+        if self.activity < QUEUED:
+            self.activity = QUEUED
+            self.node.enqueue(self)
+
+    # --- invocations
+
+    def own_context(self) -> Context:
+        """The context that all code of this process runs in, for as long as it lives."""
+        context = self.context
+        if context is None:
+            context = self.context = Context()
+            context.run(current.set, self)
+        return context
+
+    def drain(self) -> None:
+        """Handle what lies in the mailbox, up to the node's budget. Runs inside `context`, under the pump."""
+        self.activity = RUNNING
+        mailbox = self.mailbox
+        assert mailbox is not None
+        behaviour = self.behaviour
+        handle, done = behaviour._handle, behaviour._done
+        special = behaviour._special
+        known = behaviour._methods.get if self.resting == IDLE else _unknown
+        popleft = mailbox.popleft
+        for _ in range(self.node.drain_budget):
+            if not mailbox:
+                break
+            entry = popleft()
+            try:
+                # A cast of a method is most of the traffic: the same as below, without the two calls.
+                if not entry[0] and (function := known(entry[1])) is not None:
+                    _, _, args, kwargs = entry
+                    value = function(behaviour, *args, **kwargs) if kwargs else function(behaviour, *args)
+                    if type(value) not in special:
+                        continue
+                else:
+                    if self.exempt and entry[0] == SIGNAL:
+                        self.exempt -= 1
+                    value = handle(entry)
+                if type(value) is CoroutineType:
+                    self.hand_over(value, entry)
+                    return
+                done(entry, value)
+            except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
+                behaviour._failed(entry, error)
+            if self.activity != RUNNING or self.life:
+                break
+            known = behaviour._methods.get if self.resting == IDLE else _unknown
+        self.settle()
+
+    def run(self, entry: Entry) -> None:
+        """Handle one entry on the spot, as `drain` would. The caller enters `context`, and settles when it can."""
+        self.activity = RUNNING
+        try:
+            value = self.behaviour._handle(entry)
+            if type(value) is CoroutineType:
+                self.hand_over(value, entry)
+                return
+            self.behaviour._done(entry, value)
+        except BaseException as error:  # noqa: BLE001 - as in drain
+            self.behaviour._failed(entry, error)
+
+    def hand_over(self, coroutine: CoroutineType[Any, Any, Any], entry: Entry) -> None:
+        """Let a worker run the rest of this invocation."""
+        self.activity = WORKING
+        self.node.workers.submit(self, coroutine, entry)
+
+    def settle(self) -> None:
+        """An invocation is over: die if that was decided meanwhile, go on, or be idle."""
+        if self.life:
+            exits.unwound(self)
+        elif self.mailbox:
+            if self.activity != HELD:
+                self.activity = QUEUED
+                self.node.enqueue(self)
+        else:
+            self.mailbox = self.quick = None
+            if self.activity != HELD:
+                self.activity = self.resting
+                if self.waiter is not None:
+                    self.waiter()
+
+    # --- tasks that its code starts
+
+    @property
+    def adopts(self) -> bool:
+        """Whether tasks started in its context are its own; an inbox lives in a task that is not."""
+        return self.behaviour.adopts
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """The task ends with this process, and the process is not gone before the task is."""
+        if self.tasks is None:
+            self.tasks = {}
+        self.tasks[task] = None
+        task.add_done_callback(self._task_done, context=self.node.context)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        tasks = self.tasks
+        if tasks is None:
+            return
+        tasks.pop(task, None)
+        if not tasks:
+            self.tasks = None
+            if self.activity == UNWOUND:
+                exits.bury(self)
+
+    def crash(self, error: BaseException) -> None:
+        """Code of the process that is not its handler has raised: the process ends of it, at once."""
+        if not self.life:
+            self.behaviour._report(error)
+            exits.condemn(self, Crash(error))
+
+    # --- who waits
+
+    def await_death(self, waiter: Waiter) -> None:
+        """Tell `waiter` when this process is gone."""
+        if self.callers is None:
+            self.callers = {waiter: None}
+        else:
+            self.callers[waiter] = None
+
+    def forget(self, waiter: Waiter) -> None:
+        """The waiter has what it wanted."""
+        callers = self.callers
+        if callers is not None:
+            callers.pop(waiter, None)
+            if not callers:
+                self.callers = None
+
+
+watchdog.runs_handlers(Process.drain.__code__, lambda frame: frame.get("self"))
+watchdog.runs_handlers(Process.run.__code__, lambda frame: frame.get("self"))

@@ -1,0 +1,90 @@
+"""What a node has to tell about itself: structured events, and the bus that carries them.
+
+Nothing here formats or logs. `logging` is one subscriber (`greenroom.supervision.logs`), a test is another.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .pid import Pid
+    from .reasons import ExitReason
+
+_log = logging.getLogger("greenroom.supervision")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Something happened to a process."""
+
+    pid: Pid
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashReport(Report):
+    """Code of a process raised, or asked to stop with a reason that is not orderly."""
+
+    reason: ExitReason
+    last_message: str | None = None
+    state: str | None = None
+    ancestors: tuple[str, ...] = ()
+    during: str = "handler"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaked(Report):
+    """A process did not unwind within its kill grace and was abandoned; `stack` is where its code hangs."""
+
+    reason: ExitReason
+    stack: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked(Report):
+    """A handler keeps the event loop from turning; `stack` is where it is right now."""
+
+    seconds: float
+    stack: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unexpected(Report):
+    """A server got something that it has no handler for, and went on."""
+
+    kind: str
+    message: str
+
+
+@dataclass(slots=True)
+class Reports:
+    """The bus of one node."""
+
+    _subscribers: list[Callable[[Report], None]] = field(default_factory=list)
+
+    def subscribe(self, subscriber: Callable[[Report], None]) -> Callable[[], None]:
+        """Call `subscriber` with each report from now on; the returned function ends that.
+
+        It is called on the spot, often in the middle of a death: it must be quick, must not raise, and does its
+        real work elsewhere (`send` the report to a process).
+        """
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return unsubscribe
+
+    def emit(self, report: Report) -> None:
+        """Tell all subscribers. One that raises is reported to `logging` and hurts nobody else."""
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber(report)
+            except Exception:
+                _log.exception("a subscriber of reports raised on %r", report)

@@ -1,0 +1,233 @@
+"""The plain process: an `async def` that runs once, with a mailbox it can `receive` from; and the inbox.
+
+`spawn` is Erlang's: the function is the process, its end is the process's end. An `Inbox` lends a mailbox to code that
+is no process (a test, a `main`), so that it can link, monitor and receive too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec
+
+from . import exits, links
+from .current import current, current_node, current_process
+from .errors import CallTimeout, ProcessExited, Quit
+from .messages import ASK, CALL, INFO, SIGNAL
+from .process import HELD, WORKING, Process
+from .reasons import NORMAL, SHUTDOWN, Crash
+from .reports import CrashReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from .links import Monitor
+    from .messages import Entry
+    from .node import Node
+    from .pid import Pid
+    from .reasons import ExitReason
+
+P = ParamSpec("P")
+_START = -1
+
+
+class Routine:
+    """The behaviour of a process that is one coroutine."""
+
+    __slots__ = ("_process", "adopts")
+
+    _methods: ClassVar[dict[Any, Any]] = {}
+    _special: ClassVar[frozenset[type]] = frozenset()
+
+    def __init__(self, process: Process, *, adopts: bool = True) -> None:
+        """An inbox adopts nothing: the task it lives in is not its own."""
+        self._process = process
+        self.adopts = adopts
+
+    def _handle(self, entry: Entry) -> object:
+        _, function, args, kwargs = entry
+        return function(*args, **kwargs)
+
+    def _done(self, entry: Entry, value: object) -> None:
+        exits.condemn(self._process, NORMAL)
+        self._process.activity = WORKING
+
+    def _failed(self, entry: Entry, error: BaseException) -> None:
+        if isinstance(error, Quit):
+            exits.condemn(self._process, error.reason)
+            return
+        self._report(error)
+        exits.condemn(self._process, Crash(error))
+
+    def _report(self, error: BaseException) -> None:
+        process = self._process
+        process.node.reports.emit(
+            CrashReport(
+                pid=process.pid,
+                label=process.label,
+                reason=Crash(error),
+                ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
+                during="routine",
+            )
+        )
+
+    def _exiting(self, reason: ExitReason) -> None:
+        pass
+
+
+def begin(
+    node: Node,
+    function: Callable[..., Awaitable[object]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    link: bool = False,
+    trap_exit: bool = False,
+) -> Process:
+    """Make a process of a coroutine function; it runs in a later turn of the loop."""
+    parent = current_process("spawn a linked process") if link else None
+    process = node.create(parent, getattr(function, "__qualname__", repr(function)))
+    process.behaviour = Routine(process)
+    process.trap_exit = trap_exit
+    if parent is not None:
+        links.join(parent, process)
+    coroutine = process.own_context().run(function, *args, **kwargs)
+    if not isinstance(coroutine, CoroutineType):
+        node.discard(process)
+        message = f"a process is made of an `async def` function, and {function!r} is none"
+        raise TypeError(message)
+    process.hand_over(coroutine, (_START, function, args, kwargs))
+    return process
+
+
+def spawn(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> Pid:
+    """Run `function` as a process of its own."""
+    return begin(current_node(), function, args, kwargs).pid
+
+
+def spawn_link(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> Pid:
+    """As `spawn`, linked to the calling process from the first moment."""
+    return begin(current_node(), function, args, kwargs, link=True).pid
+
+
+def spawn_monitor(
+    function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs
+) -> tuple[Pid, Monitor]:
+    """As `spawn`, monitored by the calling process from the first moment."""
+    watcher = current_process("monitor")
+    process = begin(current_node(), function, args, kwargs)
+    return process.pid, links.watch(watcher, process, process.pid)
+
+
+def _message(entry: Entry) -> Any:
+    kind = entry[0]
+    if kind in (INFO, SIGNAL):
+        return entry[1]
+    if kind in (CALL, ASK):
+        return entry[-1]
+    return entry[1:]
+
+
+async def receive(match: Callable[[Any], bool] | None = None, *, timeout: float | None = None) -> Any:
+    """Take the next message, or the next that `match` accepts, leaving the others where they are.
+
+    Only in a process made by `spawn`, or inside `inbox`: a behaviour gets its messages in callbacks.
+    """
+    return await take(current_process("receive"), match, timeout)
+
+
+async def take(process: Process, match: Callable[[Any], bool] | None, timeout: float | None) -> Any:
+    """`receive`, for a given process."""
+    if not isinstance(process.behaviour, Routine):
+        if process.life:
+            raise ProcessExited(process.reason or NORMAL, process.pid)
+        message = f"{process} gets its messages in callbacks: receive() is for processes made by spawn()"
+        raise TypeError(message)
+    loop = process.node.loop
+    deadline = None if timeout is None else loop.time() + timeout
+    seen = 0
+    while True:
+        mailbox = process.mailbox
+        if mailbox is not None:
+            for index in range(seen, len(mailbox)):
+                message = _message(mailbox[index])
+                if match is None or match(message):
+                    if process.exempt and mailbox[index][0] == SIGNAL:
+                        process.exempt -= 1
+                    del mailbox[index]
+                    if not mailbox:
+                        process.mailbox = process.quick = None
+                    return message
+            seen = len(mailbox)
+        if process.life:
+            raise ProcessExited(process.reason or NORMAL, process.pid)
+        if not await _arrival(process, deadline):
+            raise CallTimeout(timeout or 0.0, process.pid, "receive a message")
+
+
+async def _arrival(process: Process, deadline: float | None) -> bool:
+    loop = process.node.loop
+    if deadline is not None and deadline <= loop.time():
+        return False
+    arrived = loop.create_future()
+
+    def wake(*, came: bool = True) -> None:
+        if not arrived.done():
+            arrived.set_result(came)
+
+    process.waiter = wake
+    process.quick = None
+    timer = None if deadline is None else loop.call_at(deadline, lambda: wake(came=False))
+    try:
+        came: bool = await arrived
+    finally:
+        process.waiter = None
+        if timer is not None:
+            timer.cancel()
+    return came
+
+
+class Inbox:
+    """A mailbox for code that is no process. Made by `inbox`."""
+
+    def __init__(self, process: Process) -> None:
+        """`process` is the cell that links and monitors see."""
+        self._process = process
+
+    @property
+    def pid(self) -> Pid:
+        """Where to send to."""
+        return self._process.pid
+
+    def __len__(self) -> int:
+        return len(self._process.mailbox or ())
+
+    async def receive(self, match: Callable[[Any], bool] | None = None, *, timeout: float | None = 5.0) -> Any:
+        """The next message, or the next that `match` accepts."""
+        return await take(self._process, match, timeout)
+
+    def pending(self) -> tuple[Any, ...]:
+        """What lies in the mailbox, without taking it."""
+        return tuple(_message(entry) for entry in self._process.mailbox or ())
+
+
+@asynccontextmanager
+async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncIterator[Inbox]:
+    """Be a process for as long as the block runs: `link`, `monitor`, `start_link` work in it, and `receive`.
+
+    It traps exits unless told otherwise, since there is no handler that an exit could end. On leaving, the process
+    ends as `Shutdown`, and with it whatever is still linked to it and does not trap that.
+    """
+    node = current_node()
+    process = node.create(None, label)
+    process.behaviour = Routine(process, adopts=False)
+    process.trap_exit = trap_exit
+    process.activity = HELD
+    token = current.set(process)
+    try:
+        yield Inbox(process)
+    finally:
+        current.reset(token)
+        exits.condemn(process, SHUTDOWN)
+        await asyncio.sleep(0)

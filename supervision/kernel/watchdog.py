@@ -1,0 +1,93 @@
+"""Names the handler that keeps the event loop from turning, while it does so.
+
+A thread asks the loop for a sign of life at intervals. If none comes it reads the stack of the loop's thread, finds
+the frame of the engine that runs a process, and reports that process with the stack below it. That costs the hot path
+nothing: nobody writes down who is running.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from . import clock
+from .reports import LoopBlocked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import CodeType, FrameType
+
+    from .node import Node
+    from .process import Process
+
+# Code of the engine that calls handlers, and how to find the process among the local variables of its frames.
+_engine: dict[CodeType, Callable[[Mapping[str, Any]], Process | None]] = {}
+
+
+def runs_handlers(code: CodeType, find: Callable[[Mapping[str, Any]], Process | None]) -> None:
+    """Whatever is above a frame of this code is code of the process that `find` finds in the frame's variables."""
+    _engine[code] = find
+
+
+def whose(frame: FrameType | None) -> tuple[Process | None, list[FrameType]]:
+    """The innermost process on this stack, and the frames of its code, outermost first."""
+    above: list[FrameType] = []
+    while frame is not None:
+        find = _engine.get(frame.f_code)
+        if find is not None:
+            return find(frame.f_locals), above[::-1]
+        above.append(frame)
+        frame = frame.f_back
+    return None, above[::-1]
+
+
+class Watchdog:
+    """The thread that looks after one node's loop."""
+
+    def __init__(self, node: Node, seconds: float) -> None:
+        """`seconds` without a sign of life are reported."""
+        self._node = node
+        self._seconds = seconds
+        self._stop = threading.Event()
+        self._alive = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._watch, name=f"greenroom-watchdog-{self._node.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for the thread."""
+        self._stop.set()
+        self._alive.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _watch(self) -> None:
+        loop = self._node.loop
+        while not self._stop.is_set():
+            self._alive.clear()
+            asked = clock.real()
+            try:
+                loop.call_soon_threadsafe(self._alive.set)
+            except RuntimeError:  # the loop was closed under the node
+                return
+            if not self._alive.wait(self._seconds):
+                self._look(asked)
+                self._alive.wait()
+            self._stop.wait(self._seconds / 2)
+
+    def _look(self, asked: float) -> None:
+        frame = sys._current_frames().get(self._node.thread)
+        process, frames = whose(frame)
+        stack = "".join(line for each in frames for line in traceback.format_stack(each, limit=1))
+        node = self._node
+        label = "code that is no process's" if process is None else process.label
+        pid = node.root_pid() if process is None else process.pid
+        report = LoopBlocked(pid=pid, label=label, seconds=clock.real() - asked, stack=stack)
+        node.reports.emit(report)

@@ -1,0 +1,179 @@
+"""Where `async def` handlers run: a pool of real tasks, one whole invocation in one task.
+
+anyio scopes, `asyncio.timeout` and task groups tie themselves to the task they are entered in, so an invocation must
+never move between tasks, and must not run in its caller's. A task of its own per invocation would cost twice as much
+and, when a hundred thousand actors are told something at once, a hundred thousand tasks. Instead one worker takes job
+after job and suspends only when a handler really waits; a check in the next turn of the loop then wakes another. So
+there are as many workers as there are suspended handlers, plus one.
+
+A worker that was cancelled is not used again: nobody can tell what else still holds on to that task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from . import watchdog
+from .process import ALIVE, DEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from contextvars import Context
+    from types import CoroutineType
+
+    from .messages import Entry
+    from .node import Node
+    from .process import Process
+
+    Job = tuple[Process, CoroutineType[Any, Any, Any], Entry]
+
+_JOBS_PER_TURN = 128
+
+
+class InContext:
+    """Await a coroutine that has begun in another context than the awaiting task's, and keep it there."""
+
+    __slots__ = ("_awaited", "_context", "_coroutine")
+
+    def __init__(self, coroutine: CoroutineType[Any, Any, Any], context: Context, awaited: object) -> None:
+        """`awaited` is what the coroutine's first step waits for."""
+        self._coroutine = coroutine
+        self._context = context
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        run, coroutine, awaited = self._context.run, self._coroutine, self._awaited
+        try:
+            while True:
+                try:
+                    value = yield awaited
+                except BaseException as error:  # noqa: BLE001 - whatever is thrown at the task is the coroutine's
+                    awaited = run(coroutine.throw, error)
+                else:
+                    awaited = run(coroutine.send, value)
+        except StopIteration as stop:
+            return stop.value
+
+
+class Workers:
+    """The pool of one node."""
+
+    __slots__ = ("_checking", "_jobs", "_node", "_parked", "_tasks", "_waking")
+
+    def __init__(self, node: Node, jobs: deque[Job] | None = None) -> None:
+        """`jobs` may be a queue that chooses its own order."""
+        self._node = node
+        self._jobs: deque[Job] = deque() if jobs is None else jobs
+        self._parked: list[asyncio.Future[None]] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._waking = False
+        self._checking = False
+
+    def __len__(self) -> int:
+        """How many tasks the pool has now."""
+        return len(self._tasks)
+
+    @property
+    def busy(self) -> int:
+        """How many of them are in the middle of a handler."""
+        return len(self._tasks) - len(self._parked)
+
+    def submit(self, process: Process, coroutine: CoroutineType[Any, Any, Any], entry: Entry) -> None:
+        """Queue an invocation that has not begun."""
+        self._jobs.append((process, coroutine, entry))
+        if not self._waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._waking = True
+        while self._parked:
+            parked = self._parked.pop()
+            if not parked.done():
+                parked.set_result(None)
+                return
+        loop = self._node.loop
+        task = loop.create_task(self._work(), name="greenroom-worker", context=self._node.context.copy())
+        self._tasks[task] = None
+        task.add_done_callback(self._retired)
+
+    def _check(self) -> None:
+        # A turn has passed. If jobs are left, the worker that took them on is waiting inside one of them.
+        self._checking = False
+        if self._jobs and not self._waking:
+            self._wake()
+
+    def _retired(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._node.loop.call_exception_handler(
+                {"message": "a worker of greenroom failed; this should never happen", "exception": error, "task": task}
+            )
+        if self._jobs and not self._waking:
+            self._wake()
+
+    async def _work(self) -> None:
+        loop = self._node.loop
+        jobs = self._jobs
+        task = asyncio.current_task()
+        assert task is not None
+        left = _JOBS_PER_TURN
+        while True:
+            while not jobs:
+                self._waking = False
+                left = _JOBS_PER_TURN
+                parked = loop.create_future()
+                self._parked.append(parked)
+                try:
+                    await parked
+                except asyncio.CancelledError:
+                    if parked in self._parked:
+                        self._parked.remove(parked)
+                    raise
+            if not left:
+                left = _JOBS_PER_TURN
+                await asyncio.sleep(0)
+                continue
+            left -= 1
+            process, coroutine, entry = jobs.popleft()
+            self._waking = False
+            if jobs and not self._checking:
+                self._checking = True
+                loop.call_soon(self._check, context=self._node.context)
+            if process.life:
+                coroutine.close()
+                process.settle()
+                continue
+            process.worker = task
+            try:
+                context = process.own_context()
+                try:
+                    awaited = context.run(coroutine.send, None)
+                except StopIteration as stop:
+                    value = stop.value
+                else:
+                    value = await InContext(coroutine, context, awaited)
+            except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
+                process.worker = None
+                if process.life == ALIVE:
+                    process.behaviour._failed(entry, error)
+            else:
+                process.worker = None
+                if process.life == ALIVE:
+                    process.behaviour._done(entry, value)
+            if process.activity < DEAD:
+                process.settle()
+            if task.cancelling():
+                return
+
+    async def close(self) -> None:
+        """Cancel all workers, and wait for those that can end."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._node.kill_grace)
+
+
+watchdog.runs_handlers(Workers._work.__code__, lambda frame: frame.get("process"))
