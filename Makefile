@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 LOCKS  := requirements/build.txt requirements/dev.txt
+LOCKED := $(VENV)/.locked
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/pytest
@@ -58,12 +59,15 @@ clean: ## remove what was made
 venv: $(STAMP) ## create .venv from the lock
 
 # The build requirements come first and everything is then built without isolation, so that nothing unlocked is ever fetched.
-$(STAMP): $(LOCKS) pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "greenroom needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)."; \
+$(LOCKED): $(LOCKS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "greenroom needs Python 3.11 or newer; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)"; \
 	  echo "Say which one to use: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; } >&2
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --require-hashes -r requirements/build.txt
 	$(PIP) install --require-hashes --no-build-isolation -r requirements/dev.txt
+	@touch $@
+
+$(STAMP): $(LOCKED) pyproject.toml
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
