@@ -83,7 +83,7 @@ def stopping(value: T, reason: ExitReason | BaseException = NORMAL) -> T:
     return cast("T", Stop(reason, value))
 
 
-class Reject(Exception):  # noqa: N818 - it is a verb: `raise Reject(KeyError(name))`
+class Reject(Exception):
     """Raised by a handler: the caller's request was wrong. The caller gets `error`; the server goes on."""
 
     def __init__(self, error: Exception) -> None:

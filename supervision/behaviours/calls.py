@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Hashable
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, overload
 
 from greenroom.supervision.kernel import watchdog
@@ -28,17 +26,18 @@ from greenroom.supervision.kernel.errors import (
     ProcessExited,
 )
 from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, TELL
-from greenroom.supervision.kernel.names import Via
 from greenroom.supervision.kernel.pid import Pid
-from greenroom.supervision.kernel.process import GONE, IDLE, INLINE, Process
+from greenroom.supervision.kernel.process import COROUTINE, GONE, IDLE, INLINE, Process
 from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS, Crash, ExitReason
 
 from .actions import ACTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Coroutine, Generator, Hashable
+    from types import CodeType
 
     from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.names import Via
     from greenroom.supervision.kernel.node import Node
 
 P = ParamSpec("P")
@@ -47,7 +46,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT: Final = 5.0
-SPECIAL: Final = ACTIONS | {CoroutineType}
+SPECIAL: Final = ACTIONS | {COROUTINE}
 _VOID: Final = "the calling process is gone: its code was abandoned when it did not unwind in time"
 _get_ident = threading.get_ident
 
@@ -191,10 +190,10 @@ class Ref(Generic[S]):
         self._seconds = seconds
         self._process: Process | None = None
 
-    @classmethod
-    def of(cls, process: Process) -> Ref[S]:
+    @staticmethod
+    def of(process: Process) -> Ref[Any]:
         """The handle on a process of this node."""
-        ref: Ref[S] = cls(process.pid)
+        ref: Ref[Any] = Ref(process.pid)
         ref._process = process
         return ref
 
@@ -269,7 +268,7 @@ class Ref(Generic[S]):
         server._call = caller
         entry = (CALL, method, args, kwargs, caller)
         me = process.asker
-        if type(value) is CoroutineType:
+        if type(value) is COROUTINE:
             process.hand_over(value, entry)
         else:
             process.await_death(caller)
@@ -362,4 +361,5 @@ class Ref(Generic[S]):
         raise NotRegistered(NO_PROCESS, name)
 
 
-watchdog.runs_handlers(Ref.call.__code__, lambda frame: frame.get("process"))
+CALL_CODE: CodeType = vars(Ref)["call"].__code__
+watchdog.runs_handlers(CALL_CODE, lambda frame: frame.get("process"))

@@ -10,11 +10,11 @@ links and monitors fire, and its supervisor decides.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from greenroom.supervision.kernel import describe, exits
+from greenroom.supervision.kernel.behaviour import Behaviour
 from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
 from greenroom.supervision.kernel.messages import (
     ASK,
@@ -37,11 +37,12 @@ from greenroom.supervision.kernel.reasons import NORMAL, Crash, ExitReason, is_o
 from greenroom.supervision.kernel.reports import CrashReport, Unexpected
 
 from .actions import ACTIONS, UNSET, Continue, Ignore, NoReply, Reject, Reply, Stop
-from .calls import SPECIAL, Caller, Ref
+from .calls import CALL_CODE, SPECIAL, Caller, Ref
 from .starting import failed
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable
 
     from greenroom.supervision.kernel.pid import Pid
 
@@ -54,7 +55,7 @@ class BadReturn(ActorError):
     """A callback returned what it must not; the server crashes of it, as it would of any bug."""
 
 
-class GenServer:
+class GenServer(Behaviour):
     """Derive from it; ``await start(Counter, 2)`` makes a process of it.
 
     The constructor keeps the arguments, and runs in the new process, as `init` does. Whatever either raises is raised
@@ -66,9 +67,6 @@ class GenServer:
     _methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
     _special: ClassVar[frozenset[type]] = SPECIAL
     _terminates: ClassVar[bool] = False
-    adopts: ClassVar[bool] = True
-    patient: ClassVar[bool] = False
-    """Whether a closing node waits for this one however long it takes, as it does for supervisors."""
     traps_exit: ClassVar[bool] = False
     """Whether the process traps exits from the start, so that `terminate` runs when its supervisor stops it."""
     terminate_grace: ClassVar[float | None] = 5.0
@@ -85,7 +83,7 @@ class GenServer:
 
     # --- callbacks
 
-    def init(self) -> Continue | NoReply | Ignore | Stop | None | Awaitable[Continue | NoReply | Ignore | Stop | None]:
+    def init(self) -> Continue | NoReply | Ignore | Stop | Awaitable[Continue | NoReply | Ignore | Stop | None] | None:
         """Get ready; `start` returns when this does.
 
         Return None, `Continue(token)` to go on in `handle_continue` before any message, `NoReply(idle_after=…)`,
@@ -98,20 +96,22 @@ class GenServer:
         message = f"{type(self).__name__} answers no ask(): {describe.short(request)}; call one of its methods instead"
         raise Reject(TypeError(message))
 
-    def handle_cast(self, request: Any) -> NoReply | Stop | None | Awaitable[NoReply | Stop | None]:
+    def handle_cast(self, request: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Somebody told us something."""
         self._unexpected("cast", request)
+        return None
 
-    def handle_info(self, message: Any) -> NoReply | Stop | None | Awaitable[NoReply | Stop | None]:
+    def handle_info(self, message: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Any other message: `Down`, `Exit`, `Timeout`, what timers and plain `send` bring."""
         self._unexpected("message", message)
+        return None
 
-    def handle_continue(self, token: Any) -> NoReply | Stop | None | Awaitable[NoReply | Stop | None]:
+    def handle_continue(self, token: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """What a callback asked to be done next."""
         message = f"{type(self).__name__} asked to continue with {token!r} but has no handle_continue"
         raise BadReturn(message)
 
-    def terminate(self, reason: ExitReason) -> None | Awaitable[None]:
+    def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
         """The server ends for this reason: clean up. Not called when it is killed, or dies of an untrapped signal."""
 
     def report_state(self) -> str:
@@ -153,7 +153,7 @@ class GenServer:
         process.behaviour = server
         process.trap_exit = cls.traps_exit
 
-    def _method(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _method(self, method: Any) -> Callable[..., Any]:
         """What to run for a method reference: the most derived override of it. Plain functions of the server stay."""
         cls = type(self)
         known = cls._methods.get(method)
@@ -201,7 +201,7 @@ class GenServer:
         if kind == STOP:
             self._stop(entry[1])
             return None
-        self.__init__(*entry[1], **entry[2])  # type: ignore[misc]  # noqa: PLC2801 - made by _begin, set up here
+        self.__init__(*entry[1], **entry[2])  # type: ignore[misc]
         return self.init()
 
     def _handle_message(self, message: Any) -> object:
@@ -402,4 +402,4 @@ def _does_not_fit(error: BaseException) -> bool:
     return trace.tb_frame.f_code in _CALLING
 
 
-_CALLING = (GenServer._handle.__code__, Ref.call.__code__)
+_CALLING = (GenServer._handle.__code__, CALL_CODE)

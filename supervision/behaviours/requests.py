@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -18,6 +17,8 @@ from greenroom.supervision.kernel.reasons import NO_PROCESS, NORMAL, as_reason
 from .calls import DEFAULT_TIMEOUT, Caller, Ref, exited
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from greenroom.supervision.kernel.messages import Entry
 
 P = ParamSpec("P")
@@ -85,7 +86,9 @@ class Request(Generic[R]):
         self._caller._settle(None, None)
 
 
-def request(ref: Ref[S], method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> Request[Any]:
+def request(
+    ref: Ref[S], method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs
+) -> Request[Any]:
     """Send a call by method reference, and wait for it later."""
     return _send(ref, lambda caller: (CALL, method, args, kwargs, caller))
 
@@ -112,7 +115,7 @@ def _send(ref: Ref[Any], entry: Callable[[Caller[Any]], Entry], label: object = 
 class Requests:
     """Several requests under way, answered in whatever order."""
 
-    _open: dict[Request[Any], None] = field(default_factory=dict)
+    _open: dict[Request[Any], None] = field(default_factory=dict["Request[Any]", None])
 
     def add(self, request: Request[Any]) -> None:
         """Wait for this one too."""
@@ -167,7 +170,9 @@ async def multi_call(
     return Answers(replies, missing)
 
 
-def abcast(refs: Iterable[Ref[S]], method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+def abcast(
+    refs: Iterable[Ref[S]], method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs
+) -> None:
     """Tell all of them the same; whether anybody is there is not told."""
     for ref in refs:
         ref.cast(method, *args, **kwargs)

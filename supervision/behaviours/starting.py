@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from greenroom.supervision.kernel import exits, links
 from greenroom.supervision.kernel.api import voided
-from greenroom.supervision.kernel.current import current, current_node, current_process
+from greenroom.supervision.kernel.current import current_node, current_process
 from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
 from greenroom.supervision.kernel.messages import INIT
 from greenroom.supervision.kernel.names import Via, check_name, enter
 from greenroom.supervision.kernel.process import DEAD, WORKING, Process
-from greenroom.supervision.kernel.reasons import Crash, ExitReason
+from greenroom.supervision.kernel.reasons import KILLED, Crash, ExitReason
 
 from .calls import Ref
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from greenroom.supervision.kernel.links import Monitor
 
 P = ParamSpec("P")
@@ -147,7 +148,7 @@ async def launch(
         message = f"{server!r} cannot be started: give a class that derives from GenServer or another behaviour"
         raise TypeError(message)
     if parent is not None and parent.life:
-        raise ProcessExited(parent.reason or exits.KILLED, parent)
+        raise ProcessExited(parent.reason or KILLED, parent)
     if not node.inline_left and node.inline_budget:
         node.inline_left = node.inline_budget
         await asyncio.sleep(0)

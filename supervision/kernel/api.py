@@ -19,31 +19,27 @@ from .process import GONE
 from .reasons import NO_CONNECTION, NO_PROCESS, as_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from .links import Monitor
     from .node import Node
     from .process import Process
     from .reasons import ExitReason
 
 
-
-
-def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Hashable | None]:
+def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
     """Process, pid and name of whatever a user calls a process; the process is None when nobody is there."""
     if isinstance(who, Pid):
         return node.process(who), who, None
     if isinstance(who, Via):
         pid = who.whereis()
-        return (None if pid is None else node.process(pid)), pid, who  # type: ignore[return-value]
+        return (None if pid is None else node.process(pid)), pid, who
     target = getattr(who, "target", None)
     if target is not None and target is not who:
         return resolve(node, target)
     pid = getattr(who, "pid", None)
     if isinstance(pid, Pid):
         return node.process(pid), pid, None
-    process = find(node, who)  # type: ignore[arg-type]
-    return process, (None if process is None else process.pid), who  # type: ignore[return-value]
+    process = find(node, who)
+    return process, (None if process is None else process.pid), who
 
 
 def voided() -> bool:

@@ -33,7 +33,7 @@ class _Short(reprlib.Repr):
         self.maxlevel = 4
 
     def repr_dict(self, x: Mapping[Any, Any], level: int) -> str:
-        return super().repr_dict({key: _Hidden() if _named_secret(key) else value for key, value in x.items()}, level)  # type: ignore[arg-type]
+        return super().repr_dict({key: _Hidden() if _named_secret(key) else value for key, value in x.items()}, level)
 
 
 class _Hidden:

@@ -89,7 +89,7 @@ class CallCycle(ActorError):
 
     def __str__(self) -> str:
         steps = " → ".join(str(step) for step in self.path)
-        kind = "a process cannot call itself" if len(self.path) == 2 else "a cycle of calls can never end"
+        kind = "a process cannot call itself" if self.path[1:-1] == () else "a cycle of calls can never end"
         return f"{kind}: {steps}"
 
 
@@ -168,7 +168,7 @@ class NotAnActor(ActorError):
         return f"only a process can {self.verb}: call it in a process, or open one here with `async with inbox():`"
 
 
-class Quit(BaseException):  # noqa: N818 - a verb, and no error: `raise Quit(Shutdown("drained"))`
+class Quit(BaseException):
     """End the running process with this reason, from however deep in its code.
 
     A `BaseException`, so that an `except Exception` on the way does not stop it.

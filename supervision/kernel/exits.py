@@ -11,9 +11,11 @@ Burying one process can condemn the next, down a chain of any length: the graves
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-from . import links, process as cell
+from . import links
+from . import process as cell
+from .behaviour import Behaviour
 from .errors import InternalError
 from .messages import Down, Exit
 from .reasons import KILLED, Normal
@@ -76,9 +78,7 @@ def abandon(process: Process) -> None:
     assert process.reason is not None
     process.node.leaks += 1
     process.node.quick_thread = 0
-    process.node.reports.emit(
-        Leaked(pid=process.pid, label=process.label, reason=process.reason, stack="".join(stack))
-    )
+    process.node.reports.emit(Leaked(pid=process.pid, label=process.label, reason=process.reason, stack="".join(stack)))
     bury(process)
 
 
@@ -132,23 +132,13 @@ def _bury(process: Process) -> None:
     process.parent = None
 
 
-class _Tombstone:
+class _Tombstone(Behaviour):
     """The behaviour of the dead: nothing reaches it."""
 
-    adopts = True
-    _methods: ClassVar[dict[Any, Any]] = {}
-    _special: ClassVar[frozenset[type]] = frozenset()
-
-    def _report(self, error: BaseException) -> None: ...
+    __slots__ = ()
 
     def _handle(self, entry: Entry) -> object:
-        raise InternalError("a dead process was asked to work")
-
-    def _done(self, entry: Entry, value: object) -> None: ...
-
-    def _failed(self, entry: Entry, error: BaseException) -> None: ...
-
-    def _exiting(self, reason: ExitReason) -> None: ...
+        raise InternalError(f"a dead process was asked to handle {entry!r}")
 
 
 _TOMBSTONE = _Tombstone()

@@ -59,10 +59,8 @@ class _Guarded(Coroutine[Any, Any, Any]):
         except (SystemExit, KeyboardInterrupt) as error:
             raise self._crash(error) from error
 
-    def throw(
-        self, typ: Any, val: BaseException | object = None, tb: TracebackType | None = None
-    ) -> Any:
-        error = typ if val is None else val
+    def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None) -> Any:
+        error: BaseException = typ if val is None else val
         try:
             return self._inner.throw(error)
         except (SystemExit, KeyboardInterrupt) as raised:

@@ -12,9 +12,9 @@ import random
 import threading
 from collections import deque
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from . import clock, exits, guard
+from . import clock, exits, guard, links
 from .current import install_node, node_of
 from .errors import ActorError
 from .interrupts import Interrupts
@@ -119,7 +119,7 @@ class Node:
 
     # --- life
 
-    async def __aenter__(self) -> Node:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 
@@ -208,10 +208,8 @@ class Node:
     def discard(self, process: Process) -> None:
         """Take back a process that never began."""
         process.reason = NO_PROCESS
-        process.links, linked = None, process.links
-        if linked is not None:
-            for other in linked if isinstance(linked, dict) else (linked,):
-                exits.links.part(process, other)
+        for other in tuple(links.linked(process)):
+            links.part(process, other)
         exits.bury(process)
 
     def remove(self, process: Process) -> None:
@@ -250,7 +248,7 @@ class Node:
                 if process.activity == QUEUED:
                     (process.context or process.own_context()).run(process.drain)
         finally:
-            if queue:
+            if self.run_queue:
                 self.loop.call_soon(self._pump, context=self.context)
             else:
                 self._pumping = False

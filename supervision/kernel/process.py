@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import exits, watchdog
 from .current import current
-from .messages import CAST, SIGNAL
+from .messages import SIGNAL
 from .reasons import Crash
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable
 
+    from .behaviour import Behaviour
     from .links import Monitor
     from .messages import Down, Entry, Exit
     from .node import Node
     from .pid import Pid
     from .reasons import ExitReason
+
+COROUTINE: type = CoroutineType  # typed so that checkers do not narrow to a coroutine of unknowns
 
 # What a process is doing, in one number, so that the fast path of a call tests one slot. The order matters:
 # below QUEUED a message has to wake the process, above RUNNING an invocation is under way.
@@ -55,29 +58,6 @@ class Waiter(Protocol):
 
     def exited(self, reason: ExitReason) -> None:
         """The process is gone, for this reason."""
-
-
-class Behaviour(Protocol):
-    """What a process does with its mailbox: GenServer and its siblings, and plain routines."""
-
-    adopts: bool
-    _methods: Mapping[Any, Callable[..., Any]]
-    _special: frozenset[type]
-
-    def _report(self, error: BaseException) -> None:
-        """Tell the node that code of the process raised."""
-
-    def _handle(self, entry: Entry) -> object:
-        """Begin with one entry, in the process's context; a returned coroutine is run by a worker."""
-
-    def _done(self, entry: Entry, value: object) -> None:
-        """The invocation returned `value`."""
-
-    def _failed(self, entry: Entry, error: BaseException) -> None:
-        """The invocation raised."""
-
-    def _exiting(self, reason: ExitReason) -> None:
-        """The process is gone: let go of timers and the like."""
 
 
 class Process:
@@ -230,7 +210,7 @@ class Process:
                     if self.exempt and entry[0] == SIGNAL:
                         self.exempt -= 1
                     value = handle(entry)
-                if type(value) is CoroutineType:
+                if type(value) is COROUTINE:
                     self.hand_over(value, entry)
                     return
                 done(entry, value)
@@ -246,14 +226,14 @@ class Process:
         self.activity = RUNNING
         try:
             value = self.behaviour._handle(entry)
-            if type(value) is CoroutineType:
+            if type(value) is COROUTINE:
                 self.hand_over(value, entry)
                 return
             self.behaviour._done(entry, value)
         except BaseException as error:  # noqa: BLE001 - as in drain
             self.behaviour._failed(entry, error)
 
-    def hand_over(self, coroutine: CoroutineType[Any, Any, Any], entry: Entry) -> None:
+    def hand_over(self, coroutine: Any, entry: Entry) -> None:
         """Let a worker run the rest of this invocation."""
         self.activity = WORKING
         self.node.workers.submit(self, coroutine, entry)

@@ -86,7 +86,7 @@ def as_reason(value: object) -> ExitReason:
         return value
     if isinstance(value, BaseException):
         return Crash(value)
-    if isinstance(value, type) and issubclass(value, _REASONS + (BaseException,)):
+    if isinstance(value, type) and issubclass(value, (*_REASONS, BaseException)):
         message = f"an exit reason is a value, not a class: write {value.__name__}(…) instead of {value.__name__}"
         raise TypeError(message)
     message = (

@@ -65,7 +65,7 @@ class Unexpected(Report):
 class Reports:
     """The bus of one node."""
 
-    _subscribers: list[Callable[[Report], None]] = field(default_factory=list)
+    _subscribers: list[Callable[[Report], None]] = field(default_factory=list["Callable[[Report], None]"])
 
     def subscribe(self, subscriber: Callable[[Report], None]) -> Callable[[], None]:
         """Call `subscriber` with each report from now on; the returned function ends that.
@@ -86,5 +86,5 @@ class Reports:
         for subscriber in tuple(self._subscribers):
             try:
                 subscriber(report)
-            except Exception:
+            except Exception:  # noqa: BLE001 - it is logged whole, and must not hurt whatever was being reported
                 _log.exception("a subscriber of reports raised on %r", report)

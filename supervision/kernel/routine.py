@@ -8,42 +8,37 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from . import exits, links
+from .behaviour import Behaviour
 from .current import current, current_node, current_process
 from .errors import CallTimeout, ProcessExited, Quit
 from .messages import ASK, CALL, INFO, SIGNAL
-from .process import HELD, WORKING, Process
+from .process import COROUTINE, HELD, WORKING, Process
 from .reasons import NORMAL, SHUTDOWN, Crash
 from .reports import CrashReport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from .links import Monitor
     from .messages import Entry
     from .node import Node
     from .pid import Pid
-    from .reasons import ExitReason
 
 P = ParamSpec("P")
 _START = -1
 
 
-class Routine:
+class Routine(Behaviour):
     """The behaviour of a process that is one coroutine."""
 
-    __slots__ = ("_process", "adopts")
+    __slots__ = ("_process",)
 
-    _methods: ClassVar[dict[Any, Any]] = {}
-    _special: ClassVar[frozenset[type]] = frozenset()
-
-    def __init__(self, process: Process, *, adopts: bool = True) -> None:
-        """An inbox adopts nothing: the task it lives in is not its own."""
+    def __init__(self, process: Process) -> None:
+        """`process` is the one that the coroutine is."""
         self._process = process
-        self.adopts = adopts
 
     def _handle(self, entry: Entry) -> object:
         _, function, args, kwargs = entry
@@ -72,8 +67,12 @@ class Routine:
             )
         )
 
-    def _exiting(self, reason: ExitReason) -> None:
-        pass
+
+class Lent(Routine):
+    """The behaviour of an inbox: the task that it lives in is not its own, nor are that task's children."""
+
+    __slots__ = ()
+    adopts = False
 
 
 def begin(
@@ -93,7 +92,7 @@ def begin(
     if parent is not None:
         links.join(parent, process)
     coroutine = process.own_context().run(function, *args, **kwargs)
-    if not isinstance(coroutine, CoroutineType):
+    if type(coroutine) is not COROUTINE:
         node.discard(process)
         message = f"a process is made of an `async def` function, and {function!r} is none"
         raise TypeError(message)
@@ -111,9 +110,7 @@ def spawn_link(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs
     return begin(current_node(), function, args, kwargs, link=True).pid
 
 
-def spawn_monitor(
-    function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs
-) -> tuple[Pid, Monitor]:
+def spawn_monitor(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> tuple[Pid, Monitor]:
     """As `spawn`, monitored by the calling process from the first moment."""
     watcher = current_process("monitor")
     process = begin(current_node(), function, args, kwargs)
@@ -213,7 +210,7 @@ class Inbox:
 
 
 @asynccontextmanager
-async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncIterator[Inbox]:
+async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerator[Inbox]:
     """Be a process for as long as the block runs: `link`, `monitor`, `start_link` work in it, and `receive`.
 
     It traps exits unless told otherwise, since there is no handler that an exit could end. On leaving, the process
@@ -221,7 +218,7 @@ async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncIterato
     """
     node = current_node()
     process = node.create(None, label)
-    process.behaviour = Routine(process, adopts=False)
+    process.behaviour = Lent(process)
     process.trap_exit = trap_exit
     process.activity = HELD
     token = current.set(process)

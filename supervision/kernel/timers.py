@@ -25,9 +25,11 @@ class Expiring(Protocol):
     @property
     def over(self) -> bool:
         """Whether it was answered, or nobody waits any more."""
+        ...
 
     def expire(self, seconds: float) -> None:
         """The deadline has passed."""
+        ...
 
 
 class _Lane:

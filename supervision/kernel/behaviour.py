@@ -1,0 +1,46 @@
+"""What the engine asks of a behaviour: how a process deals with what is in its mailbox."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .messages import Entry
+    from .reasons import ExitReason
+
+
+class Behaviour:
+    """The base of GenServer and its siblings, of plain routines, and of the dead.
+
+    The engine calls `_handle` inside the process's own context, and runs a coroutine that it returns in a worker; then
+    `_done` or `_failed`. The names are private because users derive from the behaviours and name their methods freely.
+    """
+
+    __slots__ = ()
+
+    _methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    """Methods that a cast may name, by what the cast names: those need no look by the behaviour."""
+    _special: ClassVar[frozenset[type]] = frozenset()
+    """Types of return values that the behaviour has to look at."""
+    adopts: ClassVar[bool] = True
+    """Whether tasks that are started in the process's context are its own."""
+    patient: ClassVar[bool] = False
+    """Whether a closing node waits for this one however long it takes, as it does for supervisors."""
+
+    def _handle(self, entry: Entry) -> object:
+        """Begin with one entry."""
+        raise NotImplementedError
+
+    def _done(self, entry: Entry, value: object) -> None:
+        """The invocation returned `value`."""
+
+    def _failed(self, entry: Entry, error: BaseException) -> None:
+        """The invocation raised."""
+
+    def _report(self, error: BaseException) -> None:
+        """Tell the node that code of the process raised outside its handlers."""
+
+    def _exiting(self, reason: ExitReason) -> None:
+        """The process is gone: let go of timers and the like."""
