@@ -6,6 +6,7 @@ Nothing in here knows of MCP. Everything public of the room is exported here; th
 
 from __future__ import annotations
 
+from .background import BackgroundNode
 from .behaviours.actions import (
     IGNORE,
     Continue,
@@ -75,6 +76,7 @@ from .kernel.reasons import (
 )
 from .kernel.reports import CrashReport, Leaked, LoopBlocked, Report, Unexpected
 from .kernel.routine import Inbox, inbox, receive, spawn, spawn_link, spawn_monitor
+from .registry import Registry, via
 
 __all__ = [
     "IGNORE",
@@ -86,6 +88,7 @@ __all__ = [
     "ActorError",
     "AlreadyRegistered",
     "Answers",
+    "BackgroundNode",
     "BadReturn",
     "CallCycle",
     "CallTimeout",
@@ -119,6 +122,7 @@ __all__ = [
     "ProcessExited",
     "Quit",
     "Ref",
+    "Registry",
     "Reject",
     "Reply",
     "Report",
@@ -165,6 +169,7 @@ __all__ = [
     "trap_exit",
     "unlink",
     "unregister",
+    "via",
     "wait_down",
     "whereis",
 ]

@@ -11,7 +11,7 @@ links and monitors fire, and its supervisor decides.
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
 from greenroom.supervision.kernel import describe, exits
 from greenroom.supervision.kernel.behaviour import Behaviour
@@ -171,7 +171,7 @@ class GenServer(Behaviour):
         if not callable(method):
             message = f"{method!r} is not a method of {cls.__name__}: write {cls.__name__}.name_of_the_method"
             return _refuse(TypeError(message))
-        return method
+        return cast("Callable[..., Any]", method)
 
     def _handle(self, entry: Entry) -> object:
         if self._idle is not None:

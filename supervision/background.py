@@ -1,0 +1,132 @@
+"""A node for synchronous programs: it runs in a thread of its own, and any thread may call into it.
+
+The thread is a daemon: a handler that blocks for ever can spoil the orderly stop, which then says where it hangs, but
+never the exit of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from greenroom.supervision.behaviours.requests import stop
+from greenroom.supervision.behaviours.starting import Options, start
+from greenroom.supervision.kernel.errors import ActorError, CallTimeout
+from greenroom.supervision.kernel.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from greenroom.supervision.behaviours.calls import Ref
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class BackgroundNode:
+    """A node behind a thread.
+
+    ::
+
+        with BackgroundNode() as node:
+            counter = node.start(Counter, 2)
+            node.call(counter, Counter.add, 3)
+    """
+
+    def __init__(self, *, stop_timeout: float = 10.0, **options: Any) -> None:
+        """The options are `Node`'s; `stop_timeout` bounds the orderly stop on leaving the block."""
+        self._options = options
+        self._stop_timeout = stop_timeout
+        self._ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._thread: threading.Thread | None = None
+        self._end: asyncio.Event | None = None
+        self.node = Node(**options)
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise ActorError("this node is open already")
+        self._ready = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._main, name=f"greenroom-{self.node.name}", daemon=True)
+        self._thread.start()
+        self._ready.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        loop = self._ready.result()
+        end = self._end
+        if end is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(end.set)
+        thread.join(self._stop_timeout)
+        if thread.is_alive():
+            frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
+            where = "".join(traceback.format_stack(frame)[-1:]).strip() if frame is not None else "an unknown place"
+            error = CallTimeout(self._stop_timeout, self.node, "stop")
+            error.add_note(f"its event loop is at {where}")
+            raise error
+
+    def _main(self) -> None:
+        async def main() -> None:
+            self._end = asyncio.Event()
+            async with self.node:
+                self._ready.set_result(asyncio.get_running_loop())
+                await self._end.wait()
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    def run(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run an async function inside the node, wait for it, and return what it returns."""
+        if self._thread is None:
+            raise ActorError("this node is not open: use it inside its `with` block")
+        if threading.current_thread() is self._thread:
+            raise ActorError("code that runs in the node must await; run() is for other threads")
+        future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._ready.result())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def start(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+        """Start a server, and wait for its `init`."""
+        return self.run(start, server, *args, **kwargs)
+
+    def start_with(self, options: Options, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+        """As `start`, with a name or other options."""
+        return self.run(options.start, server, *args, **kwargs)
+
+    @overload
+    def call(
+        self,
+        ref: Ref[S],
+        method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    def call(self, ref: Ref[S], method: Callable[Concatenate[S, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def call(self, ref: Ref[Any], method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of a server by reference, and wait for its answer."""
+        awaitable: Callable[..., Coroutine[Any, Any, Any]] = ref.call
+        return self.run(awaitable, method, *args, **kwargs)
+
+    def ask(self, ref: Ref[Any], request: object) -> Any:
+        """Send a request to `handle_call`, and wait for the answer."""
+        return self.run(ref.ask, request)
+
+    def stop(self, ref: Ref[Any], timeout: float | None = None) -> None:
+        """End a server in order, and wait until it is gone."""
+        self.run(stop, ref, timeout=timeout)
