@@ -21,7 +21,7 @@ run: $(STAMP) ## start the demonstration: a tree whose workers die and come back
 # would put the repository's root on sys.path, where `import actors` succeeds.
 test: check ## all gates, then the whole suite with coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run $(PYTEST) -m "not soak"
+	$(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

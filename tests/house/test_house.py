@@ -30,8 +30,10 @@ packages = ["greenroom", "greenroom.supervision"]
 "greenroom.auth" = "auth"
 "greenroom.supervision" = "supervision"
 "greenroom.transports" = "transports"
+[tool.mypy]
+files = ["src"]
 [tool.pyright]
-include = ["src/greenroom/actors", "src/greenroom/auth", "src/greenroom/supervision", "src/greenroom/transports"]
+include = ["src", "src/greenroom/actors", "src/greenroom/auth", "src/greenroom/supervision", "src/greenroom/transports"]
 """
 
 
@@ -159,12 +161,21 @@ def test_packages_refuse_a_forgotten_one_a_vanished_one_and_one_without_init() -
     ]
 
 
-def test_packages_refuse_a_room_that_pyright_or_the_build_does_not_see() -> None:
-    blind = PYPROJECT.replace('"src/greenroom/auth", ', "").replace('"greenroom.auth" = "auth"\n', "")
+def test_packages_refuse_a_room_that_the_build_does_not_see() -> None:
+    blind = PYPROJECT.replace('"greenroom.auth" = "auth"\n', "")
     files = {"src/greenroom/__init__.py": "", "supervision/__init__.py": ""}
     assert rules.packages(Tree({"pyproject.toml": blind, **files})) == [
-        "pyproject.toml: package-dir does not name src and the rooms",
-        "pyproject.toml: pyright does not see auth",
+        "pyproject.toml: package-dir does not name src and the rooms"
+    ]
+
+
+def test_checked_refuses_folders_that_a_type_checker_does_not_see() -> None:
+    blind = PYPROJECT.replace('"src/greenroom/auth", ', "")
+    files = {"src/greenroom/__init__.py": "", "auth/__init__.py": "", "docs/conf.py": "", "examples/one.py": ""}
+    assert rules.checked(Tree({"pyproject.toml": blind, **files})) == [
+        "pyproject.toml: mypy does not see examples",
+        "pyproject.toml: pyright does not see examples",
+        "pyproject.toml: pyright does not see src/greenroom/auth",
     ]
 
 
