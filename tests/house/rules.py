@@ -86,7 +86,7 @@ def _step(module: str) -> int:
 
 
 def manners(tree: Tree) -> list[str]:
-    """What a single dot reaches is imported by a dot, everything else by its full name; a room has no name but greenroom's."""
+    """Who lives in the same folder is imported by a dot, nobody by two; a room has no name but greenroom's."""
     return [
         f"{source.path}:{found.line}: {wrong}"
         for source in tree.sources
@@ -105,7 +105,8 @@ def _ill_mannered(source: Source, found: Import) -> str | None:
     at_home = _room(source.module) == _room(found.target)
     if found.dots and not at_home:
         return f"a dot into another room: write {found.target} in full"
-    if not found.dots and at_home and f"{found.target}.".startswith(f"{source.package}."):
+    neighbours = source.package in {found.target, found.target.rpartition(".")[0]}
+    if not found.dots and at_home and neighbours:
         return f"a neighbour by its full name: write {found.target} with a dot"
     return None
 
