@@ -42,11 +42,9 @@ def condemn(process: Process, reason: ExitReason) -> None:
         return  # its code is below us on the stack; `settle` finds it dying
     if activity == cell.WORKING:
         worker = process.worker
-        if worker is not None:
+        if worker is not None:  # else it has just ended, or not begun: whoever holds it finds the process dying
             worker.cancel()
-        _arm_grace(process)
-        if process.waiter is not None:
-            process.waiter()
+            _arm_grace(process)
         return
     unwound(process)
 
@@ -103,7 +101,9 @@ def _bury(process: Process) -> None:
     assert reason is not None
     node.remove(process)
     process.mailbox = None
-    process.waiter = None
+    waiter, process.waiter = process.waiter, None
+    if waiter is not None:
+        waiter()
     callers, process.callers = process.callers, None
     if callers:
         for caller in callers:

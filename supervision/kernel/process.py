@@ -250,8 +250,6 @@ class Process:
             self.mailbox = self.quick = None
             if self.activity != HELD:
                 self.activity = self.resting
-                if self.waiter is not None:
-                    self.waiter()
 
     # --- tasks that its code starts
 
