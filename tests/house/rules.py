@@ -105,8 +105,9 @@ def _ill_mannered(source: Source, found: Import) -> str | None:
     at_home = _room(source.module) == _room(found.target)
     if found.dots and not at_home:
         return f"a dot into another room: write {found.target} in full"
-    neighbours = source.package in {found.target, found.target.rpartition(".")[0]}
-    if not found.dots and at_home and neighbours:
+    folder, _, name = found.target.rpartition(".")
+    neighbour = source.package == found.target or (source.package == folder and name not in {*STEPS, "cluster"})
+    if not found.dots and at_home and neighbour:
         return f"a neighbour by its full name: write {found.target} with a dot"
     return None
 

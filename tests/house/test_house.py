@@ -99,6 +99,7 @@ def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
         ("supervision/supervisors/dynamic", "from .spec import ChildSpec"),
         ("supervision/testing", "from .kernel.clock import Clock"),
         ("supervision/testing", "from greenroom.supervision.kernel.clock import Clock"),
+        ("supervision/testing", "from greenroom.supervision.kernel import clock"),
         ("actors/session", "from greenroom.supervision import GenServer"),
         ("actors/session", "from greenroom.protocol import frames"),
         ("src/greenroom/server", "from greenroom.actors import registry"),
