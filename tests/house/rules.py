@@ -205,6 +205,25 @@ def dependencies_page(tree: Tree) -> list[str]:
     return wrong + [f"{page}: {name} twice" for name in sorted({name for name in told if told.count(name) > 1})]
 
 
+def locked(tree: Tree) -> list[str]:
+    """The lock pins all that pyproject asks for, each with its hashes, and names no address to fetch it from."""
+    wrong: list[str] = []
+    pinned: set[str] = set()
+    for path in ("requirements/build.txt", "requirements/dev.txt"):
+        entries = re.split(r"^(?=\w)", tree.files.get(path, ""), flags=re.MULTILINE)[1:]
+        names = {entry: re.split(r"==|\s", entry, maxsplit=1)[0] for entry in entries}
+        wrong += [
+            f"{path}: {name} without version or hash" for entry, name in names.items() if not _PINNED.match(entry)
+        ]
+        wrong += [f"{path}: {name} with an address" for entry, name in names.items() if "://" in entry]
+        pinned |= set(names.values())
+    needed = set(_dependencies(tree.pyproject, developers=True))
+    return wrong + [f"requirements: {name} is not locked: make lock" for name in sorted(needed - pinned)]
+
+
+_PINNED = re.compile(r"[\w.-]+==[\w.+!-]+[^\n]*(?:\n +--hash=sha256:[0-9a-f]{64}[ \\]*)+")
+
+
 def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator[str]:
     """The distributions that pyproject asks for: of users, and of developers and builders when asked."""
     project = pyproject["project"]
@@ -217,4 +236,4 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
         yield name.group().lower()
 
 
-RULES = (layers, manners, doors, packages, checked, long_files, docstrings, addresses, dependencies_page)
+RULES = (layers, manners, doors, packages, checked, long_files, docstrings, addresses, dependencies_page, locked)

@@ -229,3 +229,24 @@ def test_the_dependencies_page_is_complete_and_only_that() -> None:
         "docs/dependencies.md: flask is no dependency",
         "docs/dependencies.md: quart twice",
     ]
+
+
+def test_the_lock_pins_everything_with_hashes_and_without_addresses() -> None:
+    def entry(name: str) -> str:
+        return f"{name} \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n    # via greenroom\n"
+
+    good = "".join(
+        map(
+            entry, ("anyio==4.9", "joserfc==1 ; python_version < '4'", "opentelemetry-api==1", "pyright==1", "quart==1")
+        )
+    )
+    files = {"pyproject.toml": PYPROJECT, "requirements/build.txt": entry("setuptools==77")}
+    assert rules.locked(Tree({**files, "requirements/dev.txt": good + entry("thespian==4.0.1")})) == []
+    sloppy = good + "loose>=1\nbare==1\nthere @ https://example.com/x.whl\n"
+    assert rules.locked(Tree({**files, "requirements/dev.txt": sloppy})) == [
+        "requirements/dev.txt: loose>=1 without version or hash",
+        "requirements/dev.txt: bare without version or hash",
+        "requirements/dev.txt: there without version or hash",
+        "requirements/dev.txt: there with an address",
+        "requirements: thespian is not locked: make lock",
+    ]
