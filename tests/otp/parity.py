@@ -1,0 +1,203 @@
+"""What of OTP's own suites is ported: the manifests beside this file, the tests that say so, and the page made of both.
+
+A manifest (`manifest/<suite>.toml`) lists every case of one suite, in the suite's order and groups. A case is
+
+- ``port``: its behaviour is ported, and at least one test carries ``@pytest.mark.otp("<suite>", "<case>")``;
+- ``nodes``: it needs a second node, and waits for that;
+- ``n/a (<why>)``: it does not apply, for one of the four reasons in `EXEMPTIONS`.
+
+What follows a colon is a remark: the reason, or how the behaviour differs knowingly from OTP's.
+
+``python tests/otp/parity.py`` writes docs/reference/otp-parity.md; with ``--check`` it only says whether that is due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = Path(__file__).parent / "manifest"
+PAGE = "docs/reference/otp-parity.md"
+BAR = "\\|"  # a bar inside a cell
+EXEMPTIONS = ("code upgrade", "hibernation", "format callback", "undefined callback")
+
+Status = Literal["port", "nodes", "n/a"]
+WORDS: dict[Status, str] = {"port": "ported", "nodes": "waits for nodes", "n/a": "does not apply"}
+_STATUSES: dict[str, Status] = {status: status for status in WORDS}
+_ENTRY = re.compile(r"(port|nodes|n/a)(?: \(([^)]+)\))?(?:: (\S.*))?")
+
+
+class BadManifest(Exception):
+    """A manifest that says nothing, or too much."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a suite."""
+
+    name: str
+    group: str
+    status: Status
+    exemption: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite of OTP's."""
+
+    name: str
+    origin: str
+    release: str
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A test says that it ports a case."""
+
+    suite: str
+    case: str
+    test: str
+
+
+def read(name: str, text: str) -> Suite:
+    """A suite from its manifest."""
+    data = tomllib.loads(text)
+    cases: list[Case] = []
+    for group in data["group"]:
+        for case, entry in group["cases"].items():
+            found = _ENTRY.fullmatch(entry)
+            if found is None:
+                raise BadManifest(f"{name}, {case}: {entry!r} is none of `port`, `nodes: why`, `n/a (reason): why`")
+            status, exemption, remark = found.groups(default="")
+            if (exemption in EXEMPTIONS) != (status == "n/a") or (exemption and status != "n/a"):
+                raise BadManifest(f"{name}, {case}: only {', '.join(EXEMPTIONS)} excuse a case, not {exemption!r}")
+            if status != "port" and len(remark.split()) < 3:
+                raise BadManifest(f"{name}, {case}: why {WORDS[_STATUSES[status]]}?")
+            cases.append(Case(case, group.get("name", ""), _STATUSES[status], exemption, remark))
+    names = Counter(case.name for case in cases)
+    if twice := [case for case, count in names.items() if count > 1]:
+        raise BadManifest(f"{name} lists {', '.join(twice)} more than once")
+    return Suite(name, data["origin"], data["release"], tuple(cases))
+
+
+def suites(folder: Path = MANIFESTS) -> list[Suite]:
+    """All of them, by name."""
+    return [read(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))]
+
+
+def marks_in(path: str, text: str) -> Iterator[Mark]:
+    """The marks of one file of tests, read and not imported."""
+    for node in ast.walk(ast.parse(text, path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            for decorator in node.decorator_list:
+                match decorator:
+                    case ast.Call(
+                        func=ast.Attribute(attr="otp"), args=[ast.Constant(str(suite)), ast.Constant(str(case))]
+                    ):
+                        yield Mark(suite, case, f"{path}::{node.name}")
+                    case ast.Call(func=ast.Attribute(attr="otp")):
+                        raise BadManifest(
+                            f"{path}:{decorator.lineno}: write @pytest.mark.otp(suite, case), both in quotes"
+                        )
+                    case _:
+                        pass
+
+
+def marks(root: Path = ROOT) -> list[Mark]:
+    """The marks of all tests, in the order of their files and lines."""
+    found: list[Mark] = []
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        found += marks_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+    return found
+
+
+def problems(every: Sequence[Suite], marked: Iterable[Mark]) -> list[str]:
+    """Cases without a test, and tests that name what is no case, or none that is ported."""
+    known = {(suite.name, case.name): case for suite in every for case in suite.cases}
+    tested: set[tuple[str, str]] = set()
+    wrong: list[str] = []
+    for mark in marked:
+        case = known.get((mark.suite, mark.case))
+        tested.add((mark.suite, mark.case))
+        if case is None:
+            wrong.append(f"{mark.test}: {mark.suite} has no case {mark.case}")
+        elif case.status != "port":
+            wrong.append(f"{mark.test}: {mark.suite}, {mark.case} is listed as `{case.status}`, not as `port`")
+    for (suite, name), case in known.items():
+        if case.status == "port" and (suite, name) not in tested:
+            wrong.append(f"{suite}, {name} is to be ported, and no test says that it is")
+    return wrong
+
+
+def render(every: Sequence[Suite], marked: Iterable[Mark]) -> str:
+    """The page."""
+    tests: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for mark in marked:
+        tests[mark.suite, mark.case].append(mark.test)
+    lines = [
+        "# OTP parity",
+        "",
+        "Which cases of OTP's own test suites greenroom keeps. The behaviour is ported, not the text: a test here makes the promise of the",
+        "case in the words of this library, and is listed beside it. The remarks say where the behaviour differs knowingly, and why a case",
+        "does not apply. This page is written by `python tests/otp/parity.py` from the manifests in `tests/otp/manifest` and the tests'",
+        "markers, and a test compares.",
+        "",
+        f"| Suite | Cases | {' | '.join(word.capitalize() for word in WORDS.values())} |",
+        f"| --- | --- | {' | '.join('---' for _ in WORDS)} |",
+    ]
+    for suite in every:
+        counts = Counter(case.status for case in suite.cases)
+        cells = [
+            f"[{suite.name}](#{_anchor(suite.name)})",
+            str(len(suite.cases)),
+            *(str(counts[each]) for each in WORDS),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    for suite in every:
+        lines += ["", f"## {suite.name}", "", f"From [{suite.name}]({suite.origin}), OTP {suite.release}."]
+        lines += ["", "| Case | Group | Status | Tests | Remarks |", "| --- | --- | --- | --- | --- |"]
+        lines += [_row(case, tests[suite.name, case.name]) for case in suite.cases]
+    return "\n".join(lines) + "\n"
+
+
+def _row(case: Case, tests: Sequence[str]) -> str:
+    status = WORDS[case.status] if tests or case.status != "port" else "to be ported"
+    status += f": {case.exemption}" if case.exemption else ""
+    where = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests)
+    return f"| {' | '.join((f'`{case.name}`', case.group, status, where, case.remark.replace('|', BAR)))} |"
+
+
+def _anchor(heading: str) -> str:
+    return heading.lower().replace(" ", "-")
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write the page, or say whether it has to be written."""
+    parser = argparse.ArgumentParser(description="Write docs/reference/otp-parity.md.")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    check: bool = parser.parse_args(arguments).check
+    page = root / PAGE
+    text = render(suites(), marks(root))
+    if not check:
+        page.write_text(text, encoding="utf-8")
+    elif not page.exists() or page.read_text(encoding="utf-8") != text:
+        sys.stderr.write(f"{PAGE} is out of date: run `python tests/otp/parity.py`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,118 @@
+"""Every case of the suites is accounted for, and the page says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import parity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUITES = parity.suites()
+SIZES = {"gen_server_SUITE": 74, "supervisor_SUITE": 96}
+"""How many cases OTP's suite has: a manifest that lost one would otherwise look complete."""
+
+MANIFEST = """
+origin = "https://example.com/x_SUITE.erl"
+release = "29"
+[[group]]
+[group.cases]
+start = "port"
+[[group]]
+name = "stop"
+[group.cases]
+stop1 = "port: it raises | instead"
+stop8 = "nodes: on a second node"
+hibernate = "n/a (hibernation): of the heap alone"
+"""
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_every_case_has_a_test_and_every_mark_a_case(suite: parity.Suite) -> None:
+    marks = [mark for mark in parity.marks() if mark.suite == suite.name]
+    assert parity.problems([suite], marks) == []
+
+
+def test_no_mark_names_a_suite_that_is_not_there() -> None:
+    assert {mark.suite for mark in parity.marks()} <= {suite.name for suite in SUITES}
+
+
+def test_the_manifests_are_as_long_as_the_suites() -> None:
+    assert {suite.name: len(suite.cases) for suite in SUITES} == SIZES
+
+
+def test_the_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parity.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_the_page_is_written_and_then_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    assert parity.main(["--check"], tmp_path) == 1
+    assert parity.PAGE in capsys.readouterr().err
+    assert parity.main([], tmp_path) == 0
+    assert parity.main(["--check"], tmp_path) == 0
+
+
+def test_a_row_says_status_tests_and_remark() -> None:
+    suite = parity.read("x_SUITE", MANIFEST)
+    page = parity.render([suite], [parity.Mark("x_SUITE", "stop1", "tests/test_x.py::test_stop")])
+    assert "| `stop1` | stop | ported | `test_x.py::test_stop` | it raises \\| instead |" in page
+    assert "| `hibernate` | stop | does not apply: hibernation |  | of the heap alone |" in page
+    assert "| `start` |  | to be ported |  |  |" in page
+    assert "| [x_SUITE](#x_suite) | 4 | 2 | 1 | 1 |" in page
+
+
+def test_marks_are_read_without_importing() -> None:
+    text = (
+        "import nowhere\n@pytest.mark.otp('a', 'b')\n@pytest.mark.otp('a', 'c')\nasync def test_it(): ...\n"
+        "class TestMore:\n    @pytest.mark.otp('a', 'd')\n    def test_that(self): ...\n"
+        "@pytest.mark.otp('a', 'e')\ndef helper(): ...\n"
+    )
+    assert [(mark.case, mark.test) for mark in parity.marks_in("t.py", text)] == [
+        ("b", "t.py::test_it"),
+        ("c", "t.py::test_it"),
+        ("d", "t.py::test_that"),
+    ]
+
+
+def test_a_mark_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(parity.BadManifest, match=r"t.py:1: write @pytest.mark.otp"):
+        list(parity.marks_in("t.py", "@pytest.mark.otp(SUITE, 'b')\ndef test_it(): ..."))
+
+
+def test_missing_tests_unknown_cases_and_cases_that_are_not_ported_are_found() -> None:
+    suite = parity.read("x_SUITE", MANIFEST)
+    marks = [parity.Mark("x_SUITE", case, f"t::{case}") for case in ("start", "stop8", "stop9")]
+    assert parity.problems([suite], marks) == [
+        "t::stop8: x_SUITE, stop8 is listed as `nodes`, not as `port`",
+        "t::stop9: x_SUITE has no case stop9",
+        "x_SUITE, stop1 is to be ported, and no test says that it is",
+    ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "ported",
+        "port:",
+        "port (hibernation): of the heap",
+        "nodes",
+        "nodes: later",
+        "n/a",
+        "n/a: no",
+        "n/a (hibernation)",
+        "n/a (hibernation): no",
+        "n/a (too hard): it really is",
+    ],
+)
+def test_a_case_without_a_good_reason_is_refused(entry: str) -> None:
+    with pytest.raises(parity.BadManifest, match="x_SUITE, start"):
+        parity.read("x_SUITE", MANIFEST.replace('start = "port"', f'start = "{entry}"'))
+
+
+def test_a_case_that_is_listed_twice_is_refused() -> None:
+    with pytest.raises(parity.BadManifest, match="start more than once"):
+        parity.read("x_SUITE", MANIFEST.replace("stop8", "start"))
