@@ -198,11 +198,14 @@ class Ref(Generic[S]):
         return ref
 
     @property
-    def pid(self) -> Pid | None:
-        """The address; for a name, of whoever has it now."""
+    def pid(self) -> Pid:
+        """The address; for a name, of whoever has it now. Raises `NotRegistered` when nobody has."""
         if isinstance(self.target, Pid):
             return self.target
-        return resolve(current_node(), self.target)[1]
+        _, pid, name = resolve(current_node(), self.target)
+        if pid is None:
+            raise NotRegistered(NO_PROCESS, name)
+        return pid
 
     def within(self, seconds: float | None) -> Ref[S]:
         """The same handle with another deadline for its calls; None waits for ever."""

@@ -1,0 +1,100 @@
+"""A synchronous program runs a node in a thread, and calls into it from any thread."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+import pytest
+
+from greenroom.supervision import (
+    ActorError,
+    AlreadyRegistered,
+    BackgroundNode,
+    CallTimeout,
+    GenServer,
+    Options,
+    ProcessExited,
+    StartFailed,
+)
+
+
+class Counter(GenServer):
+    """Counts."""
+
+    def __init__(self, total: int = 0) -> None:
+        self.total = total
+
+    def add(self, amount: int) -> int:
+        self.total += amount
+        return self.total
+
+    async def add_later(self, amount: int) -> int:
+        return self.add(amount)
+
+    def fail(self) -> NoReturn:
+        raise SystemExit("on purpose")
+
+    def block(self, until: threading.Event, begun: threading.Event) -> None:
+        begun.set()
+        until.wait()
+
+    def handle_call(self, request: object, caller: object) -> NoReturn:
+        raise ValueError(request)
+
+
+def test_a_program_without_a_loop_starts_calls_and_stops_servers() -> None:
+    with BackgroundNode(log=False) as node:
+        counter = node.start(Counter, 2)
+        assert node.call(counter, Counter.add, 3) == 5
+        assert node.call(counter, Counter.add_later, 3) == 8
+        node.stop(counter)
+        with pytest.raises(ProcessExited):
+            node.call(counter, Counter.add, 1)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("greenroom")]
+
+
+def test_any_thread_may_call_cast_and_send() -> None:
+    with BackgroundNode(log=False) as node, ThreadPoolExecutor(8) as pool:
+        counter = node.start_with(Options(name="hits"), Counter)
+        assert sorted(pool.map(lambda _: node.call(counter, Counter.add, 1), range(200))) == list(range(1, 201))
+        assert all(pool.map(lambda _: counter.cast(Counter.add, 1), range(200)))
+        assert node.call(counter, Counter.add, 0) == 400
+        with pytest.raises(AlreadyRegistered):
+            node.start_with(Options(name="hits"), Counter)
+
+
+def test_a_crash_in_the_node_is_an_error_of_the_call_alone() -> None:
+    with BackgroundNode(log=False) as node:
+        counter, other = node.start(Counter), node.start(Counter)
+        with pytest.raises(ProcessExited, match="SystemExit: on purpose"):
+            node.call(counter, Counter.fail)
+        with pytest.raises(ProcessExited, match="ValueError: why"):
+            node.ask(other, "why")
+        with pytest.raises(StartFailed):
+            node.start(Counter, 1, 2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def test_a_loop_that_hangs_cannot_keep_the_program() -> None:
+    release, begun = threading.Event(), threading.Event()
+    node = BackgroundNode(stop_timeout=0.05, watchdog=None, log=False)
+    node.__enter__()
+    thread = node._thread
+    node.start(Counter).cast(Counter.block, release, begun)
+    assert begun.wait(5)
+    with pytest.raises(CallTimeout) as late:
+        node.__exit__()
+    assert any("until.wait()" in note or "wait" in note for note in late.value.__notes__)
+    release.set()
+    assert thread is not None
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_outside_its_block_it_says_so() -> None:
+    node = BackgroundNode(log=False)
+    with pytest.raises(ActorError, match="not open"):
+        node.start(Counter)
+    with node, pytest.raises(ActorError, match="open already"):
+        node.__enter__()

@@ -1,0 +1,162 @@
+"""The registry: unique and duplicate keys, owners that die, names through `via`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.supervision import (
+    ActorError,
+    AlreadyRegistered,
+    GenServer,
+    NotRegistered,
+    Options,
+    Ref,
+    Registry,
+    Reject,
+    inbox,
+    kill,
+    receive,
+    register,
+    spawn,
+    start,
+    via,
+    wait_down,
+    whereis,
+)
+from greenroom.supervision.registry import count, dispatch, join, keys, leave, lookup
+
+
+class Room(GenServer):
+    """Somebody to be found."""
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+    def measure(self) -> int:
+        return self.size
+
+    async def enter(self, registry: Ref[Registry], key: str, value: Any = None) -> None:
+        try:
+            await join(registry, key, value)
+        except AlreadyRegistered as taken:
+            raise Reject(taken) from taken
+
+    async def go(self, registry: Ref[Registry], key: str) -> None:
+        await leave(registry, key)
+
+
+async def test_a_name_of_a_registry_is_a_name_like_any_other() -> None:
+    registry = await start(Registry)
+    name = via(registry, "attic", "cold")
+    ref = await Options(name=name).start(Room, 7)
+    assert whereis(name) == ref.pid
+    by_name: Ref[Room] = Ref(name)
+    assert await by_name.call(Room.measure) == 7
+    assert lookup(registry, "attic") == [(ref.pid, "cold")]
+    assert keys(registry, ref.pid) == ["attic"]
+
+
+async def test_a_unique_key_has_one_owner() -> None:
+    registry = await start(Registry)
+    first = await Options(name=via(registry, "attic")).start(Room)
+    with pytest.raises(AlreadyRegistered) as taken:
+        await Options(name=via(registry, "attic")).start(Room)
+    assert taken.value.pid == first.pid
+    second = await start(Room)
+    with pytest.raises(AlreadyRegistered):
+        await second.call(Room.enter, registry, "attic")
+    assert count(registry) == 1
+
+
+async def test_a_duplicate_key_has_its_owners_in_the_order_they_came() -> None:
+    registry = await start(Registry, "duplicate")
+    rooms = [await start(Room, size) for size in range(3)]
+    for room in rooms:
+        await room.call(Room.enter, registry, "house", "here")
+    assert [pid for pid, _ in lookup(registry, "house")] == [room.pid for room in rooms]
+    with pytest.raises(ActorError, match="duplicate keys"):
+        whereis(via(registry, "house"))
+    with pytest.raises(AlreadyRegistered):
+        await rooms[0].call(Room.enter, registry, "house")
+
+
+async def test_an_entry_goes_with_its_owner_at_once() -> None:
+    registry = await start(Registry)
+    ref = await Options(name=via(registry, "attic")).start(Room)
+    kill(ref)
+    assert lookup(registry, "attic") == [], "seen before the registry has heard of it"
+    assert whereis(via(registry, "attic")) is None
+    again = await Options(name=via(registry, "attic")).start(Room)
+    assert whereis(via(registry, "attic")) == again.pid, "the old owner's Down does not take the new one's entry"
+    await registry.call(Registry.unregister, "nobody's", again.pid)
+    assert whereis(via(registry, "attic")) == again.pid
+    assert count(registry) == 1
+
+
+async def test_whoever_leaves_is_not_watched_any_more() -> None:
+    registry = await start(Registry)
+    room = await start(Room)
+    await room.call(Room.enter, registry, "a")
+    await room.call(Room.enter, registry, "b")
+    await room.call(Room.go, registry, "a")
+    assert keys(registry, room.pid) == ["b"]
+    await room.call(Room.go, registry, "b")
+    server = registry._process
+    assert server is not None
+    assert server.watching is None
+    await room.call(Room.enter, registry, "a")
+    assert count(registry) == 1
+
+
+async def test_values_change_in_place() -> None:
+    registry = await start(Registry)
+    ref = await Options(name=via(registry, "attic", 1)).start(Room)
+    assert await registry.call(Registry.update, "attic", ref.pid, lambda value: value + 1) == 2
+    assert lookup(registry, "attic") == [(ref.pid, 2)]
+    with pytest.raises(NotRegistered):
+        await registry.call(Registry.update, "cellar", ref.pid, lambda value: value)
+
+
+async def test_dispatch_reaches_everybody_under_the_key() -> None:
+    registry = await start(Registry, "duplicate")
+
+    async def member(me: Any) -> None:
+        await join(registry, "news")
+        me.send("ready")
+        me.send(await receive())
+
+    async with inbox() as me:
+        here: Ref[Any] = Ref(me.pid)
+        for _ in range(3):
+            spawn(member, here)
+        for _ in range(3):
+            assert await me.receive() == "ready"
+        assert dispatch(registry, "news", "hello") == 3
+        for _ in range(3):
+            assert await me.receive() == "hello"
+
+
+async def test_the_dead_cannot_be_entered_and_nonsense_is_refused() -> None:
+    registry = await start(Registry)
+    room = await start(Room)
+    kill(room)
+    await wait_down(room)
+    with pytest.raises(ActorError, match="not alive"):
+        await registry.call(Registry.register, "attic", room.pid)
+    with pytest.raises(Exception, match="keys must be 'unique' or 'duplicate', not 'both'"):
+        await start(Registry, "both")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    name = via(registry, "attic")
+    kill(registry)
+    with pytest.raises(NotRegistered):
+        await Options(name=name).start(Room)
+
+
+async def test_a_registry_can_have_a_name_and_be_found_by_it() -> None:
+    registry = await start(Registry)
+    register("rooms", registry.pid)
+    by_name: Ref[Registry] = Ref("rooms")
+    await Options(name=via(by_name, "attic")).start(Room, 3)
+    room: Ref[Room] = Ref(via(by_name, "attic"))
+    assert await room.call(Room.measure) == 3
