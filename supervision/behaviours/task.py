@@ -1,0 +1,273 @@
+"""Task: a process that does one thing and answers with it.
+
+``task = start_task(fetch, url)`` links it to the calling process: either's crash is the other's. `start_task_alone`
+does not: its crash is an answer like any other. A task is awaited with a deadline, asked once, or shut down; whatever
+happens to it, it has exactly one outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
+
+from greenroom.supervision.kernel import exits, links
+from greenroom.supervision.kernel.current import current, current_node, current_process
+from greenroom.supervision.kernel.errors import ActorError, CallTimeout
+from greenroom.supervision.kernel.reasons import KILLED, SHUTDOWN, ExitReason
+from greenroom.supervision.kernel.routine import Routine, begin
+
+from .calls import DEFAULT_TIMEOUT, exited
+from .threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+
+    from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.process import Process
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """The task came through, with this value."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The task ended without a value, for this reason."""
+
+    reason: ExitReason
+
+
+Outcome: TypeAlias = Done[T] | Exited
+
+
+class _Work(Routine):
+    """The behaviour of a task's process: a routine whose value somebody wants."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, process: Process, task: Task[Any]) -> None:
+        super().__init__(process)
+        self._task = task
+
+    def _done(self, entry: Entry, value: object) -> None:
+        self._task._settle(Done(value))
+        super()._done(entry, value)
+
+
+class Task(Generic[R]):
+    """A handle on the process; made by `start_task` and its siblings."""
+
+    __slots__ = ("_future", "_process")
+
+    def __init__(self, process: Process) -> None:
+        """`process` has been made a task's just now."""
+        self._process = process
+        self._future: asyncio.Future[Outcome[R]] = process.node.loop.create_future()
+        process.behaviour = _Work(process, self)
+        process.await_death(self)
+
+    @property
+    def pid(self) -> Pid:
+        """The address of its process."""
+        return self._process.pid
+
+    @property
+    def outcome(self) -> Outcome[R] | None:
+        """How it ended, or None while it runs."""
+        return self._future.result() if self._future.done() else None
+
+    def __repr__(self) -> str:
+        state = "running" if self.outcome is None else str(self.outcome)
+        return f"<Task {self._process} {state}>"
+
+    def exited(self, reason: ExitReason) -> None:
+        """The process is gone."""
+        self._settle(Exited(reason))
+
+    def _settle(self, outcome: Outcome[R]) -> None:
+        if not self._future.done():
+            self._future.set_result(outcome)
+
+    async def wait(self, timeout: float | None = DEFAULT_TIMEOUT) -> R:
+        """The value. Raises `ProcessExited` when there is none, `CallTimeout` when it is not there in time.
+
+        After a timeout the task runs on: wait again, or `shutdown` it.
+        """
+        outcome = await self.poll(timeout)
+        if outcome is None:
+            raise CallTimeout(timeout or 0.0, self._process, "come to an end")
+        if isinstance(outcome, Done):
+            return outcome.value
+        raise exited(outcome.reason, self._process)
+
+    async def poll(self, timeout: float | None = 0.0) -> Outcome[R] | None:
+        """How it ended, if it does within so many seconds; else None, and it runs on."""
+        if self._process is current.get():
+            message = f"{self._process} cannot wait for itself"
+            raise ActorError(message)
+        if not self._future.done():
+            await asyncio.wait((self._future,), timeout=timeout)
+        return self.outcome
+
+    async def shutdown(self, timeout: float | None = 5.0, *, brutally: bool = False) -> Outcome[R] | None:
+        """End it, in order or `brutally`, and wait until it is gone. Returns its outcome if it had come to one first."""
+        me = current.get()
+        if me is not None:
+            links.part(me, self._process)  # the exit asked for is not the asker's
+        process = self._process
+        if brutally:
+            exits.kill(process)
+        else:
+            exits.signal(process, process.node.root_pid() if me is None else me.pid, SHUTDOWN)
+        outcome = await self.poll(timeout)
+        if outcome is None:
+            brutally = True
+            exits.kill(process)
+            outcome = await self.poll(None)
+        asked_for = (SHUTDOWN, KILLED) if brutally else (SHUTDOWN,)
+        return None if isinstance(outcome, Exited) and outcome.reason in asked_for else outcome
+
+    def ignore(self) -> None:
+        """Nobody wants the outcome: it runs on, and is no longer linked to the caller."""
+        me = current.get()
+        if me is not None:
+            links.part(me, self._process)
+
+
+def _start(function: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any, *, link: bool) -> Task[R]:
+    process = begin(current_node(), function, args, kwargs, link=link)
+    return Task(process)
+
+
+def start_task(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
+    """Run an async function as a task linked to the calling process."""
+    current_process("start a linked task; start_task_alone() needs none")
+    return _start(function, args, kwargs, link=True)
+
+
+def start_task_alone(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
+    """Run an async function as a task of its own: its crash is an outcome, and nobody else's end."""
+    return _start(function, args, kwargs, link=False)
+
+
+_threads = Threads()
+
+
+async def _in_thread(threads: Threads, function: Callable[..., R], args: Any, kwargs: Any) -> R:
+    return await threads.run(function, *args, **kwargs)
+
+
+def start_thread_task(
+    function: Callable[P, R], threads: Threads | None = None, /, *args: P.args, **kwargs: P.kwargs
+) -> Task[R]:
+    """Run a blocking function as a task, in a thread of `threads` (None: the node's common 40).
+
+    Killing the task answers whoever waits at once; the thread goes on to its end, and holds its slot until then.
+    """
+    return start_task_alone(_in_thread, _threads if threads is None else threads, function, args, kwargs)
+
+
+async def wait_all(tasks: Iterable[Task[R]], timeout: float | None = DEFAULT_TIMEOUT) -> list[Outcome[R] | None]:
+    """The outcomes of several, in order; None for those that had none when the time was up. They run on."""
+    asked = list(tasks)
+    futures = [task._future for task in asked if not task._future.done()]
+    if futures:
+        await asyncio.wait(futures, timeout=timeout)
+    return [task.outcome for task in asked]
+
+
+async def stream(
+    function: Callable[[T], Coroutine[Any, Any, R]],
+    items: Iterable[T],
+    *,
+    limit: int,
+    ordered: bool = True,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    on_timeout: Literal["raise", "kill"] = "raise",
+) -> AsyncIterator[Outcome[R]]:
+    """Run `function` for each item, at most `limit` at a time, and give the outcomes as they come, or in order.
+
+    An item is taken from `items` only when there is room for it. A task that takes longer than `timeout` ends the
+    stream with `CallTimeout`, or with "kill" is killed and its outcome says so. However the stream is left, no task of
+    it is left running.
+    """
+    if limit < 1:
+        message = f"limit must be at least 1 task, not {limit!r}"
+        raise ValueError(message)
+    loop = asyncio.get_running_loop()
+    source = iter(items)
+    owner = current.get()
+    running: deque[tuple[float | None, Task[R]]] = deque()
+    exhausted = False
+    guard = _Heir(running)
+    if owner is not None:
+        owner.await_death(guard)
+    try:
+        while True:
+            while not exhausted and len(running) < limit:
+                try:
+                    item = next(source)
+                except StopIteration:
+                    exhausted = True
+                    break
+                due = None if timeout is None else loop.time() + timeout
+                running.append((due, start_task_alone(function, item)))
+            if not running:
+                return
+            ready = await _next(running, ordered=ordered)
+            if ready is None:
+                due, late = running[0]
+                if on_timeout == "raise":
+                    raise CallTimeout(timeout or 0.0, late._process, "come to an end")
+                exits.kill(late._process)
+                await late.poll(None)
+                continue
+            running.remove(ready)
+            outcome = ready[1].outcome
+            assert outcome is not None
+            yield outcome
+    finally:
+        if owner is not None:
+            owner.forget(guard)
+        for _, task in running:
+            exits.kill(task._process)
+        for _, task in running:
+            await task.poll(None)
+
+
+class _Heir:
+    """Ends the tasks of a stream whose owner died between two of its items: nobody is left to close the stream."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self, running: deque[tuple[float | None, Task[Any]]]) -> None:
+        self._running = running
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever the owner died of
+        for _, task in self._running:
+            exits.kill(task._process)
+
+
+async def _next(running: deque[tuple[float | None, Task[R]]], *, ordered: bool) -> tuple[float | None, Task[R]] | None:
+    """The entry whose outcome is to be given next; None when the oldest is overdue."""
+    loop = asyncio.get_running_loop()
+    while True:
+        for entry in (running[0],) if ordered else tuple(running):
+            if entry[1].outcome is not None:
+                return entry
+        due, oldest = running[0]
+        left = None if due is None else due - loop.time()
+        if left is not None and left <= 0 and oldest.outcome is None:
+            return None
+        waited = (oldest._future,) if ordered else tuple(task._future for _, task in running)
+        await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,185 @@
+"""Blocking functions, in threads that can be waited for but never killed.
+
+A slot is taken before a thread begins and given back when that thread has really ended, not when whoever waited for it
+was cancelled or killed: ten stuck calls under a limit of ten are ten stuck threads and an honest "no", not an eleventh
+thread. The threads are daemons, so one that never returns does not keep the program from exiting; asyncio's and
+anyio's own pools are joined at exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_LIMIT = 40
+_IDLE_SECONDS = 10.0
+
+
+class _Job:
+    """One function call on its way through a thread."""
+
+    __slots__ = ("_done", "call", "error", "loop", "value")
+
+    def __init__(
+        self,
+        call: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+        done: Callable[[_Job], None],
+    ) -> None:
+        self.call = call
+        self.loop = loop
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._done = done
+
+    def run(self) -> None:
+        """In the thread: do it, and tell the loop, if there still is one."""
+        try:
+            self.value = self.call()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            self.error = error
+        try:
+            self.loop.call_soon_threadsafe(self._done, self)
+        except RuntimeError:
+            return  # the loop is closed, and nobody waits any more
+
+
+class _Crew:
+    """Idle threads of the whole process, kept for a while: a new one costs as much as many calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[_Hand] = []
+        self._count = 0
+
+    def give(self, job: _Job) -> None:
+        """Have some thread run it, now."""
+        with self._lock:
+            while self._idle:
+                hand = self._idle.pop()
+                if hand.take(job):
+                    return
+            self._count += 1
+            number = self._count
+        _Hand(self, job, number).start()
+
+    def rest(self, hand: _Hand) -> None:
+        """The thread has nothing to do."""
+        with self._lock:
+            self._idle.append(hand)
+
+    def leave(self, hand: _Hand) -> None:
+        """The thread has had nothing to do for long enough."""
+        with self._lock:
+            if hand in self._idle:
+                self._idle.remove(hand)
+
+
+class _Hand(threading.Thread):
+    """One thread of the crew."""
+
+    def __init__(self, crew: _Crew, job: _Job, number: int) -> None:
+        super().__init__(name=f"greenroom-thread-{number}", daemon=True)
+        self._crew = crew
+        self._job: _Job | None = job
+        self._wake = threading.Condition()
+        self._gone = False
+
+    def take(self, job: _Job) -> bool:
+        """Wake up for this job; False when the thread was just leaving."""
+        with self._wake:
+            if self._gone:
+                return False
+            self._job = job
+            self._wake.notify()
+            return True
+
+    def run(self) -> None:
+        while True:
+            job, self._job = self._job, None
+            assert job is not None
+            job.run()
+            del job  # an idle thread keeps nothing alive
+            self._crew.rest(self)
+            with self._wake:
+                self._gone = not self._wake.wait_for(lambda: self._job is not None, _IDLE_SECONDS)
+            if self._gone:
+                self._crew.leave(self)
+                return
+
+
+_crew = _Crew()
+
+
+class Threads:
+    """A bulkhead: at most `limit` calls at a time, waiting in order for their turn."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        """Give each kind of work its own, and slow work of one kind never starves another."""
+        if limit < 1:
+            message = f"limit must be at least 1 thread, not {limit!r}"
+            raise ValueError(message)
+        self.limit = limit
+        self._running = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def running(self) -> int:
+        """How many slots are taken, those of abandoned calls included."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a slot."""
+        return sum(not future.done() for future in self._queue)
+
+    async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` in a thread. Cancelling the wait leaves the thread at it, and its slot taken."""
+        loop = asyncio.get_running_loop()
+        await self._acquire(loop)
+        context = contextvars.copy_context()
+        answer: asyncio.Future[R] = loop.create_future()
+
+        def done(job: _Job) -> None:
+            self._release()
+            if answer.done():
+                return
+            if job.error is None:
+                answer.set_result(job.value)
+            elif isinstance(job.error, StopIteration):
+                answer.set_exception(RuntimeError(f"the function raised {job.error!r}"))
+            else:
+                answer.set_exception(job.error)
+
+        _crew.give(_Job(lambda: context.run(function, *args, **kwargs), loop, done))
+        return await answer
+
+    async def _acquire(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._running < self.limit and not self._queue:
+            self._running += 1
+            return
+        turn = loop.create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release()  # it was our turn, and we are not there any more
+            raise
+
+    def _release(self) -> None:
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)  # the slot goes from one to the next
+                return
+        self._running -= 1
