@@ -1,0 +1,81 @@
+"""The command: `python -m benchmarks [--only NAME]… [--quick] [--list]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .catalogue import BENCHMARKS, CURVES
+from .curves import Curve, Drawn, draw
+from .measure import Plan, measure, with_floors
+from .results import FOLDER, write
+from .table import HEAD, block, row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .bench import Benchmark
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is asked for, print it, and leave the files; 1 when a target was missed and that is to count."""
+    options = _parser().parse_args(arguments)
+    benchmarks, curves = choose(options.only)
+    if options.list:
+        everything: list[Benchmark | Curve] = [*benchmarks, *curves]
+        for one in everything:
+            print(f"{one.name}\n    {one.about}")
+        return 0
+    if not benchmarks and not curves:
+        print(f"nothing is named like {' or '.join(options.only)}; --list says what there is", file=sys.stderr)
+        return 2
+    plan = Plan.quick() if options.quick else Plan()
+    if options.largest is not None:
+        plan = replace(plan, largest=options.largest)
+    print(HEAD, flush=True)
+    results = measure(with_floors(benchmarks), plan, lambda result: print(row(result), flush=True))
+    drawn: list[Drawn] = []
+    for each in curves:
+        drawn.append(draw(each, plan))
+        print(f"\n{block(drawn[-1])}", flush=True)
+    missed = [result.benchmark.name for result in results if result.met is False]
+    if any(result.met is not None for result in results):
+        print(f"\n{'missed: ' + ', '.join(missed) if missed else 'all targets met'}")
+    for path in write(options.into, plan, results, drawn):
+        print(path)
+    return 1 if missed and options.strict else 0
+
+
+def choose(only: Sequence[str]) -> tuple[list[Benchmark], list[Curve]]:
+    """Those in whose names one of the words occurs; without words, all."""
+
+    def chosen(name: str) -> bool:
+        return not only or any(word.lower() in name.lower() for word in only)
+
+    return [each for each in BENCHMARKS if chosen(each.name)], [each for each in CURVES if chosen(each.name)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What greenroom costs, beside floors.")
+    parser.add_argument("--only", metavar="NAME", action="append", default=[], help="those with NAME in their name")
+    parser.add_argument("--quick", action="store_true", help="few repeats and small sizes")
+    parser.add_argument("--list", action="store_true", help="say what there is, and what each measures")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
+    parser.add_argument("--largest", type=_positive, metavar="N", help="no size and no count beyond N")
+    parser.add_argument("--into", type=Path, default=FOLDER, metavar="FOLDER", help="where the files go")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        message = f"{number} is less than 1"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

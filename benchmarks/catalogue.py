@@ -1,0 +1,11 @@
+"""All benchmarks and curves that there are: importing this module registers them, in the order of the table."""
+
+from __future__ import annotations
+
+from . import bench, calls, curves, floors, imports, lives, memory, sizes
+
+__all__ = ["BENCHMARKS", "CURVES"]
+
+MODULES = (floors, calls, lives, memory, imports, sizes)
+BENCHMARKS = bench.registered()
+CURVES = curves.registered()

@@ -1,0 +1,124 @@
+"""The curves as a picture: one panel each, both axes logarithmic, as SVG.
+
+Drawn by hand: a picture of a few lines is no reason for a dependency.
+"""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .curves import Drawn
+
+# One panel, and the room around its plot.
+WIDTH, HEIGHT = 460, 300
+LEFT, RIGHT, TOP, BOTTOM = 56, 112, 44, 44
+COLUMNS = 2
+LINE = 13  # the height of a label
+
+# Told apart also by those who see no red from green; and each line has its name at its end.
+COLOURS = ("#0b5fa5", "#c2410c", "#15803d", "#7e22ce")
+INK, FAINT, PAPER = "#1f2328", "#d8dee4", "#ffffff"
+
+
+def svg(curves: Sequence[Drawn]) -> str:
+    """All panels, two in a row."""
+    rows = math.ceil(len(curves) / COLUMNS)
+    wide, high = WIDTH * min(COLUMNS, max(1, len(curves))), HEIGHT * max(1, rows)
+    panels = "".join(
+        f'<g transform="translate({index % COLUMNS * WIDTH},{index // COLUMNS * HEIGHT})">{panel(drawn)}</g>\n'
+        for index, drawn in enumerate(curves)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" '
+        f'font-family="sans-serif" font-size="11" fill="{INK}">\n'
+        f'<rect width="{wide}" height="{high}" fill="{PAPER}"/>\n{panels}</svg>\n'
+    )
+
+
+class Scale:
+    """A logarithmic axis from whole decade to whole decade."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        """Where the axis begins and ends on paper."""
+        self.low = math.floor(math.log10(min(values)))
+        self.high = max(self.low + 1, math.ceil(math.log10(max(values))))
+        self.start, self.end = start, end
+
+    def __call__(self, value: float) -> float:
+        """Where `value` is on paper."""
+        part = (math.log10(value) - self.low) / (self.high - self.low)
+        return self.start + part * (self.end - self.start)
+
+    @property
+    def decades(self) -> list[float]:
+        """Where the lines of the grid are."""
+        return [10.0**power for power in range(self.low, self.high + 1)]
+
+
+def panel(drawn: Drawn) -> str:
+    """One curve: title, grid, a line per series with its name at the end."""
+    curve = drawn.curve
+    title = text(8, 18, curve.name, size=14, weight="bold") + text(8, 33, f"{curve.unit} each, by {curve.size}")
+    # A cost of 0 is one too small for the clock: it has no place on a logarithmic axis.
+    series = {name: [point for point in points if point[1] > 0] for name, points in drawn.series.items()}
+    points = [point for each in series.values() for point in each]
+    if not points:
+        return title + text(LEFT, HEIGHT / 2, "nothing measured")
+    x = Scale([size for size, _ in points], LEFT, WIDTH - RIGHT)
+    y = Scale([cost for _, cost in points], HEIGHT - BOTTOM, TOP)
+    grid = [line(x(each), TOP, x(each), HEIGHT - BOTTOM) for each in x.decades]
+    grid += [line(LEFT, y(each), WIDTH - RIGHT, y(each)) for each in y.decades]
+    ticks = [text(x(each), HEIGHT - BOTTOM + 16, tick(each), anchor="middle") for each in x.decades]
+    ticks += [text(LEFT - 6, y(each) + 4, tick(each), anchor="end") for each in y.decades]
+    ends = {name: y(points[-1][1]) for name, points in series.items() if points}
+    heights = apart(ends)
+    lines = [
+        path([(x(size), y(cost)) for size, cost in series[name]], COLOURS[index % len(COLOURS)])
+        + text(WIDTH - RIGHT + 10, heights[name] + 4, name, fill=COLOURS[index % len(COLOURS)])
+        for index, name in enumerate(ends)
+    ]
+    return "".join([title, *grid, *ticks, *lines])
+
+
+def apart(wanted: dict[str, float]) -> dict[str, float]:
+    """Where to write the labels: as near to the end of their lines as they can be without lying on each other."""
+    placed: dict[str, float] = {}
+    above = -math.inf
+    for name, height in sorted(wanted.items(), key=lambda item: item[1]):
+        above = placed[name] = max(height, above + LINE)
+    return placed
+
+
+def tick(value: float) -> str:
+    """A decade, as people write it."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def text(  # noqa: PLR0913 - what SVG calls its attributes
+    x: float, y: float, words: str, *, anchor: str = "start", fill: str = INK, size: int = 11, weight: str = "normal"
+) -> str:
+    """Some words at a place."""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}" font-size="{size}" '
+        f'font-weight="{weight}">{escape(words)}</text>'
+    )
+
+
+def line(x1: float, y1: float, x2: float, y2: float) -> str:
+    """A line of the grid."""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{FAINT}"/>'
+
+
+def path(points: Sequence[tuple[float, float]], colour: str) -> str:
+    """A line through the points, and a dot on each."""
+    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points)
+    return f'<polyline points="{corners}" fill="none" stroke="{colour}" stroke-width="1.8"/>{dots}'
