@@ -13,7 +13,7 @@ from greenroom.supervision.kernel.errors import ActorError, ProcessExited, Start
 from greenroom.supervision.kernel.messages import INIT
 from greenroom.supervision.kernel.names import Via, check_name, enter
 from greenroom.supervision.kernel.process import DEAD, WORKING, Process
-from greenroom.supervision.kernel.reasons import KILLED, Crash, ExitReason
+from greenroom.supervision.kernel.reasons import KILLED, Crash, ExitReason, Shutdown
 
 from .calls import Ref
 
@@ -58,10 +58,13 @@ class Starting:
 
 
 def failed(reason: ExitReason, what: object) -> StartFailed:
-    """The error for the starter; a crash is its cause."""
+    """The error for the starter. A crash is its cause, also one that a supervisor wrapped: its child's."""
     error = StartFailed(reason, what)
-    if isinstance(reason, Crash):
-        error.__cause__ = reason.error
+    root: object = reason
+    while isinstance(root, Shutdown):
+        root = getattr(root.detail, "reason", None)
+    if isinstance(root, Crash):
+        error.__cause__ = root.error
     return error
 
 

@@ -1,0 +1,248 @@
+"""What all supervisors have in common: starting a child, counting its restarts, trying again, telling of it.
+
+A supervisor is a GenServer that traps exits. While it starts or stops a child it takes no other message, as in OTP; but
+between two attempts to restart one it does, because trying again is a message to itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from greenroom.supervision.behaviours.actions import Stop
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.gen_server import BadReturn, GenServer
+from greenroom.supervision.behaviours.starting import failed
+from greenroom.supervision.kernel import clock, describe, links
+from greenroom.supervision.kernel.errors import AlreadyRegistered, Quit, StartFailed, StartIgnored
+from greenroom.supervision.kernel.messages import CAST, Exit
+from greenroom.supervision.kernel.pid import Pid
+from greenroom.supervision.kernel.reasons import Crash, ExitReason, is_orderly
+from greenroom.supervision.kernel.reports import Unexpected
+
+from .children import RESTARTING, UNDEFINED, Child
+from .reports import (
+    ChildTerminated,
+    Progress,
+    ReachedMaxRestartIntensity,
+    ShutdownError,
+    StartError,
+    called,
+    lineage,
+    offender,
+)
+from .shutdown import GAVE_UP, LateExits, is_expected, stop_child
+from .spec import PERMANENT, SUPERVISOR, TRANSIENT, ChildSpec, ChildType
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from .children import ChildInfo, Counts
+    from .intensity import RestartWindow
+
+
+R = TypeVar("R")
+
+
+class Started(NamedTuple):
+    """A child that came up: its address, and what its start function returned."""
+
+    pid: Pid
+    result: Any
+
+
+class BaseSupervisor(GenServer):
+    """The machine below `Supervisor` and `DynamicSupervisor`."""
+
+    __slots__ = ("_by_pid", "_window")
+
+    traps_exit: ClassVar[bool] = True
+    patient: ClassVar[bool] = True
+    terminate_grace: ClassVar[float | None] = None
+    child_type: ClassVar[ChildType] = SUPERVISOR
+
+    _window: RestartWindow
+    _by_pid: dict[Pid, Child]
+
+    # --- for callers
+
+    async def start_child(self, spec: ChildSpec[R]) -> R:
+        """Add a child and start it; returns what its start function returned."""
+        raise NotImplementedError
+
+    async def terminate_child(self, id: Any) -> None:  # noqa: A002 - OTP's word
+        """Stop a child, or the attempts to restart it."""
+        raise NotImplementedError
+
+    def which_children(self) -> list[ChildInfo]:
+        """All children, the last one first."""
+        raise NotImplementedError
+
+    def which_child(self, id: Any) -> ChildInfo:  # noqa: A002 - OTP's word
+        """One child."""
+        raise NotImplementedError
+
+    def get_childspec(self, id: Any) -> ChildSpec[Any]:  # noqa: A002 - OTP's word
+        """The spec of a child, defaults filled in."""
+        raise NotImplementedError
+
+    def count_children(self) -> Counts:
+        """How many there are, and how many are alive."""
+        raise NotImplementedError
+
+    # --- a child ends
+
+    def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
+        """The end of a child, or something that is no business of a supervisor."""
+        if type(message) is not Exit:
+            self._unexpected("message", message)
+            return None
+        child = self._by_pid.pop(message.pid, None)
+        return None if child is None else self._ended(child, message.reason)
+
+    def _ended(self, child: Child, reason: ExitReason) -> Stop | Awaitable[Stop | None] | None:
+        """A child ended by itself: what now."""
+        spec = child.spec
+        orderly = is_orderly(reason)
+        again = spec.restart == PERMANENT or (spec.restart == TRANSIENT and not orderly)
+        if again or not orderly:
+            self._tell(ChildTerminated, child, reason)
+        if again:
+            return self._restart(child)
+        self._finished(child)
+        return self._shut_down_with(child)
+
+    def _restart(self, child: Child) -> Stop | Awaitable[Stop | None]:
+        """Count it, and try; or give up."""
+        window = self._window
+        if not window.admit(clock.now(self._process.node.loop)):
+            self._gave_up(child, window)
+            child.ended(UNDEFINED)
+            return Stop(GAVE_UP)
+        return self._attempt(child)
+
+    async def _attempt(self, child: Child) -> None:
+        """One attempt to restart, with all that the strategy restarts beside it."""
+        raise NotImplementedError
+
+    def _finished(self, child: Child) -> None:
+        """A child ended, and is not to be restarted."""
+        raise NotImplementedError
+
+    def _shut_down_with(self, child: Child) -> Stop | None:
+        """Whether the end of that child is the supervisor's too."""
+        return None
+
+    def _try_later(self, child: Child) -> None:
+        """Try again, after the messages that came meanwhile."""
+        child.ended(RESTARTING)
+        process = self._process
+        limit, process.limit = process.limit, None  # no bound for what it tells itself
+        process.deliver((CAST, BaseSupervisor._try_again, (child, child.turn), {}))
+        process.limit = limit
+
+    def _try_again(self, child: Child, turn: int) -> Stop | Awaitable[Stop | None] | None:
+        """A retry is due, unless that child was stopped, deleted or started since."""
+        return self._restart(child) if child.turn == turn else None
+
+    # --- start and stop one
+
+    async def _start(self, spec: ChildSpec[Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> Started:
+        """Run a start function. Raises `StartIgnored`, `StartFailed`, or `AlreadyRegistered`."""
+        try:
+            result = await spec.start(*args, **(kwargs or {}))
+        except (StartFailed, StartIgnored, AlreadyRegistered):
+            raise
+        except Quit as quitting:
+            raise failed(quitting.reason, spec.id) from quitting
+        except BaseException as error:
+            if self._process.life:
+                raise  # it is the supervisor that ends, not the start that fails
+            raise failed(Crash(error), spec.id) from error
+        pid = _pid_of(result)
+        if pid is None:
+            message = f"the start function of child {spec.id!r} returned {describe.short(result)}, and neither a Ref nor a pid"
+            raise failed(Crash(BadReturn(message)), spec.id)
+        return Started(pid, result)
+
+    async def _stop_child(self, child: Child, late: LateExits) -> None:
+        """Stop one that runs, or end the attempts to restart it."""
+        pid = child.pid
+        if pid is not None:
+            spec = child.spec
+            reason = await stop_child(self._process, pid, spec.patience, late)
+            self._by_pid.pop(pid, None)
+            if not is_expected(reason, spec):
+                self._tell(ShutdownError, child, reason)
+        child.ended(UNDEFINED)
+
+    # --- reports
+
+    def _tell(
+        self,
+        kind: type[ChildTerminated | StartError | ShutdownError],
+        child: Child,
+        reason: ExitReason,
+        count: int = 1,
+    ) -> None:
+        """Report an error about a child."""
+        process = self._process
+        process.node.reports.emit(
+            kind(
+                pid=process.pid,
+                label=process.label,
+                supervisor=called(process),
+                child=offender(child.spec, child.pid, count),
+                ancestors=lineage(process),
+                reason=reason,
+            )
+        )
+
+    def _gave_up(self, child: Child, window: RestartWindow) -> None:
+        process = self._process
+        process.node.reports.emit(
+            ReachedMaxRestartIntensity(
+                pid=process.pid,
+                label=process.label,
+                supervisor=called(process),
+                child=offender(child.spec, child.pid),
+                ancestors=lineage(process),
+                reason=GAVE_UP,
+                intensity=window.intensity,
+                period=window.period,
+            )
+        )
+
+    def _progress(self, child: Child, *, asked_for: bool = False) -> None:
+        """Report that a child was started."""
+        process = self._process
+        process.node.reports.emit(
+            Progress(
+                pid=process.pid,
+                label=process.label,
+                supervisor=called(process),
+                child=offender(child.spec, child.pid),
+                ancestors=lineage(process),
+                asked_for=asked_for,
+            )
+        )
+
+    def _check_link(self, spec: ChildSpec[Any], pid: Pid) -> None:
+        """A child that is not linked can die without its supervisor ever hearing of it: say so."""
+        process = self._process
+        started = process.node.process(pid)
+        if started is not None and process not in links.linked(started):
+            text = f"child {spec.id!r} {pid} runs without a link to its supervisor, which will not hear of its end"
+            process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind="child", message=text))
+
+
+def _pid_of(result: Any) -> Pid | None:
+    """Who was started: a start function returns a `Ref` or pid, or a tuple of that and something else."""
+    handle = result[0] if type(result) is tuple and result else result  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(handle, Pid):
+        return handle
+    return handle.pid if isinstance(handle, Ref) else None
+
+
+def start_reason(error: StartFailed | AlreadyRegistered) -> ExitReason:
+    """Why a start failed, as a reason."""
+    return error.reason if isinstance(error, StartFailed) else Crash(error)

@@ -1,0 +1,267 @@
+"""How a child is started, stopped and restarted: the child spec, and the flags of a supervisor.
+
+Both are values that are checked when they are made, so a wrong word is refused where it was written. The words are
+OTP's, as strings that a type checker knows and as constants of the same value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, cast, get_args
+
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.starting import Options, launch
+from greenroom.supervision.kernel import describe
+from greenroom.supervision.kernel.current import current_process
+
+from .errors import BadSpec
+from .strategy import Strategy
+
+if TYPE_CHECKING:
+    from typing import TypeGuard, Unpack
+
+    from greenroom.supervision.kernel.names import Via
+
+P = ParamSpec("P")
+S = TypeVar("S")
+R_co = TypeVar("R_co", covariant=True)
+
+Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
+"""Permanent children are always restarted, transient ones after a crash, temporary ones never."""
+Patience: TypeAlias = float | Literal["brutal_kill", "infinity"]
+"""How long a child may take to stop: seconds, no time at all, or for ever."""
+ChildType: TypeAlias = Literal["worker", "supervisor"]
+AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
+
+PERMANENT: Final = "permanent"
+TRANSIENT: Final = "transient"
+TEMPORARY: Final = "temporary"
+BRUTAL_KILL: Final = "brutal_kill"
+INFINITY: Final = "infinity"
+WORKER: Final = "worker"
+SUPERVISOR: Final = "supervisor"
+ONE_FOR_ONE: Final = "one_for_one"
+ONE_FOR_ALL: Final = "one_for_all"
+REST_FOR_ONE: Final = "rest_for_one"
+NEVER: Final = "never"
+ANY_SIGNIFICANT: Final = "any_significant"
+ALL_SIGNIFICANT: Final = "all_significant"
+
+SHUTDOWN_OF: Final[Mapping[ChildType, Patience]] = {WORKER: 5.0, SUPERVISOR: INFINITY}
+"""How long a child may take to stop when its spec does not say."""
+
+
+class Changes(TypedDict, total=False):
+    """What `ChildSpec.but` can change."""
+
+    id: Hashable
+    start: Callable[..., Awaitable[Any]]
+    restart: Restart
+    shutdown: Patience
+    type: ChildType
+    significant: bool
+    name: Hashable | Via
+    options: Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec(Generic[R_co]):
+    """One child: its `id` within its supervisor, and `start`, which starts it.
+
+    `start` is an async function without arguments (`DynamicSupervisor` gives it some) that runs in the supervisor,
+    starts a process linked to it, and returns its `Ref` or pid, or a tuple of that and anything else for whoever asked
+    for the start. It raises `StartFailed` or `StartIgnored`; anything else that it raises is a failed start too. Most
+    specs are made by `child`.
+    """
+
+    id: Hashable
+    start: Callable[..., Awaitable[R_co]]
+    restart: Restart = PERMANENT
+    shutdown: Patience | None = None
+    type: ChildType = WORKER
+    significant: bool = False
+
+    def __post_init__(self) -> None:
+        _check_id(self.id)
+        if not callable(self.start):
+            raise BadSpec("start", self.start, "an async function that starts the child")
+        _check_word("restart", self.restart, Restart)
+        _check_word("type", self.type, ChildType)
+        if self.shutdown is None:
+            object.__setattr__(self, "shutdown", SHUTDOWN_OF[self.type])
+        _check_shutdown(self.shutdown)
+        if type(self.significant) is not bool:
+            raise BadSpec("significant", self.significant, "True or False")
+        if self.significant and self.restart == PERMANENT:
+            raise BadSpec("significant", True, "False for a permanent child, which never ends by itself")  # noqa: FBT003
+
+    @property
+    def patience(self) -> Patience:
+        """`shutdown`, which is never None once the spec is made."""
+        return cast("Patience", self.shutdown)
+
+    def but(self, **changes: Unpack[Changes]) -> ChildSpec[R_co]:
+        """The same child with other values for some fields.
+
+        `name` and `options` say how the process is started, for specs that were made by `child`.
+        """
+        values = cast("dict[str, Any]", dict(changes))
+        if "name" in values or "options" in values:
+            start: Any = self.start
+            if not isinstance(start, StartLink):
+                field = "name" if "name" in values else "options"
+                raise BadSpec(field, values[field], "left to the start function, unless `child` made the spec")
+            options: Options = values.pop("options", start.options)
+            if "name" in values:
+                options = options.but(name=values.pop("name"))
+            values["start"] = replace(start, options=options)
+        unknown = next((name for name in values if name not in _FIELDS), None)
+        if unknown is not None:
+            raise BadSpec(unknown, values[unknown], "left out: a child spec has no such field")
+        if "type" in values and "shutdown" not in values and self.shutdown == SHUTDOWN_OF[self.type]:
+            values["shutdown"] = None
+        return replace(self, **values)
+
+    def without_arguments(self) -> ChildSpec[R_co]:
+        """The same, fit for being looked at and not for starting: what is kept of a temporary child."""
+        start = self.start
+        name = start.server_name if isinstance(start, StartLink) else describe.short(start)
+        return replace(self, start=Forgotten(name))
+
+
+_PLAIN: Final = Options()
+_FIELDS = frozenset(field.name for field in fields(ChildSpec))
+
+
+@dataclass(frozen=True, slots=True)
+class StartLink:
+    """The start function of a behaviour's class: what `child` makes."""
+
+    server: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    options: Options
+
+    async def __call__(self, *more: Any, **named: Any) -> Ref[Any]:
+        """Start it, linked to the calling process."""
+        kwargs = {**self.kwargs, **named}
+        parent = current_process("start a linked process")
+        return Ref.of(await launch(self.options, self.server, self.args + more, kwargs, parent))
+
+    @property
+    def server_name(self) -> str:
+        """What is started."""
+        return getattr(self.server, "__name__", None) or describe.short(self.server)
+
+    def __str__(self) -> str:
+        return f"{self.server_name}({describe.arguments(self.args, self.kwargs)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The start function of a temporary child: never needed again, so its arguments are not kept."""
+
+    server_name: str
+
+    async def __call__(self, *_: Any, **__: Any) -> Any:
+        """A temporary child is never restarted."""
+        message = f"how to start {self.server_name} was not kept: the child is temporary"
+        raise TypeError(message)
+
+    def __str__(self) -> str:
+        return f"{self.server_name}(…)"
+
+
+def child(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> ChildSpec[Ref[S]]:
+    """The spec of a child that is a GenServer, a supervisor or another behaviour; the arguments are its constructor's.
+
+    Its id is the class's name; `.but(id=…, name=…, restart=…)` changes that and the rest.
+    """
+    return template(server, *args, **kwargs)
+
+
+def template(server: Callable[..., S], /, *args: Any, **kwargs: Any) -> ChildSpec[Ref[S]]:
+    """As `child`, for a `DynamicSupervisor` that adds each child's own arguments when it starts one."""
+    if getattr(server, "_begin", None) is None:
+        raise BadSpec("server", server, "a class that derives from GenServer or another behaviour")
+    start = StartLink(server, args, kwargs, _PLAIN)
+    return ChildSpec(id=start.server_name, start=start, type=getattr(server, "child_type", WORKER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """How a supervisor goes about it: which children fall together, and how many restarts are too many.
+
+    More than `intensity` restarts within `period` seconds, and the supervisor gives up. `auto_shutdown` ends it when
+    any, or the last, significant child has ended by itself.
+    """
+
+    strategy: Strategy = ONE_FOR_ONE
+    intensity: int = 1
+    period: float = 5.0
+    auto_shutdown: AutoShutdown = NEVER
+
+    def __post_init__(self) -> None:
+        _check_word("strategy", self.strategy, Strategy)
+        check_intensity(self.intensity, self.period)
+        _check_word("auto_shutdown", self.auto_shutdown, AutoShutdown)
+
+
+def check_intensity(intensity: object, period: object) -> None:
+    """Refuse what cannot bound restarts."""
+    if not isinstance(intensity, int) or isinstance(intensity, bool) or intensity < 0:
+        raise BadSpec("intensity", intensity, "a whole number of restarts, 0 or more")
+    if not _is_seconds(period) or period <= 0:
+        raise BadSpec("period", period, "a number of seconds, more than 0")
+
+
+def check_children(children: Iterable[object], auto_shutdown: AutoShutdown = NEVER) -> list[ChildSpec[Any]]:
+    """The specs as a list, after a look at what one spec alone cannot know; raises `BadSpec`."""
+    if isinstance(children, str | bytes) or not isinstance(cast("object", children), Iterable):
+        raise BadSpec("children", children, "a list of child specs")
+    checked = [check_child(spec, auto_shutdown) for spec in children]
+    ids: set[Hashable] = set()
+    for spec in checked:
+        if spec.id in ids:
+            raise BadSpec("id", spec.id, "different for each child of a supervisor")
+        ids.add(spec.id)
+    return checked
+
+
+def check_child(spec: object, auto_shutdown: AutoShutdown = NEVER) -> ChildSpec[Any]:
+    """That it is a spec, and fits the supervisor's flags."""
+    if not _is_spec(spec):
+        raise BadSpec("child", spec, "a ChildSpec: write child(Server, …)")
+    if spec.significant and auto_shutdown == NEVER:
+        raise BadSpec("significant", True, "False where the supervisor's auto_shutdown is 'never'")  # noqa: FBT003
+    return spec
+
+
+def _is_spec(value: object) -> TypeGuard[ChildSpec[Any]]:
+    return isinstance(value, ChildSpec)
+
+
+def _check_id(value: object) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise BadSpec("id", value, "hashable") from None
+
+
+def _check_word(field: str, value: object, words: Any) -> None:
+    known: tuple[str, ...] = get_args(words)
+    if not isinstance(value, str) or value not in known:
+        raise BadSpec(field, value, " or ".join((", ".join(map(repr, known[:-1])), repr(known[-1]))))
+
+
+def _check_shutdown(value: object) -> None:
+    if value in (BRUTAL_KILL, INFINITY):
+        return
+    if not _is_seconds(value) or value < 0:
+        raise BadSpec("shutdown", value, f"a number of seconds, 0 or more, {BRUTAL_KILL!r} or {INFINITY!r}")
+
+
+def _is_seconds(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

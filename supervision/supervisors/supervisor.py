@@ -1,0 +1,259 @@
+"""The supervisor: starts its children in order, restarts them as its strategy says, stops them in reverse.
+
+Who sends it messages: its children by dying, and whoever adds, stops or looks at children. When it dies, its children
+are stopped first; when it is killed, they hear of that along their links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from greenroom.supervision.behaviours.actions import Ignore, Reject, Stop
+from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
+from greenroom.supervision.kernel.process import DYING
+from greenroom.supervision.kernel.reasons import SHUTDOWN, ExitReason, Shutdown
+
+from .base import BaseSupervisor, start_reason
+from .children import RESTARTING, RUNNING, UNDEFINED, Child, ChildInfo, Counts, info
+from .errors import AlreadyPresent, AlreadyStarted, BadSpec, ChildNotFound, ChildRestarting, ChildRunning
+from .intensity import RestartWindow
+from .reports import StartError
+from .shutdown import LateExits
+from .spec import (
+    ALL_SIGNIFICANT,
+    NEVER,
+    ONE_FOR_ONE,
+    SUPERVISOR,
+    TEMPORARY,
+    AutoShutdown,
+    ChildSpec,
+    Flags,
+    check_child,
+    check_children,
+)
+from .strategy import Strategy, affected
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from greenroom.supervision.behaviours.actions import Continue, NoReply
+    from greenroom.supervision.kernel.pid import Pid
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedToStartChild:
+    """Why a supervisor did not start: the detail of its `Shutdown`."""
+
+    id: Hashable
+    reason: ExitReason
+
+    def __str__(self) -> str:
+        return f"child {self.id!r} failed to start: {self.reason}"
+
+
+class Supervisor(BaseSupervisor):
+    """Start it with its children, or derive from it and give them to its constructor.
+
+    ::
+
+        await start_link(Supervisor, [child(Clock), child(Counter, 2)], strategy="rest_for_one")
+
+        class Office(Supervisor):
+            def __init__(self, size: int) -> None:
+                super().__init__([child(Desk, n).but(id=n) for n in range(size)], intensity=3)
+
+    A constructor that only learns from others who its children are may leave that to `init`: override it to set
+    things up and ``return await super().init()``, or return `IGNORE` for not to run.
+
+    Starting a child runs inside the supervisor: `start_child` and its like wait for it, so the functions of that name
+    in `greenroom.supervision` set no deadline, and are to be preferred to ``ref.call(Supervisor.start_child, …)``.
+    """
+
+    __slots__ = ("_children", "_flags")
+
+    _children: dict[Hashable, Child]
+    _flags: Flags
+
+    def __init__(
+        self,
+        children: Iterable[ChildSpec[Any]] = (),
+        *,
+        strategy: Strategy = ONE_FOR_ONE,
+        intensity: int = 1,
+        period: float = 5.0,
+        auto_shutdown: AutoShutdown = NEVER,
+    ) -> None:
+        """The children in the order in which they are to be started; the rest is told at `Flags`."""
+        self._flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
+        self._children = {spec.id: Child(spec) for spec in check_children(children, auto_shutdown)}
+        self._window = RestartWindow(intensity, period)
+        self._by_pid = {}
+
+    async def init(self) -> Continue | NoReply | Ignore | Stop | None:
+        """Start the children; if one does not come up, stop those that did, and do not start."""
+        if not hasattr(self, "_by_pid"):
+            raise BadSpec("children", None, "given: the constructor has to call super().__init__(children)")
+        for one in tuple(self._children.values()):
+            error = await self._bring_up(one)
+            if error is not None:
+                await self._stop_all(tuple(self._children.values()))
+                return Stop(Shutdown(FailedToStartChild(one.spec.id, start_reason(error))))
+        return None
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Stop the children, the last one first."""
+        await self._stop_all(tuple(self._children.values()))
+
+    def report_state(self) -> str:
+        """How many children it has."""
+        counts = self.count_children()
+        return f"{self._flags.strategy}, {counts.active} of {counts.specs} children running"
+
+    # --- restarts
+
+    async def _attempt(self, child: Child) -> None:
+        child.ended(RESTARTING)
+        group = [child]
+        if self._flags.strategy != ONE_FOR_ONE:
+            group = affected(self._flags.strategy, list(self._children.values()), child)
+            await self._stop_all([one for one in group if one is not child])
+            child.ended(UNDEFINED)
+            group = [one for one in group if one.spec.restart != TEMPORARY]
+        for one in group:
+            if await self._bring_up(one, again=True) is not None:
+                self._try_later(one)
+                return
+
+    def _finished(self, child: Child) -> None:
+        if child.spec.restart == TEMPORARY:
+            self._children.pop(child.spec.id, None)
+        child.ended(UNDEFINED)
+
+    def _shut_down_with(self, child: Child) -> Stop | None:
+        when = self._flags.auto_shutdown
+        if when == NEVER or not child.spec.significant:
+            return None
+        if when == ALL_SIGNIFICANT and any(
+            one.spec.significant and one.state != UNDEFINED for one in self._children.values()
+        ):
+            return None
+        return Stop(SHUTDOWN)
+
+    async def _bring_up(self, child: Child, *, again: bool = False) -> StartFailed | AlreadyRegistered | None:
+        """Start a child by the supervisor's own will. A failure is reported, and returned."""
+        try:
+            started = await self._start(child.spec)
+        except StartIgnored:
+            self._finished(child)
+            return None
+        except (StartFailed, AlreadyRegistered) as error:
+            self._tell(StartError, child, start_reason(error))
+            return error
+        self._runs(child, started.pid)
+        child.restarts += again
+        self._progress(child)
+        return None
+
+    def _runs(self, child: Child, pid: Pid) -> None:
+        child.runs_as(pid)
+        self._by_pid[pid] = child
+        self._check_link(child.spec, pid)
+
+    async def _stop_all(self, children: Iterable[Child]) -> None:
+        """Stop these, given in start order, one after the other, the last one first. Temporary ones are dropped."""
+        late = LateExits(self._process)
+        for one in reversed(list(children)):
+            await self._stop_child(one, late)
+            if one.spec.restart == TEMPORARY:
+                self._children.pop(one.spec.id, None)
+
+    # --- for callers
+
+    async def start_child(self, spec: ChildSpec[R]) -> R:
+        """Add a child and start it; returns what its start function returned."""
+        try:
+            check_child(spec, self._flags.auto_shutdown)
+        except BadSpec as error:
+            raise Reject(error) from None
+        known = self._children.get(spec.id)
+        if known is not None:
+            raise Reject(AlreadyPresent(spec.id) if known.pid is None else AlreadyStarted(spec.id, known.pid))
+        temporary = spec.restart == TEMPORARY
+        child = Child(spec.without_arguments() if temporary else spec)
+        try:
+            started = await self._start(spec)
+        except StartIgnored as error:
+            if not temporary:
+                self._children[spec.id] = child
+            raise Reject(error) from None
+        except (StartFailed, AlreadyRegistered) as error:
+            raise Reject(error) from None
+        self._children[spec.id] = child
+        self._runs(child, started.pid)
+        self._progress(child, asked_for=True)
+        return cast("R", started.result)
+
+    async def terminate_child(self, id: Hashable) -> None:  # noqa: A002 - OTP's word
+        """Stop a child, or the attempts to restart it. Its spec stays, unless it is temporary."""
+        child = self._child(id)
+        await self._stop_child(child, LateExits(self._process))
+        if child.spec.restart == TEMPORARY:
+            self._children.pop(id, None)
+
+    async def restart_child(self, id: Hashable) -> Any:  # noqa: A002 - OTP's word
+        """Start a child that does not run; returns what its start function returned."""
+        child = self._idle_child(id)
+        try:
+            started = await self._start(child.spec)
+        except (StartFailed, StartIgnored, AlreadyRegistered) as error:
+            raise Reject(error) from None
+        self._runs(child, started.pid)
+        self._progress(child, asked_for=True)
+        return started.result
+
+    def delete_child(self, id: Hashable) -> None:  # noqa: A002 - OTP's word
+        """Forget a child that does not run."""
+        self._idle_child(id)
+        del self._children[id]
+
+    def which_children(self) -> list[ChildInfo]:
+        """All children, the last one first."""
+        return [info(child) for child in reversed(self._children.values())]
+
+    def which_child(self, id: Hashable) -> ChildInfo:  # noqa: A002 - OTP's word
+        """One child."""
+        return info(self._child(id))
+
+    def get_childspec(self, id: Hashable) -> ChildSpec[Any]:  # noqa: A002 - OTP's word
+        """The spec of a child, defaults filled in."""
+        return self._child(id).spec
+
+    def count_children(self) -> Counts:
+        """How many there are, and how many are alive."""
+        children = self._children.values()
+        process = self._process.node.process
+        supervisors = sum(child.spec.type == SUPERVISOR for child in children)
+        alive = (process(child.pid) for child in children if child.pid is not None)
+        active = sum(each is not None and each.life < DYING for each in alive)
+        return Counts(len(children), active, supervisors, len(children) - supervisors)
+
+    def _child(self, id: Hashable) -> Child:  # noqa: A002 - OTP's word
+        try:
+            child = self._children.get(id)
+        except TypeError:  # unhashable: a stranger's mistake must not end the supervisor
+            child = None
+        if child is None:
+            raise Reject(ChildNotFound(id))
+        return child
+
+    def _idle_child(self, id: Hashable) -> Child:  # noqa: A002 - OTP's word
+        child = self._child(id)
+        if child.state == RUNNING:
+            raise Reject(ChildRunning(id, child.pid))
+        if child.state == RESTARTING:
+            raise Reject(ChildRestarting(id))
+        return child
