@@ -22,7 +22,7 @@ from .calls import DEFAULT_TIMEOUT, exited
 from .threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 
     from greenroom.supervision.kernel.messages import Entry
     from greenroom.supervision.kernel.pid import Pid
@@ -194,7 +194,7 @@ async def stream(
     ordered: bool = True,
     timeout: float | None = DEFAULT_TIMEOUT,
     on_timeout: Literal["raise", "kill"] = "raise",
-) -> AsyncIterator[Outcome[R]]:
+) -> AsyncGenerator[Outcome[R], None]:
     """Run `function` for each item, at most `limit` at a time, and give the outcomes as they come, or in order.
 
     An item is taken from `items` only when there is room for it. A task that takes longer than `timeout` ends the

@@ -58,8 +58,15 @@ def test_a_program_without_a_loop_starts_calls_and_stops_servers() -> None:
 def test_any_thread_may_call_cast_and_send() -> None:
     with BackgroundNode(log=False) as node, ThreadPoolExecutor(8) as pool:
         counter = node.start_with(Options(name="hits"), Counter)
-        assert sorted(pool.map(lambda _: node.call(counter, Counter.add, 1), range(200))) == list(range(1, 201))
-        assert all(pool.map(lambda _: counter.cast(Counter.add, 1), range(200)))
+
+        def hit(_: int) -> int:
+            return node.call(counter, Counter.add, 1)
+
+        def tell(_: int) -> bool:
+            return counter.cast(Counter.add, 1)
+
+        assert sorted(pool.map(hit, range(200))) == list(range(1, 201))
+        assert all(pool.map(tell, range(200)))
         assert node.call(counter, Counter.add, 0) == 400
         with pytest.raises(AlreadyRegistered):
             node.start_with(Options(name="hits"), Counter)

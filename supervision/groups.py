@@ -1,0 +1,188 @@
+"""Process groups: who belongs together, who is told together, and who wants to hear of it.
+
+OTP's `pg`: a process may join a group more than once and is then in it as often; it leaves all groups when it dies.
+Joining and leaving go through the process that owns the groups; reading goes straight to its tables, and never returns
+a process that is dead or dying. The groups are gone when their owner dies; members that care link to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from .behaviours.actions import Reject
+from .behaviours.gen_server import GenServer
+from .kernel import api
+from .kernel.current import current_node, current_process
+from .kernel.errors import ActorError, NotRegistered
+from .kernel.messages import Down
+from .kernel.pid import Pid
+from .kernel.reasons import NO_PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from .behaviours.calls import Ref
+    from .kernel.links import Monitor
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a monitor of a group, or of all groups, is told: these processes have joined, or left."""
+
+    ref: int
+    change: Literal["joined", "left"]
+    group: Hashable
+    pids: tuple[Pid, ...]
+
+
+class _Everything:
+    """Stands for all groups where a group is asked for."""
+
+    def __repr__(self) -> str:
+        return "all groups"
+
+
+EVERYTHING = _Everything()
+
+
+class Groups(GenServer):
+    """``groups = await start(Groups)``, or ``child(Groups)`` under a supervisor."""
+
+    def __init__(self) -> None:
+        """No groups, no members, nobody who wants to hear."""
+        self._members: dict[Hashable, list[Pid]] = {}
+        self._joined: dict[Pid, Counter[Hashable]] = {}
+        self._down: dict[Pid, Monitor] = {}
+        self._listeners: dict[int, tuple[Pid, Hashable]] = {}
+        self._last_ref = 0
+
+    def join(self, group: Hashable, pids: Sequence[Pid]) -> None:
+        """Enter each of `pids`, once for each time it is named. All of them must be alive, or none is entered."""
+        hash(group)
+        for pid in pids:
+            if not api.is_alive(pid):
+                raise Reject(ActorError(f"{pid} cannot join {group!r}: it is not alive on this node"))
+        for pid in pids:
+            self._members.setdefault(group, []).append(pid)
+            self._joined.setdefault(pid, Counter())[group] += 1
+            self._watch(pid)
+        self._announce("joined", group, tuple(pids))
+
+    def leave(self, group: Hashable, pids: Sequence[Pid]) -> int:
+        """Take each of `pids` out once for each time it is named; how many were in. The others are ignored."""
+        left = tuple(pid for pid in pids if self._take_out(group, pid))
+        self._announce("left", group, left)
+        return len(left)
+
+    def monitor(self, group: Hashable, pid: Pid) -> tuple[int, Any]:
+        """Tell `pid` of every change of this group, or with `EVERYTHING` of all; who is in now is the answer."""
+        if not api.is_alive(pid):
+            raise Reject(ActorError(f"{pid} is not alive on this node"))
+        self._last_ref += 1
+        self._listeners[self._last_ref] = (pid, group)
+        self._watch(pid)
+        if isinstance(group, _Everything):
+            return self._last_ref, {name: self._living(name) for name in self._members if self._living(name)}
+        return self._last_ref, self._living(group)
+
+    def demonitor(self, ref: int) -> bool:
+        """No more of that; whether there was such a monitor."""
+        listener = self._listeners.pop(ref, None)
+        if listener is None:
+            return False
+        self._unwatch(listener[0])
+        return True
+
+    def handle_info(self, message: Any) -> None:
+        """A member or a listener is gone."""
+        match message:
+            case Down(pid=Pid() as pid):
+                self._down.pop(pid, None)
+                self._listeners = {ref: entry for ref, entry in self._listeners.items() if entry[0] != pid}
+                for group, times in self._joined.pop(pid, Counter()).items():
+                    for _ in range(times):
+                        self._remove(group, pid)
+                    self._announce("left", group, (pid,) * times)
+            case _:
+                super().handle_info(message)
+
+    def _take_out(self, group: Hashable, pid: Pid) -> bool:
+        joined = self._joined.get(pid)
+        if joined is None or not joined[group]:
+            return False
+        joined[group] -= 1
+        if not joined[group]:
+            del joined[group]
+        if not joined:
+            del self._joined[pid]
+        self._remove(group, pid)
+        self._unwatch(pid)
+        return True
+
+    def _remove(self, group: Hashable, pid: Pid) -> None:
+        members = self._members[group]
+        members.remove(pid)
+        if not members:
+            del self._members[group]
+
+    def _watch(self, pid: Pid) -> None:
+        if pid not in self._down:
+            self._down[pid] = api.monitor(pid)
+
+    def _unwatch(self, pid: Pid) -> None:
+        if pid not in self._joined and all(listener != pid for listener, _ in self._listeners.values()):
+            api.demonitor(self._down.pop(pid), flush=True)
+
+    def _announce(self, change: Literal["joined", "left"], group: Hashable, pids: tuple[Pid, ...]) -> None:
+        if not pids:
+            return
+        for ref, (listener, wanted) in self._listeners.items():
+            if isinstance(wanted, _Everything) or wanted == group:
+                api.send(listener, Membership(ref, change, group, pids))
+
+    def _living(self, group: Hashable) -> list[Pid]:
+        return [pid for pid in self._members.get(group, ()) if api.is_alive(pid)]
+
+    def report_state(self) -> str:
+        """How much is in it."""
+        return f"{len(self._members)} groups, {len(self._joined)} members, {len(self._listeners)} listeners"
+
+
+def _server(groups: Ref[Groups]) -> Groups:
+    process, _, name = api.resolve(current_node(), groups)
+    if process is None or process.life or not isinstance(process.behaviour, Groups):
+        raise NotRegistered(NO_PROCESS, name or groups)
+    return process.behaviour
+
+
+def members(groups: Ref[Groups], group: Hashable) -> list[Pid]:
+    """Who is in the group, in the order they joined, as often as they joined. Reads; sends nothing."""
+    return _server(groups)._living(group)  # noqa: SLF001 - reading is this module's half of the groups
+
+
+def which_groups(groups: Ref[Groups]) -> list[Hashable]:
+    """All groups that have a living member."""
+    server = _server(groups)
+    return [group for group in server._members if server._living(group)]  # noqa: SLF001
+
+
+def broadcast(groups: Ref[Groups], group: Hashable, message: object) -> int:
+    """Send `message` to each member, once for each time it joined; how many mailboxes took it."""
+    return sum(api.send(pid, message) for pid in members(groups, group))
+
+
+async def join(groups: Ref[Groups], group: Hashable) -> None:
+    """The calling process joins."""
+    await groups.call(Groups.join, group, [current_process("join a group").pid])
+
+
+async def leave(groups: Ref[Groups], group: Hashable) -> None:
+    """The calling process leaves, once."""
+    await groups.call(Groups.leave, group, [current_process("leave a group").pid])
+
+
+async def monitor(groups: Ref[Groups], group: Hashable) -> tuple[int, Any]:
+    """The calling process gets a `Membership` for every change from now on; returns its ref, and who is in now."""
+    return await groups.call(Groups.monitor, group, current_process("monitor a group").pid)
