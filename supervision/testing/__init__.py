@@ -7,6 +7,6 @@ plugin (`greenroom.pytest_plugin`) is made of these parts.
 from __future__ import annotations
 
 from .stage import run
-from .virtual_time import Deadlock, VirtualLoop, advance
+from .virtual_time import Deadlock, Endless, VirtualLoop, advance
 
-__all__ = ["Deadlock", "VirtualLoop", "advance", "run"]
+__all__ = ["Deadlock", "Endless", "VirtualLoop", "advance", "run"]

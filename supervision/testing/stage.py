@@ -7,52 +7,45 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from greenroom.supervision.kernel.node import Node
 
-from .virtual_time import Deadlock, VirtualLoop
+from .virtual_time import VirtualLoop
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
+Clock = Literal["virtual", "real"]
 
 
 def run(
     main: Callable[[], Awaitable[T]],
     *,
     node: Node | None = None,
-    clock: Literal["virtual", "real"] = "virtual",
-    seed: int | None = None,
+    clock: Clock = "virtual",
+    seed: int | random.Random | None = None,
     **options: Any,
 ) -> T:
     """Run an async function in a fresh loop, inside an open node; the options are `Node`'s."""
     if node is None:
         options.setdefault("watchdog", None)
         node = Node(seed=seed, **options)
-    deadlock: Deadlock | None = None
 
     async def inside() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        main_task = task
         loop = asyncio.get_running_loop()
-
-        def wake(error: Deadlock) -> bool:
-            # The main task hears of it where it waits, so that its own clean-up runs and the traceback shows the line.
-            nonlocal deadlock
-            if deadlock is not None:
-                return False
-            deadlock = error
-            return main_task.cancel("deadlock")
-
         if isinstance(loop, VirtualLoop):
-            loop.on_deadlock = wake
+            loop.main = asyncio.current_task()
         async with node:
             return await main()
 
-    factory = VirtualLoop if clock == "virtual" else asyncio.SelectorEventLoop
+    factory = VirtualLoop if clock == "virtual" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
+        loop = runner.get_loop()
         try:
-            return runner.run(inside())
-        except asyncio.CancelledError as error:
-            if deadlock is None:
-                raise
-            raise deadlock from error
+            value = runner.run(inside())
+        except BaseException as error:
+            if isinstance(loop, VirtualLoop) and loop.deadlock is not None:
+                raise loop.deadlock from error
+            raise
+        if isinstance(loop, VirtualLoop) and loop.deadlock is not None:
+            raise loop.deadlock  # the main task was cancelled, and went on
+        return value

@@ -1,36 +1,65 @@
 """An asyncio event loop whose clock jumps instead of waiting.
 
-`VirtualLoop.time()` starts at 0 and stands still while code runs. When nothing is ready and only timers are left, it
-jumps to the next of them. All that asks the loop moves with it: `asyncio.sleep`, `asyncio.timeout`, anyio, deadlines
-of calls, restart windows.
+`VirtualLoop.time()` begins at 0 and stands still while code runs. When nothing is ready and only timers are left, it
+jumps to the next of them, so a test of a whole day takes no time, and always takes the same. All that asks the loop
+moves with it: `asyncio.sleep`, `asyncio.timeout`, anyio, deadlines of calls, restart windows.
+
+What may come from outside the loop sets the rule:
+
+- Nobody outside: the clock jumps. If there is no timer either, nothing can ever happen, and that is a `Deadlock`.
+- A thread is at work (a job of an executor, `asyncio.to_thread`, `anyio.to_thread`, a thread that was started since
+  the loop was made): the clock stands, so no deadline fires because a machine was slow. A thread that works for
+  longer than `PATIENCE` has the clock go on, by real time.
+- Threads that wait themselves (for a lock, a queue, a future that the loop has to settle), or sockets both ends of
+  which this loop has: after a short real pause in which nobody moves, as if nobody were outside.
+- A descriptor whose other end is elsewhere, or a child process: the clock goes by real time.
+
+Two things are beyond it: a thread that blocks in C code (a raw lock, a socket) looks as if it worked; and one that was
+there before the loop counts only while a job is out, and before a deadlock is called.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
+from .outside import Hold, Look, Outside
 from .waits import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
+    Events = list[tuple[selectors.SelectorKey, int]]
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+PATIENCE: Final = 5.0  # real seconds that a thread may work while the clock stands
+PAUSE: Final = 0.05  # real seconds in which a thread that could go on would have
+POLL: Final = 0.02  # real seconds between two looks at who works
+ROUNDS: Final = 1_000_000  # jumps during which the main task waits for one and the same thing
+_NANOSECOND: Final = 1e-9  # what asyncio takes for the resolution of any clock
+
 
 class Deadlock(Exception):
-    """Everybody waits and nothing can ever happen: no timer, nothing ready, no thread at work, no I/O."""
+    """Everybody waits and nothing can ever happen: no timer, nothing ready, nobody outside."""
+
+
+class Endless(Deadlock):
+    """Timers go round and round, and the main task waits for something that they do not bring."""
 
 
 class _Selector(selectors.BaseSelector):
-    """The real selector, asked without waiting as long as the loop can go on by itself."""
+    """The real selector, never asked to wait: whether to wait is the loop's to say."""
 
     def __init__(self, real: selectors.BaseSelector) -> None:
         self.real = real
-        self.idle: Callable[[float | None], list[tuple[selectors.SelectorKey, int]]] = real.select
+        self.idle: Callable[[], Events] = list
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self.real.register(fileobj, events, data)
@@ -41,11 +70,9 @@ class _Selector(selectors.BaseSelector):
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self.real.modify(fileobj, events, data)
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> Events:
         events = self.real.select(0)
-        if events or (timeout is not None and timeout <= 0):
-            return events
-        return self.idle(timeout)
+        return events if events or (timeout is not None and timeout <= 0) else self.idle()
 
     def close(self) -> None:
         self.real.close()
@@ -57,61 +84,123 @@ class _Selector(selectors.BaseSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop. `run` makes one; `asyncio.Runner(loop_factory=VirtualLoop)` works as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, patience: float = PATIENCE, rounds: int = ROUNDS) -> None:
         """It is 0 o'clock."""
         self._now = 0.0
-        self._forced = 0.0
-        self._jobs = 0
+        self._forced = -math.inf
+        self._jobs = {False: 0, True: 0}
+        self._patience = patience
+        self._worked_since: float | None = None
+        self._rounds = rounds
+        self._round = 0
+        self._waiting_for: object = None
+        self.main: asyncio.Task[Any] | None = None
+        """The task for which all this is done: a deadlock cancels it, so that it is told where it waits."""
+        self.deadlock: Deadlock | None = None
         selector = _Selector(selectors.DefaultSelector())
         super().__init__(selector)
+        self._real = selector.real
+        self._outside = Outside(self, self._real)
         selector.idle = self._idle
-        self._selector_map = selector
-        self._own = len(selector.get_map())
-        self.on_deadlock: Callable[[Deadlock], bool] | None = None
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._now
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """As in any loop; the clock does not jump while the answer is out."""
+        """As in any loop; the clock stands while the job is done."""
         future = super().run_in_executor(executor, func, *args)
-        self._jobs += 1
-        future.add_done_callback(self._job_done)
+        if not future.done():
+            far = executor is not None and not isinstance(executor, ThreadPoolExecutor)  # in another OS process
+            self._jobs[far] += 1
+            future.add_done_callback(lambda _: self._job_done(far=far))
         return future
 
-    def _job_done(self, _: object) -> None:
-        self._jobs -= 1
-
-    def _idle(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Nothing is ready: wait for what comes from outside, or jump."""
-        real = self._selector_map.real
-        scheduled: list[asyncio.TimerHandle] = getattr(self, "_scheduled")  # noqa: B009 - a private of the base class
-        upcoming = scheduled[0].when() if scheduled else None
-        if upcoming is not None and upcoming <= self._forced:
-            self._now = max(self._now, upcoming)
-            return []
-        if self._jobs or len(real.get_map()) > self._own:
-            return real.select(timeout)
-        if upcoming is None:
-            error = Deadlock(f"nothing can happen any more, and everybody waits:\n{describe(self)}")
-            if self.on_deadlock is None or not self.on_deadlock(error):
-                raise error
-            return []
-        self._now = max(self._now, upcoming)
-        return []
+    def _job_done(self, *, far: bool) -> None:
+        self._jobs[far] -= 1
 
     async def advance(self, seconds: float) -> None:
-        """Let so much time pass, also while a thread or I/O would hold the clock."""
-        until = self._now + seconds
-        self._forced = max(self._forced, until)
+        """Let so much time pass, whatever holds the clock."""
+        self._forced = max(self._forced, self._now + seconds)
         await asyncio.sleep(seconds)
+
+    # --- when nothing is ready
+
+    def _idle(self) -> Events:
+        upcoming = self._upcoming()
+        if upcoming is not None and upcoming <= self._forced:
+            self._at(upcoming)
+            return []
+        seen = self._look(upcoming)
+        if seen.hold == Hold.NOBODY:
+            return self._jump(upcoming)
+        if seen.hold == Hold.WAITING:
+            if events := self._real.select(PAUSE):
+                return events
+            return self._jump(upcoming) if self._look(upcoming) == seen else []
+        if seen.hold == Hold.WORKING:
+            now = time.monotonic()
+            if self._worked_since is None:
+                self._worked_since = now
+            if now - self._worked_since < self._patience:
+                return self._real.select(POLL)
+        return self._pass(upcoming)
+
+    def _look(self, upcoming: float | None) -> Look:
+        if self._jobs[True]:
+            return Look(Hold.WORKING)
+        return self._outside.look(self._jobs[False], everybody=upcoming is None)
+
+    def _upcoming(self) -> float | None:
+        """When the next timer is due. The base class has just dropped cancelled ones from the front of its heap."""
+        scheduled: list[asyncio.TimerHandle] = getattr(self, "_scheduled")  # noqa: B009 - a private of the base class
+        if not scheduled or math.isinf(scheduled[0].when()):
+            return None
+        return scheduled[0].when()
+
+    def _pass(self, upcoming: float | None) -> Events:
+        """Time goes by as it really does."""
+        began = time.monotonic()
+        events = self._real.select(POLL if upcoming is None else min(POLL, upcoming - self._now))
+        later = self._now + time.monotonic() - began
+        if upcoming is None or later < upcoming:
+            self._now = later
+        else:
+            self._at(upcoming)
+        return events
+
+    def _jump(self, upcoming: float | None) -> Events:
+        self._worked_since = None
+        if upcoming is None:
+            return self._stuck(Deadlock("nothing can ever happen: no timer, no thread, no I/O, and everybody waits"))
+        waiting_for = None if self.main is None else getattr(self.main, "_fut_waiter", None)
+        if waiting_for is None or waiting_for is not self._waiting_for:
+            self._waiting_for = waiting_for
+            self._round = 0
+        self._round += 1
+        if self._round > self._rounds:
+            return self._stuck(Endless(f"after {self._rounds} timers the main task still waits for the same"))
+        self._at(upcoming)
+        return []
+
+    def _at(self, upcoming: float) -> None:
+        # A timer is due when it lies before now plus a nanosecond; after half a year that sum is now, so step over it.
+        self._now = upcoming if upcoming + _NANOSECOND > upcoming else math.nextafter(upcoming, math.inf)
+
+    def _stuck(self, error: Deadlock) -> Events:
+        self._round = 0
+        lines = [str(error), *describe(self), *self._outside.threads()]
+        error.args = ("\n  ".join(lines),)
+        if self.deadlock is None and self.main is not None and self.main.cancel(str(error)):
+            self.deadlock = error
+            return []
+        raise error
 
 
 async def advance(seconds: float) -> None:
-    """Let so much virtual time pass, whatever holds the clock."""
+    """Let so much virtual time pass, whatever holds the clock: for a thread that is stuck on purpose."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
-        message = f"advance() moves a virtual clock, and this loop has a real one: {loop!r}"
+        message = f"advance() moves a virtual clock, and the one of {loop!r} is real"
         raise TypeError(message)
     await loop.advance(seconds)
