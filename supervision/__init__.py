@@ -120,12 +120,16 @@ from .supervisors.spec import (
     TEMPORARY,
     TRANSIENT,
     WORKER,
+    AutoShutdown,
     ChildSpec,
     Flags,
+    Patience,
+    Restart,
     check_children,
     child,
     template,
 )
+from .supervisors.strategy import Strategy
 from .supervisors.supervisor import FailedToStartChild, Supervisor
 
 __all__ = [
@@ -153,6 +157,7 @@ __all__ = [
     "AlreadyRegistered",
     "AlreadyStarted",
     "Answers",
+    "AutoShutdown",
     "BackgroundNode",
     "BadReturn",
     "BadSpec",
@@ -195,6 +200,7 @@ __all__ = [
     "NotRegistered",
     "Offender",
     "Options",
+    "Patience",
     "Pid",
     "ProcessExited",
     "Progress",
@@ -207,6 +213,7 @@ __all__ = [
     "Report",
     "Request",
     "Requests",
+    "Restart",
     "Shutdown",
     "ShutdownError",
     "StartError",
@@ -214,6 +221,7 @@ __all__ = [
     "StartIgnored",
     "StartTimeout",
     "Stop",
+    "Strategy",
     "Supervisor",
     "SupervisorReport",
     "Timeout",
