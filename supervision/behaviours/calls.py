@@ -254,8 +254,8 @@ class Ref(Generic[S]):
             value = (process.context or process.own_context()).run(function, server, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
             return await self._failed(process, (CALL, method, args, kwargs, None), error)
-        if server._call is None and type(value) not in SPECIAL:
-            if process.mailbox is None and not process.life:
+        if server._call is None and type(value) not in SPECIAL and not process.life:
+            if process.mailbox is None:
                 process.activity = IDLE
                 return value
             process.settle()
@@ -265,7 +265,7 @@ class Ref(Generic[S]):
     async def _special(
         self, process: Process, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
     ) -> Any:
-        """An inline handler returned a coroutine or an action, or took hold of its caller."""
+        """An inline handler returned a coroutine or an action, took hold of its caller, or ended its own process."""
         server: Any = process.behaviour
         caller: Caller[Any] = server._call or Caller(process.node, process, process.asker)
         server._call = caller
@@ -275,7 +275,7 @@ class Ref(Generic[S]):
             process.hand_over(value, entry)
         else:
             process.await_death(caller)
-            server._done(entry, value)
+            process.done(entry, value)
             process.settle()
         waits = me is not None and asyncio.current_task() is me.worker
         return await settle_begun(process, caller, self._seconds, me if waits else None)
@@ -285,7 +285,7 @@ class Ref(Generic[S]):
         server: Any = process.behaviour
         caller: Caller[Any] = server._call or Caller(process.node, process, process.asker)
         process.await_death(caller)
-        server._failed((*entry[:4], caller), error)
+        process.failed((*entry[:4], caller), error)
         process.settle()
         return await settle_begun(process, caller, self._seconds, None)
 

@@ -42,9 +42,7 @@ async def stop(who: object, reason: object = NORMAL, timeout: float | None = Non
         raise ActorError(message)
     gone = Gone(node.loop)
     process.await_death(gone)
-    limit, process.limit = process.limit, None
-    process.deliver((STOP, why))
-    process.limit = limit
+    process.deliver_exempt((STOP, why))
     try:
         if not await gone.within(timeout):
             raise CallTimeout(timeout or 0.0, process, "stop")

@@ -127,9 +127,9 @@ def _bury(process: Process) -> None:
             monitor.watcher.deliver_signal(Down(monitor, pid, reason, monitor.name))
     process.behaviour._exiting(reason)
     # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
-    process.behaviour = _TOMBSTONE
+    process.behaviour = TOMBSTONE
     process.context = node.context
-    process.parent = None
+    process.parent = process.asker = process.waiting_on = None
 
 
 class _Tombstone(Behaviour):
@@ -141,7 +141,7 @@ class _Tombstone(Behaviour):
         raise InternalError(f"a dead process was asked to handle {entry!r}")
 
 
-_TOMBSTONE = _Tombstone()
+TOMBSTONE = _Tombstone()
 
 
 def signal(process: Process, source: Pid, reason: ExitReason) -> None:

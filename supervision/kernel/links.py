@@ -83,6 +83,11 @@ def watch(watcher: Process, target: Process | None, pid: Pid | None, name: Hasha
     if target is None:
         watcher.deliver_signal(Down(monitor, pid, NO_PROCESS, name))
         return monitor
+    if target.pid.serial not in target.node.processes:
+        # It died between the look-up and now, as a process may whose start was waited for: its reason is still known.
+        monitor.target = None
+        watcher.deliver_signal(Down(monitor, pid, target.reason or absence, name))
+        return monitor
     if target.monitors is None:
         target.monitors = {}
     target.monitors[monitor] = None

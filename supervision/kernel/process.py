@@ -158,12 +158,21 @@ class Process:
             self.waiter()
         return True
 
-    def deliver_signal(self, message: Down | Exit) -> None:
-        """A `Down` or a trapped `Exit`: in order with the rest, but no bound can refuse it."""
-        limit, self.limit = self.limit, None
-        if self.deliver((SIGNAL, message)) and limit is not None:
-            self.exempt += 1
+    def deliver_exempt(self, entry: Entry) -> bool:
+        """As `deliver`, for what no bound can refuse and none counts; it is in order with the rest all the same."""
+        limit = self.limit
+        if limit is None:
+            return self.deliver(entry)
+        self.limit = None
+        delivered = self.deliver(entry)
         self.limit = limit
+        self.quick = None  # which was just set, had the mailbox been empty, and knows of no bound
+        self.exempt += delivered
+        return delivered
+
+    def deliver_signal(self, message: Down | Exit) -> None:
+        """A `Down` or a trapped `Exit`."""
+        self.deliver_exempt((SIGNAL, message))
 
     def push_front(self, entry: Entry) -> None:
         """What has to come before anything that already waits: the next step of what is being done."""
@@ -213,9 +222,11 @@ class Process:
                 if type(value) is COROUTINE:
                     self.hand_over(value, entry)
                     return
+                if self.life:
+                    break  # it ended itself: what it returned is nobody's any more
                 done(entry, value)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
-                behaviour._failed(entry, error)
+                self.failed(entry, error)
             if self.activity != RUNNING or self.life:
                 break
             known = behaviour._methods.get if self.resting == IDLE else _unknown
@@ -229,9 +240,26 @@ class Process:
             if type(value) is COROUTINE:
                 self.hand_over(value, entry)
                 return
-            self.behaviour._done(entry, value)
+            self.done(entry, value)
         except BaseException as error:  # noqa: BLE001 - as in drain
-            self.behaviour._failed(entry, error)
+            self.failed(entry, error)
+
+    def done(self, entry: Entry, value: object) -> None:
+        """The invocation returned; a process that is dying already has nothing more to say."""
+        if not self.life:
+            try:
+                self.behaviour._done(entry, value)
+            except BaseException as error:  # noqa: BLE001 - as in drain: what it returned was nonsense
+                self.failed(entry, error)
+
+    def failed(self, entry: Entry, error: BaseException) -> None:
+        """The invocation raised. Whatever comes of that, the process must not be left as it is."""
+        if not self.life:
+            try:
+                self.behaviour._failed(entry, error)
+            except BaseException as broken:  # noqa: BLE001 - as in drain
+                broken.__context__ = error
+                exits.condemn(self, Crash(broken))
 
     def hand_over(self, coroutine: Any, entry: Entry) -> None:
         """Let a worker run the rest of this invocation."""
