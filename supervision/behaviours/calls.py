@@ -48,6 +48,7 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT: Final = 5.0
 SPECIAL: Final = ACTIONS | {COROUTINE}
 _VOID: Final = "the calling process is gone: its code was abandoned when it did not unwind in time"
+_NO_KEYWORDS: Final[dict[str, Any]] = {}  # never filled; a dict of its own would be a third of what a waiting cast weighs
 _get_ident = threading.get_ident
 
 
@@ -314,7 +315,7 @@ class Ref(Generic[S]):
         if process is not None:
             quick = process.quick
             if quick is not None and _get_ident() == process.node.quick_thread:
-                quick((CAST, method, args, kwargs))
+                quick((CAST, method, args, kwargs or _NO_KEYWORDS))
                 return True
         return self._post((CAST, method, args, kwargs))
 

@@ -212,7 +212,12 @@ class Process:
                 # A cast of a method is most of the traffic: the same as below, without the two calls.
                 if not entry[0] and (function := known(entry[1])) is not None:
                     _, _, args, kwargs = entry
-                    value = function(behaviour, *args, **kwargs) if kwargs else function(behaviour, *args)
+                    if kwargs:
+                        value = function(behaviour, *args, **kwargs)
+                    elif len(args) == 1:  # to spread one argument costs as much as the rest of the call
+                        value = function(behaviour, args[0])
+                    else:
+                        value = function(behaviour, *args)
                     if type(value) not in special:
                         continue
                 else:
