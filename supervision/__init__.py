@@ -77,6 +77,7 @@ from .kernel.reasons import (
 from .kernel.reports import CrashReport, Leaked, LoopBlocked, Report, Unexpected
 from .kernel.routine import Inbox, inbox, receive, spawn, spawn_link, spawn_monitor
 from .registry import Registry, via
+from .supervisors.backoff import Backoff
 from .supervisors.children import ChildInfo, Counts
 from .supervisors.clients import (
     count_children,
@@ -88,6 +89,7 @@ from .supervisors.clients import (
     which_child,
     which_children,
 )
+from .supervisors.dynamic import DynamicSupervisor
 from .supervisors.errors import (
     AlreadyPresent,
     AlreadyStarted,
@@ -96,7 +98,9 @@ from .supervisors.errors import (
     ChildRestarting,
     ChildRunning,
     MaxChildren,
+    StartRaised,
 )
+from .supervisors.partition import Partition, PartitionSupervisor, partition
 from .supervisors.reports import (
     ChildTerminated,
     Offender,
@@ -159,6 +163,7 @@ __all__ = [
     "Answers",
     "AutoShutdown",
     "BackgroundNode",
+    "Backoff",
     "BadReturn",
     "BadSpec",
     "CallCycle",
@@ -175,6 +180,7 @@ __all__ = [
     "Crash",
     "CrashReport",
     "Down",
+    "DynamicSupervisor",
     "Exit",
     "ExitReason",
     "FailedToStartChild",
@@ -200,6 +206,8 @@ __all__ = [
     "NotRegistered",
     "Offender",
     "Options",
+    "Partition",
+    "PartitionSupervisor",
     "Patience",
     "Pid",
     "ProcessExited",
@@ -219,6 +227,7 @@ __all__ = [
     "StartError",
     "StartFailed",
     "StartIgnored",
+    "StartRaised",
     "StartTimeout",
     "Stop",
     "Strategy",
@@ -245,6 +254,7 @@ __all__ = [
     "link",
     "monitor",
     "multi_call",
+    "partition",
     "receive",
     "register",
     "registered",

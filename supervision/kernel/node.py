@@ -102,6 +102,7 @@ class Node:
         self.drain_budget = DRAIN_BUDGET
         source = random.Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - order, not secrets
         self.seed = seed
+        self.random = random.Random() if source is None else source  # noqa: S311 - whatever is left to chance here
         self.inline_budget = INLINE_BUDGET if source is None else 0
         self.inline_left = self.inline_budget
         self.run_queue: deque[Process] = deque() if source is None else Shuffled(source)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from greenroom.supervision.behaviours.actions import Stop
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import BadReturn, GenServer
-from greenroom.supervision.behaviours.starting import failed
 from greenroom.supervision.kernel import clock, describe, links
 from greenroom.supervision.kernel.errors import AlreadyRegistered, Quit, StartFailed, StartIgnored
 from greenroom.supervision.kernel.messages import CAST, Exit
@@ -20,12 +19,13 @@ from greenroom.supervision.kernel.reasons import Crash, ExitReason, is_orderly
 from greenroom.supervision.kernel.reports import Unexpected
 
 from .children import RESTARTING, UNDEFINED, Child
+from .errors import StartRaised
 from .reports import (
     ChildTerminated,
-    Progress,
     ReachedMaxRestartIntensity,
     ShutdownError,
     StartError,
+    SupervisorReport,
     called,
     lineage,
     offender,
@@ -34,8 +34,9 @@ from .shutdown import GAVE_UP, LateExits, is_expected, stop_child
 from .spec import PERMANENT, SUPERVISOR, TRANSIENT, ChildSpec, ChildType
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Iterable
 
+    from .backoff import Backoff
     from .children import ChildInfo, Counts
     from .intensity import RestartWindow
 
@@ -53,7 +54,7 @@ class Started(NamedTuple):
 class BaseSupervisor(GenServer):
     """The machine below `Supervisor` and `DynamicSupervisor`."""
 
-    __slots__ = ("_by_pid", "_window")
+    __slots__ = ("_backoff", "_by_pid", "_window")
 
     traps_exit: ClassVar[bool] = True
     patient: ClassVar[bool] = True
@@ -61,6 +62,7 @@ class BaseSupervisor(GenServer):
     child_type: ClassVar[ChildType] = SUPERVISOR
 
     _window: RestartWindow
+    _backoff: Backoff | None
     _by_pid: dict[Pid, Child]
 
     # --- for callers
@@ -89,12 +91,16 @@ class BaseSupervisor(GenServer):
         """How many there are, and how many are alive."""
         raise NotImplementedError
 
+    def children(self) -> Iterable[Child]:
+        """What it keeps of its children, in start order: for those who look inside."""
+        raise NotImplementedError
+
     # --- a child ends
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
         """The end of a child, or something that is no business of a supervisor."""
         if type(message) is not Exit:
-            self._unexpected("message", message)
+            self._unexpected("message", describe.short(message))
             return None
         child = self._by_pid.pop(message.pid, None)
         return None if child is None else self._ended(child, message.reason)
@@ -105,7 +111,7 @@ class BaseSupervisor(GenServer):
         orderly = is_orderly(reason)
         again = spec.restart == PERMANENT or (spec.restart == TRANSIENT and not orderly)
         if again or not orderly:
-            self._tell(ChildTerminated, child, reason)
+            self._tell(ChildTerminated, child, reason=reason)
         if again:
             return self._restart(child)
         self._finished(child)
@@ -115,10 +121,39 @@ class BaseSupervisor(GenServer):
         """Count it, and try; or give up."""
         window = self._window
         if not window.admit(clock.now(self._process.node.loop)):
-            self._gave_up(child, window)
+            self._tell(
+                ReachedMaxRestartIntensity, child, reason=GAVE_UP, intensity=window.intensity, period=window.period
+            )
             child.ended(UNDEFINED)
             return Stop(GAVE_UP)
+        backoff = child.spec.backoff or self._backoff
+        if backoff is not None:
+            delay = self._delay(child, backoff)
+            if delay > 0:
+                return self._postpone(child, delay)
         return self._attempt(child)
+
+    def _delay(self, child: Child, backoff: Backoff) -> float:
+        node = self._process.node
+        if child.pid is not None and clock.now(node.loop) - child.since >= backoff.quiet:
+            child.tries = 0
+        tries, child.tries = child.tries, child.tries + 1
+        return backoff.delay(tries, node.random)
+
+    async def _postpone(self, child: Child, delay: float) -> None:
+        """Attempt that later; what the strategy stops for it is stopped now."""
+        await self._make_way(child)
+        node = self._process.node
+        child.timer = node.loop.call_later(delay, self._to_self, BaseSupervisor._wait_over, child, context=node.context)
+
+    async def _wait_over(self, child: Child, turn: int) -> None:
+        """The waiting is over, unless that child was stopped, deleted or started since."""
+        if child.turn == turn:
+            await self._attempt(child)
+
+    async def _make_way(self, child: Child) -> None:
+        """That child is to be restarted: stop what falls with it."""
+        raise NotImplementedError
 
     async def _attempt(self, child: Child) -> None:
         """One attempt to restart, with all that the strategy restarts beside it."""
@@ -135,10 +170,16 @@ class BaseSupervisor(GenServer):
     def _try_later(self, child: Child) -> None:
         """Try again, after the messages that came meanwhile."""
         child.ended(RESTARTING)
+        self._to_self(BaseSupervisor._try_again, child)
+
+    def _to_self(self, method: Callable[..., Any], child: Child) -> None:
         process = self._process
-        limit, process.limit = process.limit, None  # no bound for what it tells itself
-        process.deliver((CAST, BaseSupervisor._try_again, (child, child.turn), {}))
-        process.limit = limit
+        limit = process.limit
+        if limit is not None:  # no bound for what it tells itself
+            process.limit = None
+        process.deliver((CAST, method, (child, child.turn), {}))
+        if limit is not None:
+            process.limit, process.quick = limit, None
 
     def _try_again(self, child: Child, turn: int) -> Stop | Awaitable[Stop | None] | None:
         """A retry is due, unless that child was stopped, deleted or started since."""
@@ -153,15 +194,16 @@ class BaseSupervisor(GenServer):
         except (StartFailed, StartIgnored, AlreadyRegistered):
             raise
         except Quit as quitting:
-            raise failed(quitting.reason, spec.id) from quitting
+            raise StartRaised(quitting.reason, f"child {spec.id!r}") from quitting
         except BaseException as error:
             if self._process.life:
                 raise  # it is the supervisor that ends, not the start that fails
-            raise failed(Crash(error), spec.id) from error
+            raise StartRaised(Crash(error), f"child {spec.id!r}") from error
         pid = _pid_of(result)
         if pid is None:
             message = f"the start function of child {spec.id!r} returned {describe.short(result)}, and neither a Ref nor a pid"
-            raise failed(Crash(BadReturn(message)), spec.id)
+            wrong = BadReturn(message)
+            raise StartRaised(Crash(wrong), f"child {spec.id!r}") from wrong
         return Started(pid, result)
 
     async def _stop_child(self, child: Child, late: LateExits) -> None:
@@ -172,19 +214,13 @@ class BaseSupervisor(GenServer):
             reason = await stop_child(self._process, pid, spec.patience, late)
             self._by_pid.pop(pid, None)
             if not is_expected(reason, spec):
-                self._tell(ShutdownError, child, reason)
+                self._tell(ShutdownError, child, reason=reason)
         child.ended(UNDEFINED)
 
     # --- reports
 
-    def _tell(
-        self,
-        kind: type[ChildTerminated | StartError | ShutdownError],
-        child: Child,
-        reason: ExitReason,
-        count: int = 1,
-    ) -> None:
-        """Report an error about a child."""
+    def _tell(self, kind: Callable[..., SupervisorReport], child: Child, count: int = 1, **more: Any) -> None:
+        """Report something about a child."""
         process = self._process
         process.node.reports.emit(
             kind(
@@ -193,38 +229,13 @@ class BaseSupervisor(GenServer):
                 supervisor=called(process),
                 child=offender(child.spec, child.pid, count),
                 ancestors=lineage(process),
-                reason=reason,
+                **more,
             )
         )
 
-    def _gave_up(self, child: Child, window: RestartWindow) -> None:
-        process = self._process
-        process.node.reports.emit(
-            ReachedMaxRestartIntensity(
-                pid=process.pid,
-                label=process.label,
-                supervisor=called(process),
-                child=offender(child.spec, child.pid),
-                ancestors=lineage(process),
-                reason=GAVE_UP,
-                intensity=window.intensity,
-                period=window.period,
-            )
-        )
-
-    def _progress(self, child: Child, *, asked_for: bool = False) -> None:
-        """Report that a child was started."""
-        process = self._process
-        process.node.reports.emit(
-            Progress(
-                pid=process.pid,
-                label=process.label,
-                supervisor=called(process),
-                child=offender(child.spec, child.pid),
-                ancestors=lineage(process),
-                asked_for=asked_for,
-            )
-        )
+    def _start_error(self, child: Child, error: StartFailed | AlreadyRegistered) -> None:
+        """Report that a child did not come up."""
+        self._tell(StartError, child, reason=start_reason(error), reported=not isinstance(error, StartRaised))
 
     def _check_link(self, spec: ChildSpec[Any], pid: Pid) -> None:
         """A child that is not linked can die without its supervisor ever hearing of it: say so."""

@@ -25,21 +25,24 @@ UNDEFINED: Final = "undefined"
 class Child:
     """One child, as its supervisor keeps it."""
 
-    __slots__ = ("pid", "restarts", "spec", "state", "timer", "turn")
+    __slots__ = ("pid", "restarts", "since", "spec", "state", "timer", "tries", "turn")
 
     def __init__(self, spec: ChildSpec[Any]) -> None:
         """It does not run yet."""
         self.spec = spec
         self.state: State = UNDEFINED
         self.pid: Pid | None = None
-        self.restarts = 0
+        self.restarts = 0  # attempts that succeeded
+        self.since = 0.0  # when it last came up
+        self.tries = 0  # attempts in a row, since it last ran for a while; counted for a back-off only
         self.turn = 0  # a retry that was asked for in an earlier turn is void
         self.timer: asyncio.TimerHandle | None = None
 
-    def runs_as(self, pid: Pid) -> None:
+    def runs_as(self, pid: Pid, now: float) -> None:
         """It was started."""
         self.state = RUNNING
         self.pid = pid
+        self.since = now
 
     def ended(self, state: State) -> None:
         """It does not run any more, or still not; whatever retry was under way is off."""

@@ -6,7 +6,7 @@ Starting or stopping a child takes as long as it takes, so none of these has a d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from greenroom.supervision.behaviours.calls import Ref
 
@@ -34,13 +34,17 @@ def _to(who: Any) -> Ref[Any]:
     return ref
 
 
-async def start_child(who: Who, spec: ChildSpec[R]) -> R:
+@overload
+async def start_child(who: Who, spec: ChildSpec[R], /) -> R: ...
+@overload
+async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any: ...
+async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any:
     """Add a child and start it; returns what its start function returned, a `Ref` when `child` made the spec.
 
-    Raises `StartFailed`, and the spec is not kept; `StartIgnored`, and it is kept unless temporary; `AlreadyStarted`,
+    A dynamic supervisor with a template takes the child's own arguments instead of a spec. Raises `StartFailed`, and the spec is not kept; `StartIgnored`, and it is kept unless temporary; `AlreadyStarted`,
     `AlreadyPresent`, `BadSpec`, and of a dynamic supervisor `MaxChildren`.
     """
-    return await _to(who).call(BaseSupervisor.start_child, spec)
+    return await _to(who).call(BaseSupervisor.start_child, *args, **kwargs)
 
 
 async def terminate_child(who: Who, id: Hashable) -> None:  # noqa: A002 - OTP's word

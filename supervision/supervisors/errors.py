@@ -9,7 +9,9 @@
     │  ├─ AlreadyStarted    … and runs (has `pid`)
     │  ├─ ChildRunning      it runs: stop it first
     │  └─ ChildRestarting   it is being restarted: stop it first
-    └─ MaxChildren          the dynamic supervisor is full (has `limit`)
+    ├─ MaxChildren          the dynamic supervisor is full (has `limit`)
+    └─ StartFailed
+       └─ StartRaised       the start function itself failed, not the process that it was to start
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from greenroom.supervision.kernel import describe
-from greenroom.supervision.kernel.errors import ActorError
+from greenroom.supervision.kernel.errors import ActorError, StartFailed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -37,6 +39,10 @@ class BadSpec(ActorError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.field} must be {self.wanted}, not {describe.short(self.value)}"
+
+
+class StartRaised(StartFailed):
+    """The start function itself failed: no process has told of it, so the traceback is here alone."""
 
 
 class ChildNotFound(ActorError):

@@ -59,10 +59,14 @@ class ChildTerminated(SupervisorReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartError(SupervisorReport):
-    """A child did not come up: when the supervisor started, or when it was to be restarted."""
+    """A child did not come up: when the supervisor started, or when it was to be restarted.
+
+    `reported` says whether the child itself has told of it, in a crash report.
+    """
 
     context: ClassVar[str] = "start_error"
     reason: ExitReason
+    reported: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from greenroom.supervision.behaviours.starting import Options, launch
 from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.current import current_process
 
+from .backoff import Backoff
 from .errors import BadSpec
 from .strategy import Strategy
 
@@ -62,6 +63,7 @@ class Changes(TypedDict, total=False):
     shutdown: Patience
     type: ChildType
     significant: bool
+    backoff: Backoff | None
     name: Hashable | Via
     options: Options
 
@@ -82,6 +84,7 @@ class ChildSpec(Generic[R_co]):
     shutdown: Patience | None = None
     type: ChildType = WORKER
     significant: bool = False
+    backoff: Backoff | None = None
 
     def __post_init__(self) -> None:
         _check_id(self.id)
@@ -96,6 +99,7 @@ class ChildSpec(Generic[R_co]):
             raise BadSpec("significant", self.significant, "True or False")
         if self.significant and self.restart == PERMANENT:
             raise BadSpec("significant", True, "False for a permanent child, which never ends by itself")  # noqa: FBT003
+        check_backoff(self.backoff)
 
     @property
     def patience(self) -> Patience:
@@ -195,26 +199,40 @@ class Flags:
     """How a supervisor goes about it: which children fall together, and how many restarts are too many.
 
     More than `intensity` restarts within `period` seconds, and the supervisor gives up. `auto_shutdown` ends it when
-    any, or the last, significant child has ended by itself.
+    any, or the last, significant child has ended by itself. `backoff` makes restarts wait, for children whose own spec
+    does not say.
     """
 
     strategy: Strategy = ONE_FOR_ONE
     intensity: int = 1
     period: float = 5.0
     auto_shutdown: AutoShutdown = NEVER
+    backoff: Backoff | None = None
 
     def __post_init__(self) -> None:
         _check_word("strategy", self.strategy, Strategy)
         check_intensity(self.intensity, self.period)
         _check_word("auto_shutdown", self.auto_shutdown, AutoShutdown)
+        check_backoff(self.backoff)
+
+
+def check_count(field: str, value: object, least: int) -> None:
+    """Refuse what is no count."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadSpec(field, value, f"a whole number, {least} or more")
 
 
 def check_intensity(intensity: object, period: object) -> None:
     """Refuse what cannot bound restarts."""
-    if not isinstance(intensity, int) or isinstance(intensity, bool) or intensity < 0:
-        raise BadSpec("intensity", intensity, "a whole number of restarts, 0 or more")
+    check_count("intensity", intensity, 0)
     if not _is_seconds(period) or period <= 0:
         raise BadSpec("period", period, "a number of seconds, more than 0")
+
+
+def check_backoff(backoff: object) -> None:
+    """Refuse what is no back-off."""
+    if backoff is not None and not isinstance(backoff, Backoff):
+        raise BadSpec("backoff", backoff, "Backoff(…), or None to restart at once")
 
 
 def check_children(children: Iterable[object], auto_shutdown: AutoShutdown = NEVER) -> list[ChildSpec[Any]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from greenroom.supervision.behaviours.actions import Ignore, Reject, Stop
+from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
 from greenroom.supervision.kernel.process import DYING
 from greenroom.supervision.kernel.reasons import SHUTDOWN, ExitReason, Shutdown
@@ -18,7 +19,7 @@ from .base import BaseSupervisor, start_reason
 from .children import RESTARTING, RUNNING, UNDEFINED, Child, ChildInfo, Counts, info
 from .errors import AlreadyPresent, AlreadyStarted, BadSpec, ChildNotFound, ChildRestarting, ChildRunning
 from .intensity import RestartWindow
-from .reports import StartError
+from .reports import Progress
 from .shutdown import LateExits
 from .spec import (
     ALL_SIGNIFICANT,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.behaviours.actions import Continue, NoReply
     from greenroom.supervision.kernel.pid import Pid
+
+    from .backoff import Backoff
 
 
 R = TypeVar("R")
@@ -86,9 +89,13 @@ class Supervisor(BaseSupervisor):
         intensity: int = 1,
         period: float = 5.0,
         auto_shutdown: AutoShutdown = NEVER,
+        backoff: Backoff | None = None,
     ) -> None:
         """The children in the order in which they are to be started; the rest is told at `Flags`."""
-        self._flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
+        self._flags = Flags(
+            strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown, backoff=backoff
+        )
+        self._backoff = backoff
         self._children = {spec.id: Child(spec) for spec in check_children(children, auto_shutdown)}
         self._window = RestartWindow(intensity, period)
         self._by_pid = {}
@@ -113,16 +120,31 @@ class Supervisor(BaseSupervisor):
         counts = self.count_children()
         return f"{self._flags.strategy}, {counts.active} of {counts.specs} children running"
 
+    def _exiting(self, reason: ExitReason) -> None:
+        super()._exiting(reason)
+        for child in self.children():
+            child.ended(UNDEFINED)
+
+    def children(self) -> Iterable[Child]:
+        """In start order."""
+        return self._children.values()
+
     # --- restarts
 
-    async def _attempt(self, child: Child) -> None:
+    async def _make_way(self, child: Child) -> None:
         child.ended(RESTARTING)
+        if self._flags.strategy != ONE_FOR_ONE:
+            await self._stop_all([one for one in self._affected(child) if one is not child])
+
+    def _affected(self, child: Child) -> list[Child]:
+        return affected(self._flags.strategy, list(self._children.values()), child)
+
+    async def _attempt(self, child: Child) -> None:
+        await self._make_way(child)
         group = [child]
         if self._flags.strategy != ONE_FOR_ONE:
-            group = affected(self._flags.strategy, list(self._children.values()), child)
-            await self._stop_all([one for one in group if one is not child])
-            child.ended(UNDEFINED)
-            group = [one for one in group if one.spec.restart != TEMPORARY]
+            child.ended(UNDEFINED)  # as the others of its group: who fails to come up is the one that restarts
+            group = self._affected(child)
         for one in group:
             if await self._bring_up(one, again=True) is not None:
                 self._try_later(one)
@@ -151,15 +173,15 @@ class Supervisor(BaseSupervisor):
             self._finished(child)
             return None
         except (StartFailed, AlreadyRegistered) as error:
-            self._tell(StartError, child, start_reason(error))
+            self._start_error(child, error)
             return error
         self._runs(child, started.pid)
         child.restarts += again
-        self._progress(child)
+        self._tell(Progress, child)
         return None
 
     def _runs(self, child: Child, pid: Pid) -> None:
-        child.runs_as(pid)
+        child.runs_as(pid, clock.now(self._process.node.loop))
         self._by_pid[pid] = child
         self._check_link(child.spec, pid)
 
@@ -194,7 +216,7 @@ class Supervisor(BaseSupervisor):
             raise Reject(error) from None
         self._children[spec.id] = child
         self._runs(child, started.pid)
-        self._progress(child, asked_for=True)
+        self._tell(Progress, child, asked_for=True)
         return cast("R", started.result)
 
     async def terminate_child(self, id: Hashable) -> None:  # noqa: A002 - OTP's word
@@ -212,7 +234,7 @@ class Supervisor(BaseSupervisor):
         except (StartFailed, StartIgnored, AlreadyRegistered) as error:
             raise Reject(error) from None
         self._runs(child, started.pid)
-        self._progress(child, asked_for=True)
+        self._tell(Progress, child, asked_for=True)
         return started.result
 
     def delete_child(self, id: Hashable) -> None:  # noqa: A002 - OTP's word

@@ -1,0 +1,251 @@
+"""The dynamic supervisor: any number of children that come and go, none of them known before it starts.
+
+Its children are known by their pids and stand side by side, so each is restarted alone, and all are stopped at the same
+time. With a template it is OTP's simple_one_for_one: all children are alike and differ by the arguments they are
+started with. Without one, each start brings a spec of its own, whose id means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from greenroom.supervision.behaviours.actions import Reject
+from greenroom.supervision.kernel import clock
+from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
+from greenroom.supervision.kernel.pid import Pid
+from greenroom.supervision.kernel.reasons import Crash, ExitReason
+
+from .base import BaseSupervisor
+from .children import RESTARTING, UNDEFINED, Child, ChildInfo, Counts, State
+from .errors import BadSpec, ChildNotFound, MaxChildren
+from .intensity import RestartWindow
+from .reports import ShutdownError
+from .shutdown import LateExits, is_expected, stop_together
+from .spec import SUPERVISOR, TEMPORARY, ChildSpec, check_backoff, check_child, check_count, check_intensity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .backoff import Backoff
+
+
+class DynamicChild(Child):
+    """One child, with what it is started with again, and the pid by which it is known while it does not run."""
+
+    __slots__ = ("args", "known_as", "kwargs")
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    known_as: Pid
+
+
+class DynamicSupervisor(BaseSupervisor):
+    """Start it empty, and give it children one by one.
+
+    ::
+
+        rooms = await start_link(DynamicSupervisor, max_children=1000)
+        room = await start_child(rooms, child(Room, "blue").but(restart="temporary"))
+
+        desks = await start_link(DynamicSupervisor, template(Desk, office))
+        desk = await start_child(desks, 7)      # Desk(office, 7)
+
+    A child that ends and is not restarted is forgotten. `max_children` bounds how many there are, those that are being
+    restarted included.
+    """
+
+    __slots__ = ("_max", "_restarting", "_template")
+
+    _by_pid: dict[Pid, Child]
+
+    def __init__(
+        self,
+        template: ChildSpec[Any] | None = None,
+        *,
+        max_children: int | None = None,
+        intensity: int = 1,
+        period: float = 5.0,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """More than `intensity` restarts of whichever children within `period` seconds, and it gives up."""
+        self._template = None if template is None else check_child(template)
+        if max_children is not None:
+            check_count("max_children", max_children, 0)
+        check_intensity(intensity, period)
+        check_backoff(backoff)
+        self._max = max_children
+        self._window = RestartWindow(intensity, period)
+        self._backoff = backoff
+        self._by_pid = {}
+        self._restarting: dict[Pid, DynamicChild] = {}
+
+    def init(self) -> None:
+        """There is nothing to start yet."""
+        if not hasattr(self, "_by_pid"):
+            raise BadSpec("template", None, "given, or left out: the constructor has to call super().__init__()")
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Stop all children at once."""
+        for waiting in self._restarting.values():
+            waiting.ended(UNDEFINED)
+        children = dict(self._by_pid)
+        reasons = await stop_together(
+            self._process, [(pid, child.spec.patience) for pid, child in children.items()], LateExits(self._process)
+        )
+        # One report for each reason: a hundred thousand children that failed alike are one story.
+        wrong: dict[object, tuple[Child, ExitReason, int]] = {}
+        for child, why in zip(children.values(), reasons, strict=True):
+            if not is_expected(why, child.spec):
+                kind = (child.spec.id, *_kind(why))
+                first, told, count = wrong.get(kind, (child, why, 0))
+                wrong[kind] = (first, told, count + 1)
+        for child, why, count in wrong.values():
+            self._tell(ShutdownError, child, count, reason=why)
+
+    def report_state(self) -> str:
+        """How many children it has."""
+        return f"dynamic, {len(self._by_pid)} children running, {len(self._restarting)} being restarted"
+
+    def _exiting(self, reason: ExitReason) -> None:
+        super()._exiting(reason)
+        for child in self._restarting.values():
+            child.ended(UNDEFINED)
+
+    def children(self) -> Iterator[Child]:
+        """Those that run in the order in which they came up, then those that are being restarted."""
+        yield from self._by_pid.values()
+        yield from self._restarting.values()
+
+    # --- restarts
+
+    async def _make_way(self, child: Child) -> None:
+        assert isinstance(child, DynamicChild)
+        if child.pid is not None:
+            child.known_as = child.pid
+        child.ended(RESTARTING)
+        self._restarting[child.known_as] = child
+
+    async def _attempt(self, child: Child) -> None:
+        assert isinstance(child, DynamicChild)
+        await self._make_way(child)
+        try:
+            started = await self._start(child.spec, child.args, child.kwargs)
+        except StartIgnored:
+            self._finished(child)
+        except (StartFailed, AlreadyRegistered) as error:
+            self._start_error(child, error)
+            self._try_later(child)
+        else:
+            del self._restarting[child.known_as]
+            child.restarts += 1
+            self._runs(child, started.pid)
+
+    def _finished(self, child: Child) -> None:
+        assert isinstance(child, DynamicChild)
+        self._restarting.pop(child.known_as, None)
+        child.ended(UNDEFINED)
+
+    def _runs(self, child: Child, pid: Pid) -> None:
+        child.runs_as(pid, clock.now(self._process.node.loop))
+        self._by_pid[pid] = child
+        self._check_link(child.spec, pid)
+
+    # --- for callers
+
+    async def start_child(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a child: with these arguments behind the template's, or, without a template, as this spec says.
+
+        Returns what its start function returned.
+        """
+        spec = self._template
+        if spec is None:
+            spec = self._check_given(args, kwargs)
+            args, kwargs = (), {}
+        if self._max is not None and len(self._by_pid) + len(self._restarting) >= self._max:
+            raise Reject(MaxChildren(self._max))
+        try:
+            started = await self._start(spec, args, kwargs)
+        except (StartFailed, StartIgnored, AlreadyRegistered) as error:
+            raise Reject(error) from None
+        if spec.restart != TEMPORARY:
+            child = DynamicChild(spec)
+            child.args, child.kwargs = args, kwargs
+        else:
+            child = DynamicChild(spec if self._template is not None else spec.without_arguments())
+            child.args, child.kwargs = (), {}
+        child.known_as = started.pid
+        self._runs(child, started.pid)
+        return started.result
+
+    def _check_given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildSpec[Any]:
+        try:
+            return check_child(args[0] if len(args) == 1 and not kwargs else (args, kwargs))
+        except BadSpec as error:
+            raise Reject(error) from None
+
+    async def terminate_child(self, id: Any) -> None:  # noqa: A002 - OTP's word
+        """Stop the child with that pid, or the attempts to restart it; it is forgotten. A dead stranger is no error."""
+        pid = _pid(id)
+        child = self._by_pid.get(pid)
+        if child is not None:
+            await self._stop_child(child, LateExits(self._process))
+        elif pid in self._restarting:
+            self._finished(self._restarting[pid])
+        elif self._process.node.process(pid) is not None:
+            raise Reject(ChildNotFound(pid))
+
+    def which_children(self) -> list[ChildInfo]:
+        """All children, in no particular order; they have no ids."""
+        return [_info(child, child.state) for child in self.children()]
+
+    def which_child(self, id: Any) -> ChildInfo:  # noqa: A002 - OTP's word
+        """The child that runs with that pid."""
+        child = self._by_pid.get(_pid(id))
+        if child is None:
+            raise Reject(ChildNotFound(id))
+        return _info(child, child.state)
+
+    def get_childspec(self, id: Any) -> ChildSpec[Any]:  # noqa: A002 - OTP's word
+        """The spec of the child with that pid; the template also by its id."""
+        template = self._template
+        if template is not None and not isinstance(id, Pid) and not hasattr(id, "pid"):
+            if id == template.id:
+                return template
+            raise Reject(ChildNotFound(id))
+        pid = _pid(id)
+        child = self._by_pid.get(pid) or self._restarting.get(pid)
+        if child is not None:
+            return child.spec
+        if template is not None and self._process.node.process(pid) is None:
+            return template
+        raise Reject(ChildNotFound(id))
+
+    def count_children(self) -> Counts:
+        """How many there are: `specs` is 1 with a template, else the number of children."""
+        active = len(self._by_pid)
+        total = active + len(self._restarting)
+        if self._template is not None:
+            supervisors = total if self._template.type == SUPERVISOR else 0
+            return Counts(1, active, supervisors, total - supervisors)
+        supervisors = sum(child.spec.type == SUPERVISOR for child in self.children())
+        return Counts(total, active, supervisors, total - supervisors)
+
+
+def _info(child: Child, state: State) -> ChildInfo:
+    return ChildInfo(None, child.pid, state, child.spec.type)
+
+
+def _pid(who: object) -> Pid:
+    """Whom a caller means: a dynamic supervisor knows its children by their pids alone."""
+    pid = who if isinstance(who, Pid) else getattr(who, "pid", None)
+    if not isinstance(pid, Pid):
+        message = f"a dynamic supervisor knows its children by pid or Ref, not by {who!r}"
+        raise Reject(TypeError(message))
+    return pid
+
+
+def _kind(reason: ExitReason) -> tuple[object, ...]:
+    """What makes two reasons the same to a reader; two crashes are never equal, as their errors are not."""
+    if isinstance(reason, Crash):
+        return (Crash, type(reason.error), str(reason.error))
+    return (type(reason), str(reason))
