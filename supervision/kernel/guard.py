@@ -90,11 +90,20 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
     def _crash(self, error: BaseException) -> TaskCrashed:
         self._process.crash(error)
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(_seen)
         return TaskCrashed(error)
 
 
+def _seen(task: asyncio.Task[Any]) -> None:
+    # The crash was reported; that nobody awaits the task is not worth a second line in the log.
+    if not task.cancelled():
+        task.exception()
+
+
 def make_factory(inner: Factory | None) -> Factory:
-    """A task factory that adopts tasks of processes and leaves all others to `inner`, the loop's own."""
+    """A task factory that adopts tasks of the loop's processes and leaves all others to `inner`, the loop's own."""
 
     def plain(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Future[Any]:
         return asyncio.Task(coro, loop=loop, **options) if inner is None else inner(loop, coro, **options)
@@ -102,7 +111,8 @@ def make_factory(inner: Factory | None) -> Factory:
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Future[Any]:
         context: Context | None = options.get("context")
         process = current.get() if context is None else context.get(current)
-        if process is None or not process.adopts:
+        if process is None or not process.adopts or process.node.loop is not loop:
+            # A task that a process of another node's thread sends here is not that process's to cancel.
             return plain(loop, coro, **options)
         task = plain(loop, _Guarded(process, coro), **options)
         if isinstance(task, asyncio.Task) and process.life != GONE:

@@ -9,6 +9,7 @@ stops everything in order. The second exits at once, also when the loop is stuck
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -29,12 +30,14 @@ class Interrupts:
         self._task: asyncio.Task[Any] | None = None
         self._before: Any = None
         self._count = 0
+        self._stopping = False
+        self._heard = False
         self._owed = False
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take SIGINT over, unless this is not the main thread or somebody ignores SIGINT or wants it as a signal."""
         self._count = 0
-        self._owed = False
+        self._stopping = self._heard = self._owed = False
         if threading.current_thread() is not threading.main_thread():
             return
         before = signal.getsignal(signal.SIGINT)
@@ -45,10 +48,16 @@ class Interrupts:
         self._task = asyncio.current_task()
         signal.signal(signal.SIGINT, self._interrupted)
 
+    def stopping(self) -> None:
+        """The node stops by itself: from now on the first SIGINT must not disturb that, and is owed at its end."""
+        self._stopping = True
+
     def remove(self) -> None:
         """Give it back."""
         if self._before is None:
             return
+        if self._count and not self._heard:
+            self._owed = True  # it came so late that the loop will not turn for it any more
         if signal.getsignal(signal.SIGINT) == self._interrupted:
             signal.signal(signal.SIGINT, self._before)
         self._before = None
@@ -57,8 +66,9 @@ class Interrupts:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         # Runs between two bytecodes of whatever the main thread does: nothing may be raised here.
         self._count += 1
-        if self._count == 1 and self._loop is not None:
-            os.write(2, _AGAIN)
+        if self._count == 1 and self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(OSError):
+                os.write(2, _AGAIN)
             self._loop.call_soon_threadsafe(self._stop)
             return
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -70,7 +80,10 @@ class Interrupts:
         before, task = self._before, self._task
         if before is None:
             return
-        if before is signal.default_int_handler:
+        self._heard = True
+        if self._stopping:
+            self._owed = True
+        elif before is signal.default_int_handler:
             self._owed = True
             if task is not None and not task.done():
                 task.cancel("interrupted")

@@ -98,6 +98,7 @@ class Node:
         self.burying = False
         self.running = False
         self.stopping = False
+        self.ending = False
         self.leaks = 0
         self.drain_budget = DRAIN_BUDGET
         source = random.Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - order, not secrets
@@ -105,11 +106,13 @@ class Node:
         self.random = random.Random() if source is None else source  # noqa: S311 - whatever is left to chance here
         self.inline_budget = INLINE_BUDGET if source is None else 0
         self.inline_left = self.inline_budget
-        self.run_queue: deque[Process] = deque() if source is None else Shuffled(source)
-        self.workers = Workers(self, None if source is None else Shuffled(source))
-        self.deadlines = Deadlines(self)
+        self._source = source
+        self.run_queue: deque[Process]
+        self.workers: Workers
+        self.deadlines: Deadlines
         self._serial = 0
         self._pumping = False
+        self._renew()
         self._watchdog = Watchdog(self, watchdog) if watchdog is not None else None
         self._interrupts = Interrupts() if handle_sigint else None
         self._factory: Any = None
@@ -127,7 +130,7 @@ class Node:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._close()
         if self._interrupts is not None:
             self._interrupts.raise_if_owed(error)
 
@@ -142,11 +145,9 @@ class Node:
             raise ActorError(message)
         self.loop = loop
         self.thread = self.quick_thread = threading.get_ident()
-        self.leaks = 0
         self.incarnation = clock.incarnation()
-        self._serial = 0
+        self._renew()
         self.running = True
-        self.stopping = False
         self._factory = loop.get_task_factory()
         loop.set_task_factory(guard.make_factory(self._factory))
         install_node(loop, self)
@@ -155,15 +156,37 @@ class Node:
         if self._interrupts is not None:
             self._interrupts.install(loop)
 
+    def _renew(self) -> None:
+        # A node that is opened again must not meet what was left of its former life, which was in another loop.
+        self.run_queue = deque() if self._source is None else Shuffled(self._source)
+        self.workers = Workers(self, None if self._source is None else Shuffled(self._source))
+        self.deadlines = Deadlines(self)
+        self._pumping = self.stopping = self.ending = False
+        self._serial = self.leaks = 0
+
     async def close(self) -> None:
-        """End every process, in reverse order of start and each as its kind wants, then let go of the loop."""
+        """End every process, in reverse order of start and each as its kind wants, then let go of the loop.
+
+        Cancelling this ends the patience, not the stop: whoever is left is killed; cancelled again, abandoned.
+        """
+        await self._close()
+        if self._interrupts is not None:
+            self._interrupts.raise_if_owed(None)
+
+    async def _close(self) -> None:
         if not self.running:
             return
         self.stopping = True
+        if self._interrupts is not None:
+            self._interrupts.stopping()
         try:
-            await self._stop_processes()
+            try:
+                await self._stop_processes()
+            finally:
+                await self._kill_processes()
             await self.workers.close()
         finally:
+            self.workers.cancel()
             self.deadlines.close()
             if self._watchdog is not None:
                 self._watchdog.stop()
@@ -181,25 +204,33 @@ class Node:
             gone = Gone(self.loop)
             process.await_death(gone)
             exits.signal(process, self.root_pid(), SHUTDOWN)
-            patient = getattr(process.behaviour, "patient", False)
-            if not await gone.within(None if patient else self.stop_grace):
+            patient = process.behaviour.patient
+            if not gone.future.done() and not await gone.within(None if patient else self.stop_grace):
                 exits.kill(process)
-        # Whoever is left was started by somebody who is gone, and is linked to nobody.
-        while self.processes:
-            left = list(self.processes.values())
-            gones = [Gone(self.loop) for _ in left]
-            for process, gone in zip(left, gones, strict=True):
-                process.await_death(gone)
-                exits.kill(process)
-            for gone in gones:
-                await gone.within(None)
+
+    async def _kill_processes(self) -> None:
+        # Whoever is left was started by somebody who is gone, and is linked to nobody; or there is no patience left.
+        self.ending = True
+        try:
+            while self.processes:
+                gones: list[Gone] = []
+                for process in tuple(self.processes.values()):
+                    gones.append(Gone(self.loop))
+                    process.await_death(gones[-1])
+                    exits.kill(process)
+                for gone in gones:
+                    if not gone.future.done():
+                        await gone.within(None)
+        finally:
+            for process in tuple(self.processes.values()):
+                exits.abandon(process)
 
     # --- processes
 
     def create(self, parent: Process | None, label: str) -> Process:
         """A new process, which has no behaviour yet."""
-        if not self.running:
-            message = f"{self!r} is not open"
+        if not self.running or self.ending:
+            message = f"{self!r} is {'closing' if self.running else 'not open'}"
             raise ActorError(message)
         self._serial += 1
         process = Process(self, Pid(self.name, self.incarnation, self._serial), parent, label)
@@ -209,6 +240,8 @@ class Node:
     def discard(self, process: Process) -> None:
         """Take back a process that never began."""
         process.reason = NO_PROCESS
+        if not hasattr(process, "behaviour"):
+            process.behaviour = exits.TOMBSTONE
         for other in tuple(links.linked(process)):
             links.part(process, other)
         exits.bury(process)
