@@ -15,8 +15,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from . import watchdog
-from .process import ALIVE, DEAD
+from . import stacks, watchdog
+from .process import DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -68,7 +68,7 @@ class Workers:
         self._jobs: deque[Job] = deque() if jobs is None else jobs
         self._parked: list[asyncio.Future[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._waking = False
+        self._waking: asyncio.Future[None] | None = None  # who was woken, or made, and has not taken a job yet
         self._checking = False
 
     def __len__(self) -> int:
@@ -83,67 +83,78 @@ class Workers:
     def submit(self, process: Process, coroutine: CoroutineType[Any, Any, Any], entry: Entry) -> None:
         """Queue an invocation that has not begun."""
         self._jobs.append((process, coroutine, entry))
-        if not self._waking:
+        if self._waking is None:
             self._wake()
 
     def _wake(self) -> None:
-        self._waking = True
         while self._parked:
             parked = self._parked.pop()
             if not parked.done():
                 parked.set_result(None)
+                self._waking = parked
                 return
         loop = self._node.loop
         task = loop.create_task(self._work(), name="greenroom-worker", context=self._node.context.copy())
         self._tasks[task] = None
+        self._waking = task
         task.add_done_callback(self._retired)
 
     def _check(self) -> None:
         # A turn has passed. If jobs are left, the worker that took them on is waiting inside one of them.
         self._checking = False
-        if self._jobs and not self._waking:
+        if self._jobs and self._waking is None:
             self._wake()
 
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
+        if self._waking is task:
+            self._waking = None  # it was cancelled before it began
         if not task.cancelled() and (error := task.exception()) is not None:
             self._node.loop.call_exception_handler(
                 {"message": "a worker of greenroom failed; this should never happen", "exception": error, "task": task}
             )
-        if self._jobs and not self._waking:
+        if self._jobs and self._waking is None:
             self._wake()
 
     async def _work(self) -> None:
         loop = self._node.loop
-        jobs = self._jobs
         task = asyncio.current_task()
         assert task is not None
+        while await self._take_jobs(loop, task):
+            self._waking = None
+            parked = loop.create_future()
+            self._parked.append(parked)
+            try:
+                await parked
+            except asyncio.CancelledError:
+                if parked in self._parked:
+                    self._parked.remove(parked)
+                if self._waking is parked:
+                    self._waking = None  # it was woken and cancelled in one turn
+                raise
+
+    async def _take_jobs(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> bool:
+        """Run jobs until none is left; False when this task must not be used again.
+
+        A function of its own, so that a parked worker holds on to nothing of its last job.
+        """
+        jobs = self._jobs
         left = _JOBS_PER_TURN
-        while True:
-            while not jobs:
-                self._waking = False
-                left = _JOBS_PER_TURN
-                parked = loop.create_future()
-                self._parked.append(parked)
-                try:
-                    await parked
-                except asyncio.CancelledError:
-                    if parked in self._parked:
-                        self._parked.remove(parked)
-                    raise
+        while jobs:
             if not left:
                 left = _JOBS_PER_TURN
                 await asyncio.sleep(0)
                 continue
             left -= 1
             process, coroutine, entry = jobs.popleft()
-            self._waking = False
+            self._waking = None
             if jobs and not self._checking:
                 self._checking = True
                 loop.call_soon(self._check, context=self._node.context)
             if process.life:
                 coroutine.close()
-                process.settle()
+                if process.activity < DEAD:
+                    process.settle()
                 continue
             process.worker = task
             try:
@@ -156,24 +167,28 @@ class Workers:
                     value = await InContext(coroutine, context, awaited)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 process.worker = None
-                if process.life == ALIVE:
-                    process.behaviour._failed(entry, error)
+                process.failed(entry, error)
             else:
                 process.worker = None
-                if process.life == ALIVE:
-                    process.behaviour._done(entry, value)
+                process.done(entry, value)
             if process.activity < DEAD:
                 process.settle()
             if task.cancelling():
-                return
+                return False
+        return True
 
-    async def close(self) -> None:
-        """Cancel all workers, and wait for those that can end."""
+    def cancel(self) -> tuple[asyncio.Task[None], ...]:
+        """Cancel all workers; those that are returned have not ended yet."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
-        if tasks:
+        return tasks
+
+    async def close(self) -> None:
+        """Cancel all workers, and wait for those that can end."""
+        if tasks := self.cancel():
             await asyncio.wait(tasks, timeout=self._node.kill_grace)
 
 
-watchdog.runs_handlers(Workers._work.__code__, lambda frame: frame.get("process"))
+watchdog.runs_handlers(Workers._take_jobs.__code__, lambda frame: frame.get("process"))
+stacks.drives(vars(InContext)["__await__"].__code__)

@@ -127,7 +127,7 @@ class Supervisor(BaseSupervisor):
 
     def children(self) -> Iterable[Child]:
         """In start order."""
-        return self._children.values()
+        return getattr(self, "_children", {}).values()  # none yet, if the constructor raised
 
     # --- restarts
 
