@@ -6,6 +6,7 @@ Nothing in here knows of MCP. Everything public of the room is exported here; th
 
 from __future__ import annotations
 
+from . import logs
 from .background import BackgroundNode
 from .behaviours.actions import (
     IGNORE,
@@ -135,6 +136,7 @@ from .supervisors.spec import (
 )
 from .supervisors.strategy import Strategy
 from .supervisors.supervisor import FailedToStartChild, Supervisor
+from .supervisors.tree import Branch, draw, tree
 
 __all__ = [
     "ALL_SIGNIFICANT",
@@ -166,6 +168,7 @@ __all__ = [
     "Backoff",
     "BadReturn",
     "BadSpec",
+    "Branch",
     "CallCycle",
     "CallTimeout",
     "Caller",
@@ -245,6 +248,7 @@ __all__ = [
     "current_node",
     "delete_child",
     "demonitor",
+    "draw",
     "exit",
     "get_childspec",
     "inbox",
@@ -252,6 +256,7 @@ __all__ = [
     "kill",
     "later",
     "link",
+    "logs",
     "monitor",
     "multi_call",
     "partition",
@@ -277,6 +282,7 @@ __all__ = [
     "template",
     "terminate_child",
     "trap_exit",
+    "tree",
     "unlink",
     "unregister",
     "via",

@@ -22,7 +22,7 @@ from .names import leave
 from .pid import Pid
 from .process import QUEUED, Process
 from .reasons import NO_PROCESS, SHUTDOWN
-from .reports import Reports
+from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .timers import Deadlines
 from .watchdog import Watchdog
 from .workers import Workers
@@ -66,10 +66,10 @@ class Node:
     `seed` makes the order in which processes run a pseudo-random one that the seed replays, and sends every call
     through the mailbox. `watchdog` is after how many seconds a handler that blocks the loop is reported (None: never).
     `kill_grace` is how long a killed handler may take to unwind. `stop_grace` bounds how long a top-level process that
-    is no supervisor may take to stop when the node closes.
+    is no supervisor may take to stop when the node closes. `log` sends its reports to `logging`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - switches, each with its default, and none goes with another
         self,
         name: str = "node",
         *,
@@ -78,6 +78,7 @@ class Node:
         kill_grace: float = 1.0,
         stop_grace: float = 5.0,
         handle_sigint: bool = True,
+        log: bool = True,
     ) -> None:
         """Nothing runs until the node is opened with `async with`, or `await node.open()`."""
         if not name:
@@ -86,7 +87,7 @@ class Node:
         self.name = name
         self.kill_grace = kill_grace
         self.stop_grace = stop_grace
-        self.reports = Reports()
+        self.reports = Reports(list(DEFAULT_SUBSCRIBERS) if log else [])
         self.context = Context()
         self.loop: asyncio.AbstractEventLoop
         self.thread = 0

@@ -61,6 +61,10 @@ class Unexpected(Report):
     message: str
 
 
+DEFAULT_SUBSCRIBERS: list[Callable[[Report], None]] = []
+"""Who hears the reports of every node that is not told otherwise: `logging`, whose door is above this floor."""
+
+
 @dataclass(slots=True)
 class Reports:
     """The bus of one node."""

@@ -91,6 +91,10 @@ class BaseSupervisor(GenServer):
         """How many there are, and how many are alive."""
         raise NotImplementedError
 
+    def shape(self) -> str:
+        """What a drawing of the tree says beside it: its strategy."""
+        raise NotImplementedError
+
     def children(self) -> Iterable[Child]:
         """What it keeps of its children, in start order: for those who look inside."""
         raise NotImplementedError

@@ -111,6 +111,10 @@ class DynamicSupervisor(BaseSupervisor):
         for child in self._restarting.values():
             child.ended(UNDEFINED)
 
+    def shape(self) -> str:
+        """OTP's word with a template, ours without."""
+        return "dynamic" if self._template is None else "simple_one_for_one"
+
     def children(self) -> Iterator[Child]:
         """Those that run in the order in which they came up, then those that are being restarted."""
         yield from self._by_pid.values()

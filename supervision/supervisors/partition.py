@@ -60,6 +60,11 @@ class PartitionSupervisor(Supervisor):
             backoff=backoff,
         )
 
+    def shape(self) -> str:
+        """How many partitions, and their strategy if it is not the usual one."""
+        strategy = super().shape()
+        return f"{self.partitions} partitions" + ("" if strategy == ONE_FOR_ONE else f", {strategy}")
+
     def pid_of(self, key: object) -> Pid | None:
         """Who has that key now; None while that child does not run."""
         child = self._children.get(key_hash(key) % self.partitions)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.reports import Report
 
-from .spec import Forgotten, StartLink
+from .spec import start_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -97,11 +96,10 @@ class Progress(SupervisorReport):
 
 def offender(spec: ChildSpec[Any], pid: Pid | None, count: int = 1) -> Offender:
     """The child, for a report."""
-    start: Any = spec.start
     return Offender(
         id=spec.id,
         pid=pid,
-        start=str(start) if isinstance(start, StartLink | Forgotten) else describe.short(start),
+        start=start_text(spec.start),
         restart=spec.restart,
         shutdown=spec.patience,
         type=spec.type,

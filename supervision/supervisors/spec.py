@@ -130,13 +130,23 @@ class ChildSpec(Generic[R_co]):
 
     def without_arguments(self) -> ChildSpec[R_co]:
         """The same, fit for being looked at and not for starting: what is kept of a temporary child."""
-        start = self.start
-        name = start.server_name if isinstance(start, StartLink) else describe.short(start)
-        return replace(self, start=Forgotten(name))
+        return replace(self, start=Forgotten(start_name(self.start)))
 
 
 _PLAIN: Final = Options()
 _FIELDS = frozenset(field.name for field in fields(ChildSpec))
+
+
+def start_name(start: Any) -> str:
+    """What a start function starts, or else what it is called itself; never an address in memory."""
+    if isinstance(start, StartLink | Forgotten):
+        return start.server_name
+    return getattr(start, "__qualname__", None) or type(start).__name__
+
+
+def start_text(start: Any) -> str:
+    """As `start_name`, with the arguments that are known."""
+    return str(start) if isinstance(start, StartLink | Forgotten) else start_name(start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,10 @@ class Supervisor(BaseSupervisor):
         for child in self.children():
             child.ended(UNDEFINED)
 
+    def shape(self) -> str:
+        """Its strategy."""
+        return self._flags.strategy
+
     def children(self) -> Iterable[Child]:
         """In start order."""
         return getattr(self, "_children", {}).values()  # none yet, if the constructor raised

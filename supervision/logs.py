@@ -1,0 +1,120 @@
+"""Reports as records of `logging`: one subscriber among others, and on unless a node is told `log=False`.
+
+All go to the logger `greenroom.supervision`. A record's text is one line that says who, why, over what message, in
+which state and where in the tree; the traceback comes with it, once, where the code of a process or of a start function
+has raised. `record.greenroom` holds the same as plain data, for handlers that write JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .kernel import reports as kernel
+from .kernel.reasons import Crash
+from .supervisors import reports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .kernel.node import Node
+    from .kernel.reports import Report
+
+log = logging.getLogger("greenroom.supervision")
+
+_Told: TypeAlias = tuple[int, str, BaseException | None]
+
+
+def attach(node: Node) -> Callable[[], None]:
+    """Log the reports of a node from now on; the returned function ends that."""
+    return node.reports.subscribe(write)
+
+
+def write(report: Report) -> None:
+    """Log one report, if anybody wants to hear of it."""
+    if isinstance(report, reports.Progress) and not log.isEnabledFor(_progress_level(report)):
+        return  # by far the most frequent, and hardly ever wanted
+    level, text, error = tell(report)
+    if log.isEnabledFor(level):
+        trace = None if error is None else (type(error), error, error.__traceback__)
+        log.log(level, "%s", text, exc_info=trace, extra={"greenroom": plain(report)})
+
+
+def tell(report: Report) -> _Told:
+    """How loud, in which words, and with which traceback."""
+    who = f"{report.label} {report.pid}"
+    match report:
+        case kernel.CrashReport():
+            return logging.ERROR, _crash(report, who), _error(report.reason)
+        case kernel.Leaked():
+            text = f"{who} did not unwind in time after its end ({report.reason}), and was abandoned at\n{report.stack}"
+            return logging.ERROR, text.rstrip(), None
+        case kernel.LoopBlocked():
+            text = f"{who} has kept the event loop from turning for {report.seconds:.1f} s, at\n{report.stack}"
+            return logging.WARNING, text.rstrip(), None
+        case kernel.Unexpected():
+            return logging.WARNING, f"{who} got an unexpected {report.kind}: {report.message}", None
+        case reports.Progress():
+            return _progress_level(report), f"{report.supervisor} started {report.child}", None
+        case reports.ChildTerminated():
+            return logging.ERROR, _about(report, f"{report.child} terminated: {report.reason}"), None
+        case reports.StartError():
+            text = _about(report, f"{report.child} did not start: {report.reason}; it is {report.child.start}")
+            return logging.ERROR, text, None if report.reported else _error(report.reason)
+        case reports.ShutdownError():
+            text = f"{report.child} was told to stop, and ended otherwise: {report.reason}"
+            return logging.ERROR, _about(report, text), None
+        case reports.ReachedMaxRestartIntensity():
+            text = f"gives up on {report.child}: more than {report.intensity} restarts within {report.period:g} s"
+            return logging.ERROR, _about(report, text), None
+        case _:
+            return logging.WARNING, f"{who}: {plain(report)}", None
+
+
+def _crash(report: kernel.CrashReport, who: str) -> str:
+    why = str(report.reason).removeprefix("crash: ")
+    parts = [f"{who} crashed in its {report.during}: {why}"]
+    if report.last_message:
+        parts.append(f"last message: {report.last_message}")
+    if report.state:
+        parts.append(f"state: {report.state}")
+    return "; ".join(parts) + _under(report.ancestors)
+
+
+def _about(report: reports.SupervisorReport, what: str) -> str:
+    return f"{report.supervisor}: {what}{_under(report.ancestors)}"
+
+
+def _under(ancestors: tuple[str, ...]) -> str:
+    return f" (under {' < '.join(ancestors)})" if ancestors else ""
+
+
+def _error(reason: object) -> BaseException | None:
+    return reason.error if isinstance(reason, Crash) else None
+
+
+def _progress_level(report: reports.Progress) -> int:
+    return logging.DEBUG if report.asked_for else logging.INFO
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """A report as data that any format can hold; `event` is its kind."""
+    return {"event": type(report).__name__, **_plain_fields(report)}
+
+
+def _plain_fields(value: Any) -> dict[str, Any]:
+    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, reports.Offender):
+        return _plain_fields(value)
+    if value.__class__ is tuple:
+        return [_plain(each) for each in value]
+    return str(value)
+
+
+kernel.DEFAULT_SUBSCRIBERS.append(write)

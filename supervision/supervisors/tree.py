@@ -1,0 +1,187 @@
+"""The living tree: who runs under whom, as data and as a drawing.
+
+A snapshot is taken at once, without asking anybody: it works also while a supervisor is busy or hangs, which is when
+one wants to look. Nothing here recurses, so neither the depth of a tree nor its width matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from greenroom.supervision.kernel.api import resolve
+from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.errors import NotRegistered
+from greenroom.supervision.kernel.reasons import NO_PROCESS
+
+from .base import BaseSupervisor
+from .spec import start_name
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.process import Process
+
+    from .children import Child
+    from .spec import Restart
+
+Condition: TypeAlias = Literal["running", "stopping", "exited", "restarting", "undefined"]
+"""`stopping` is dying, and not unwound yet; `exited` is dead, and its supervisor has not come to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One process, or one child that does not run, with all below it. The whole node's has neither pid nor spec.
+
+    `id` and `restart` are those of its spec, if a supervisor started it; `strategy` is a supervisor's; `restarts` is how
+    often it was restarted; `size` counts it and everybody below.
+    """
+
+    label: str
+    pid: Pid | None = None
+    name: Hashable | None = None
+    id: Hashable | None = None
+    strategy: str | None = None
+    restart: Restart | None = None
+    state: Condition = "running"
+    restarts: int = 0
+    children: tuple[Branch, ...] = field(default=(), repr=False)
+    size: int = 1
+
+    def __str__(self) -> str:
+        known = f"{self.id}: " if self.id is not None and str(self.id) != self.label else ""
+        name = "" if self.name is None or str(self.name) == self.label else f" {str(self.name)!r}"
+        pid = "" if self.pid is None else f" {self.pid}"
+        strategy = f" ({self.strategy})" if self.strategy else ""
+        state = "" if self.state == "running" else f" [{self.state}]"
+        times = f" ↻{self.restarts}" if self.restarts else ""
+        return f"{known}{self.label}{name}{pid}{strategy}{state}{times}"
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A branch that still waits for its children."""
+
+    process: Process | None
+    child: Child | None
+    above: int
+    children: list[Branch] = field(default_factory=list[Branch])
+
+
+def tree(root: object = None) -> Branch:
+    """Everybody below `root`, a `Ref`, pid or name; without one, everybody on this node."""
+    node = current_node()
+    top: Process | None = None
+    if root is not None:
+        top, pid, name = resolve(node, root)
+        if top is None:
+            raise NotRegistered(NO_PROCESS, name or pid)
+    below = _Below(node)
+    drafts = [_Draft(top, None, -1)]
+    place = 0
+    while place < len(drafts):
+        drafts.extend(_Draft(process, child, place) for process, child in below.of(drafts[place].process))
+        place += 1
+    for draft in reversed(drafts):
+        branch = _branch(draft, node)
+        if draft.above < 0:
+            return branch
+        drafts[draft.above].children.append(branch)
+    raise AssertionError("a tree has a root")
+
+
+class _Below:
+    """Who stands directly under whom: a supervisor's children as it lists them, then whoever else it started."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._listed: dict[Process, list[tuple[Process | None, Child]]] = {}
+        self._started: dict[Process | None, list[Process]] = {}
+        taken: set[Process] = set()
+        for process in node.processes.values():
+            behaviour = process.behaviour
+            if isinstance(behaviour, BaseSupervisor):
+                self._listed[process] = [*self._list(behaviour, taken)]
+        for process in node.processes.values():
+            if process not in taken:
+                parent = process.parent
+                known = parent is not None and parent.pid.serial in node.processes
+                self._started.setdefault(parent if known else None, []).append(process)
+
+    def _list(self, supervisor: BaseSupervisor, taken: set[Process]) -> Iterator[tuple[Process | None, Child]]:
+        for child in supervisor.children():
+            process = None if child.pid is None else self._node.process(child.pid)
+            if process is None:
+                yield None, child
+            elif process not in taken:
+                taken.add(process)
+                yield process, child
+
+    def of(self, process: Process | None) -> list[tuple[Process | None, Child | None]]:
+        """Each entry is given out once, so that the walk ends whatever was linked to whom."""
+        listed = [] if process is None else self._listed.pop(process, [])
+        return [*listed, *((other, None) for other in self._started.pop(process, ()))]
+
+
+def _branch(draft: _Draft, node: Node) -> Branch:
+    process, child = draft.process, draft.child
+    children = tuple(reversed(draft.children))
+    size = 1 + sum(each.size for each in children)
+    if process is None and child is None:
+        return Branch(label=node.name, children=children, size=size)
+    if process is None:
+        assert child is not None
+        return Branch(
+            label=start_name(child.spec.start),
+            id=child.spec.id,
+            restart=child.spec.restart,
+            state="exited" if child.state == "running" else child.state,
+            restarts=child.restarts,
+        )
+    behaviour = process.behaviour
+    return Branch(
+        label=process.label,
+        pid=process.pid,
+        name=next(iter(process.names)) if process.names else None,
+        id=None if child is None else child.spec.id,
+        strategy=behaviour.shape() if isinstance(behaviour, BaseSupervisor) else None,
+        restart=None if child is None else child.spec.restart,
+        state="stopping" if process.life else "running",
+        restarts=0 if child is None else child.restarts,
+        children=children,
+        size=size,
+    )
+
+
+def draw(root: Branch, *, max_lines: int | None = None, max_children: int | None = None) -> str:
+    """A tree as text, a line for each process; with bounds, "… and 99,980 more" stands for what is left out."""
+    lines: list[str] = []
+    drawn = 0
+    waiting: list[tuple[Branch | str, str, str]] = [(root, "", "")]
+    while waiting:
+        item, lead, indent = waiting.pop()
+        if max_lines is not None and len(lines) >= max_lines - 1 and (waiting or _has_more(item)):
+            lines.append(f"… and {root.size - drawn:,} more")
+            break
+        if isinstance(item, str):
+            lines.append(lead + item)
+            continue
+        drawn += 1
+        lines.append(f"{lead}{item}")
+        shown: list[Branch | str] = list(item.children[:max_children])
+        hidden = item.children[len(shown) :]
+        if hidden:
+            drawn += sum(branch.size for branch in hidden)
+            shown.append(f"… and {len(hidden):,} more")
+        last = len(shown) - 1
+        waiting += [
+            (each, indent + ("└─ " if number == last else "├─ "), indent + ("    " if number == last else "│   "))
+            for number, each in reversed(list(enumerate(shown)))
+        ]
+    return "\n".join(lines)
+
+
+def _has_more(item: Branch | str) -> bool:
+    return isinstance(item, Branch) and bool(item.children)
