@@ -11,6 +11,7 @@ from .background import BackgroundNode
 from .behaviours.actions import (
     IGNORE,
     Continue,
+    EventTimeout,
     Ignore,
     NoReply,
     Reject,
@@ -58,7 +59,7 @@ from .kernel.errors import (
 )
 from .kernel.links import Monitor
 from .kernel.messages import Down, Exit, Timeout
-from .kernel.names import Via, register, registered, unregister, whereis
+from .kernel.names import At, Via, register, registered, unregister, whereis
 from .kernel.node import Node, run
 from .kernel.pid import Pid
 from .kernel.reasons import (
@@ -162,6 +163,7 @@ __all__ = [
     "AlreadyPresent",
     "AlreadyRegistered",
     "AlreadyStarted",
+    "At",
     "Answers",
     "AutoShutdown",
     "BackgroundNode",
@@ -183,6 +185,7 @@ __all__ = [
     "Crash",
     "CrashReport",
     "Down",
+    "EventTimeout",
     "DynamicSupervisor",
     "Exit",
     "ExitReason",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
+from greenroom.supervision.kernel.clock import check_seconds
+from greenroom.supervision.kernel.messages import IDLE_TIMEOUT
 from greenroom.supervision.kernel.reasons import NORMAL, ExitReason, as_reason
 
 T = TypeVar("T")
@@ -28,20 +30,53 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
+class EventTimeout:
+    """`handle_info` gets `message` after so many `seconds`, unless another message comes first.
+
+    0 is at once, before whatever lies in the mailbox; None is never. `absolute` makes `seconds` a moment on the event
+    loop's clock. Looking inside the server (`introspect`) neither cancels nor restarts it.
+    """
+
+    seconds: float | None
+    message: object = IDLE_TIMEOUT
+    absolute: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not self.absolute:
+            check_seconds(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the caller; then perhaps `then`, or an idle timeout after so many seconds."""
+    """Answer the caller; then perhaps `then`, or a `Timeout` message when nothing else comes for `idle_after` seconds."""
 
     value: object
-    then: Continue | None = None
+    then: Continue | EventTimeout | None = None
     idle_after: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_next(self.then, self.idle_after)
 
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
     """Go on without an answer: for casts and messages, or for a call that is answered later by its `Caller`."""
 
-    then: Continue | None = None
+    then: Continue | EventTimeout | None = None
     idle_after: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_next(self.then, self.idle_after)
+
+
+def _check_next(then: object, idle_after: float | None) -> None:
+    """Refuse what cannot be done next where it is asked for, before anybody is answered."""
+    if idle_after is not None:
+        check_seconds(idle_after)
+        if then is not None:
+            raise ValueError(f"{then!r} and idle_after={idle_after:g} exclude each other: return one of them")
+    elif then is not None and not isinstance(then, Continue | EventTimeout):
+        raise TypeError(f"a callback goes on with Continue(…), EventTimeout(…) or nothing, not with {then!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +97,7 @@ class Ignore:
 
 IGNORE: Final = Ignore()
 
-ACTIONS: Final = frozenset((Reply, NoReply, Stop, Continue, Ignore))
+ACTIONS: Final = frozenset((Reply, NoReply, Stop, Continue, EventTimeout, Ignore))
 
 
 # The same, typed as the answer of a method that is called by reference: `def take(self) -> Item: return later()`.
@@ -73,7 +108,7 @@ def later() -> Any:
     return NoReply()
 
 
-def replying(value: T, *, then: Continue | None = None, idle_after: float | None = None) -> T:
+def replying(value: T, *, then: Continue | EventTimeout | None = None, idle_after: float | None = None) -> T:
     """Answer `value`, and go on as asked."""
     return cast("T", Reply(value, then, idle_after))
 

@@ -15,7 +15,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, overload
 
 from greenroom.supervision.kernel import watchdog
-from greenroom.supervision.kernel.api import resolve, voided
+from greenroom.supervision.kernel.api import absence, resolve, voided
+from greenroom.supervision.kernel.clock import check_seconds
 from greenroom.supervision.kernel.current import current, current_node
 from greenroom.supervision.kernel.errors import (
     ActorError,
@@ -63,6 +64,11 @@ class Caller(Generic[R]):
         self._callee = callee
         self._process = process
         self._future: asyncio.Future[R] = node.loop.create_future()
+
+    @property
+    def process(self) -> Process | None:
+        """Who calls, on this node; None when the call comes from outside any process."""
+        return self._process
 
     @property
     def pid(self) -> Pid | None:
@@ -136,6 +142,14 @@ def exited(reason: ExitReason, who: object) -> ProcessExited:
     return error
 
 
+def absent(node: Node, pid: Pid | None, name: object) -> ProcessExited:
+    """The exception for a callee that is not there: never registered, dead, or on a node that cannot be reached."""
+    reason = absence(node, pid, name)
+    if name is None or reason is NO_CONNECTION:
+        return exited(reason, pid if name is None else name)
+    return NotRegistered(NO_PROCESS, name)
+
+
 async def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: float | None) -> R:
     """Put a call into a mailbox and wait for whatever ends it."""
     me = current.get()
@@ -186,7 +200,9 @@ class Ref(Generic[S]):
     __slots__ = ("_process", "_seconds", "target")
 
     def __init__(self, target: Pid | Hashable | Via, seconds: float | None = DEFAULT_TIMEOUT) -> None:
-        """`target` is a pid, a name on this node, or a name in another registry; names are looked up at each use."""
+        """`target` is a pid, or a name: on this node, `At` a node, or in another registry. Names are looked up at each use."""
+        if seconds is not DEFAULT_TIMEOUT:
+            check_seconds(seconds)
         self.target = target
         self._seconds = seconds
         self._process: Process | None = None
@@ -357,12 +373,11 @@ class Ref(Generic[S]):
 
     def _find(self) -> Process:
         target = self.target
-        process, pid, name = resolve(current_node(), target)
-        if process is not None:
-            return process
-        if pid is not None and name is None:
-            raise exited(NO_PROCESS if pid.node == current_node().name else NO_CONNECTION, pid)
-        raise NotRegistered(NO_PROCESS, name)
+        node = current_node()
+        process, pid, name = resolve(node, target)
+        if process is None:
+            raise absent(node, pid, name)
+        return process
 
 
 CALL_CODE: CodeType = vars(Ref)["call"].__code__

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from greenroom.supervision.kernel.api import resolve
+from greenroom.supervision.kernel.clock import check_seconds
 from greenroom.supervision.kernel.current import current, current_node
-from greenroom.supervision.kernel.errors import ActorError, CallTimeout, MailboxFull, NotRegistered
+from greenroom.supervision.kernel.errors import ActorError, CallTimeout, MailboxFull
 from greenroom.supervision.kernel.messages import ASK, CALL, STOP
 from greenroom.supervision.kernel.node import Gone
 from greenroom.supervision.kernel.process import GONE, Process
 from greenroom.supervision.kernel.reasons import NO_PROCESS, NORMAL, as_reason
 
-from .calls import DEFAULT_TIMEOUT, Caller, Ref, exited
+from .calls import DEFAULT_TIMEOUT, Caller, Ref, absent, exited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,10 +34,11 @@ async def stop(who: object, reason: object = NORMAL, timeout: float | None = Non
     for another reason or is not there, `CallTimeout` when it has not ended in time (it may still).
     """
     why = as_reason(reason)
+    check_seconds(timeout)
     node = current_node()
     process, pid, name = resolve(node, who)
     if process is None:
-        raise NotRegistered(NO_PROCESS, name) if pid is None else exited(NO_PROCESS, pid)
+        raise absent(node, pid, name)
     if process is current.get():
         message = f"{process} cannot stop itself and wait for that: return Stop(…) instead"
         raise ActorError(message)
@@ -55,7 +57,8 @@ async def stop(who: object, reason: object = NORMAL, timeout: float | None = Non
 class Request(Generic[R]):
     """A call that was sent and is not awaited yet. It is answered exactly once, like any call.
 
-    `wait` may be tried again after a timeout; `abandon` drops whatever comes.
+    `wait` may be tried again after a timeout; `abandon` drops whatever comes. Nobody being there is an answer, too:
+    sending never raises it, waiting does.
     """
 
     __slots__ = ("_caller", "label")
@@ -65,6 +68,9 @@ class Request(Generic[R]):
         self._caller = caller
         self.label = label
 
+    def __repr__(self) -> str:
+        return f"<Request {'' if self.label is None else repr(self.label) + ' '}{'done' if self.done else 'under way'}>"
+
     @property
     def done(self) -> bool:
         """Whether the answer, or the error instead of it, has come."""
@@ -72,6 +78,7 @@ class Request(Generic[R]):
 
     async def wait(self, timeout: float | None = DEFAULT_TIMEOUT) -> R:
         """The answer. `CallTimeout` leaves the request open."""
+        check_seconds(timeout)
         future = self._caller._future
         done, _ = await asyncio.wait((future,), timeout=timeout)
         if not done:
@@ -97,11 +104,11 @@ def ask_later(ref: Ref[Any], message: object, label: object = None) -> Request[A
 
 
 def _send(ref: Ref[Any], entry: Callable[[Caller[Any]], Entry], label: object = None) -> Request[Any]:
-    process, pid, name = resolve(current_node(), ref)
     node = current_node()
+    process, pid, name = resolve(node, ref)
     caller: Caller[Any] = Caller(node, process, current.get())
     if process is None:
-        caller.fail(NotRegistered(NO_PROCESS, name) if pid is None else exited(NO_PROCESS, pid))
+        caller.fail(absent(node, pid, name))
     elif process.life == GONE or not (process.deliver(entry(caller)) or process.life):
         caller.fail(exited(NO_PROCESS, process) if process.life else MailboxFull(process, process.limit or 0))
     else:
@@ -111,12 +118,16 @@ def _send(ref: Ref[Any], entry: Callable[[Caller[Any]], Entry], label: object = 
 
 @dataclass(slots=True)
 class Requests:
-    """Several requests under way, answered in whatever order."""
+    """Several requests under way, answered in whatever order; each may have a label, to tell what was asked."""
 
     _open: dict[Request[Any], None] = field(default_factory=dict["Request[Any]", None])
 
-    def add(self, request: Request[Any]) -> None:
-        """Wait for this one too."""
+    def add(self, request: Request[Any], label: object = None) -> None:
+        """Wait for this one too. It cannot be in here twice."""
+        if request in self._open:
+            raise ValueError(f"{request!r} is in this collection already")
+        if label is not None:
+            request.label = label
         self._open[request] = None
 
     def __len__(self) -> int:
@@ -127,6 +138,7 @@ class Requests:
 
     async def next(self, timeout: float | None = DEFAULT_TIMEOUT) -> Request[Any] | None:
         """The next that is answered, taken out of here; None when none are left. `CallTimeout` leaves all open."""
+        check_seconds(timeout)
         if not self._open:
             return None
         futures = {each._caller._future: each for each in self._open}
@@ -136,6 +148,12 @@ class Requests:
                 del self._open[each]
                 return each
         raise CallTimeout(timeout or 0.0, f"none of {len(self._open)} processes", "answer")
+
+    def abandon(self) -> None:
+        """Nobody wants these answers any more: whatever still comes is dropped, and the collection is empty."""
+        for each in self._open:
+            each.abandon()
+        self._open.clear()
 
 
 @dataclass(frozen=True, slots=True)

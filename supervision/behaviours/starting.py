@@ -12,7 +12,7 @@ from greenroom.supervision.kernel.current import current_node, current_process
 from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
 from greenroom.supervision.kernel.messages import INIT
 from greenroom.supervision.kernel.names import Via, check_name, enter
-from greenroom.supervision.kernel.process import DEAD, WORKING, Process
+from greenroom.supervision.kernel.process import DEAD, GONE, WORKING, Process
 from greenroom.supervision.kernel.reasons import KILLED, Crash, ExitReason, Shutdown
 
 from .calls import Ref
@@ -40,21 +40,29 @@ class Starting:
         self.outcome: object = PENDING
         self.future: asyncio.Future[None] | None = None
 
-    def done(self, error: ActorError | None = None) -> None:
-        """`init` is over; with an error, it did not come through."""
-        if self.outcome is not PENDING:
-            return
-        self.outcome = error
-        self.process.forget(self)
-        if error is not None and self.parent is not None:
-            # The starter is told by an exception; an exit signal on top of it would end the starter.
-            links.part(self.parent, self.process)
-        if self.future is not None and not self.future.done():
-            self.future.set_result(None)
+    def done(self) -> None:
+        """`init` came through."""
+        if self.outcome is PENDING:
+            self.outcome = None
+            self.process.forget(self)
+            self._wake()
+
+    def fail(self, error: ActorError) -> None:
+        """`init` did not come through; the starter hears of it when the process is gone, and its name is free."""
+        if self.outcome is PENDING:
+            self.outcome = error
+            if self.parent is not None:
+                # The starter is told by an exception; an exit signal on top of it would end the starter.
+                links.part(self.parent, self.process)
 
     def exited(self, reason: ExitReason) -> None:
-        """The process died before `init` was done."""
-        self.done(failed(reason, self.process))
+        """The process is gone."""
+        self.fail(failed(reason, self.process))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
 
 
 def failed(reason: ExitReason, what: object) -> StartFailed:
@@ -113,8 +121,16 @@ class Options:
     ) -> tuple[Ref[S], Monitor]:
         """Start a process that the calling one monitors."""
         watcher = current_process("monitor")
-        process = await launch(self, server, args, kwargs, None)
-        return Ref.of(process), links.watch(watcher, process, process.pid)
+        watching: list[Monitor] = []
+        try:
+            process = await launch(
+                self, server, args, kwargs, None, lambda made: watching.append(links.watch(watcher, made, made.pid))
+            )
+        except BaseException:
+            for each in watching:
+                links.unwatch(each, flush=True)
+            raise
+        return Ref.of(process), watching[0]
 
 
 _DEFAULT = Options()
@@ -139,9 +155,14 @@ async def start_monitor(server: Callable[P, S], /, *args: P.args, **kwargs: P.kw
 
 
 async def launch(
-    options: Options, server: Any, args: tuple[Any, ...], kwargs: dict[str, Any], parent: Process | None
+    options: Options,
+    server: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    parent: Process | None,
+    made: Callable[[Process], object] | None = None,
 ) -> Process:
-    """Make the process, run its `init`, and come back with it alive."""
+    """Make the process, run its `init`, and come back with it alive. `made` is called before anything of it runs."""
     node = current_node()
     if node.leaks and voided():
         message = "the starting process is gone: its code was abandoned when it did not unwind in time"
@@ -168,6 +189,8 @@ async def launch(
             raise
     if parent is not None:
         links.join(parent, process)
+    if made is not None:
+        made(process)
     starting = Starting(process, parent)
     context = process.own_context()
     context.run(process.run, (INIT, args, kwargs, starting))
@@ -175,12 +198,14 @@ async def launch(
         if len(context) == 1:
             process.context = None  # nothing in it but who we are: most of what an idle process would weigh
         process.settle()
-    if starting.outcome is PENDING:
+    if starting.outcome is not None and process.life != GONE:
         await _acknowledged(starting, options.timeout)
-    if starting.outcome is not None:
-        assert isinstance(starting.outcome, ActorError)
-        raise starting.outcome
-    return process
+    if starting.outcome is None:
+        return process
+    if isinstance(options.name, Via):
+        options.name.unregister(process.pid)  # the node frees its own names itself
+    assert isinstance(starting.outcome, ActorError)
+    raise starting.outcome
 
 
 async def _acknowledged(starting: Starting, seconds: float | None) -> None:
@@ -192,10 +217,12 @@ async def _acknowledged(starting: Starting, seconds: float | None) -> None:
             await future
             return
         await asyncio.wait((future,), timeout=seconds)
-        if starting.outcome is PENDING:
+        timed_out = starting.outcome is PENDING
+        if timed_out:
             exits.kill(process)
+        if starting.outcome is not None:
             await future
-            if isinstance(starting.outcome, StartFailed):
+            if timed_out and isinstance(starting.outcome, StartFailed):
                 starting.outcome = StartTimeout(seconds, starting.outcome.reason, process)
     except asyncio.CancelledError:
         # Nobody will ever know of this process: take it down again.

@@ -12,7 +12,7 @@ from . import exits, links
 from .current import current, current_node, current_process
 from .errors import ActorError, CallTimeout
 from .messages import INFO
-from .names import Via, find
+from .names import At, Via, find
 from .node import Gone
 from .pid import Pid
 from .process import GONE
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .links import Monitor
     from .node import Node
     from .process import Process
-    from .reasons import ExitReason
+    from .reasons import ExitReason, NoConnection, NoProcess
 
 
 def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
@@ -40,6 +40,12 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
         return node.process(pid), pid, None
     process = find(node, who)
     return process, (None if process is None else process.pid), who
+
+
+def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnection:
+    """Why `resolve` found nobody: there is nobody, or it is on a node that cannot be reached."""
+    elsewhere = name.node if isinstance(name, At) else node.name if pid is None else pid.node
+    return NO_PROCESS if elsewhere == node.name else NO_CONNECTION
 
 
 def voided() -> bool:
@@ -105,7 +111,7 @@ def link(who: object) -> None:
     if pid is None:
         message = f"cannot link: nobody is registered as {name!r}"
         raise ActorError(message)
-    exits.signal(me, pid, NO_PROCESS if pid.node == me.node.name else NO_CONNECTION)
+    exits.signal(me, pid, absence(me.node, pid, name))
 
 
 def unlink(who: object) -> None:
@@ -120,7 +126,7 @@ def monitor(who: object) -> Monitor:
     """Be told of a process's end: one `Down`, at once if nobody is there."""
     me = current_process("monitor")
     process, pid, name = resolve(me.node, who)
-    return links.watch(me, process, pid, name)
+    return links.watch(me, process, pid, name, absence(me.node, pid, name))
 
 
 def demonitor(ref: Monitor, *, flush: bool = False) -> bool:
@@ -167,9 +173,9 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
 async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:
     """Wait until a process is gone, and return why; `NoProcess` when nobody is there. Works outside processes too."""
     node = current_node()
-    process, _, _ = resolve(node, who)
+    process, pid, name = resolve(node, who)
     if process is None:
-        return NO_PROCESS
+        return absence(node, pid, name)
     gone = Gone(node.loop)
     process.await_death(gone)
     try:

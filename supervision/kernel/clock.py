@@ -26,3 +26,9 @@ def real() -> float:
 def incarnation() -> int:
     """A number that differs each time a node starts, in this process or another, also within one clock tick."""
     return time.time_ns()
+
+
+def check_seconds(seconds: object) -> None:
+    """Refuse what is no span of time, before anything is done that would wait for it."""
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise ValueError(f"give 0 or more seconds, or None for no limit, not {seconds!r}")

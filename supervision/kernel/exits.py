@@ -10,10 +10,9 @@ Burying one process can condemn the next, down a chain of any length: the graves
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING
 
-from . import links
+from . import links, stacks
 from . import process as cell
 from .behaviour import Behaviour
 from .errors import InternalError
@@ -72,11 +71,11 @@ def abandon(process: Process) -> None:
     if process.life != cell.DYING:
         return
     stuck = [task for task in (process.worker, *(process.tasks or ())) if task is not None and not task.done()]
-    stack = [line for task in stuck for frame in task.get_stack() for line in traceback.format_stack(frame, limit=1)]
+    stack = "".join(map(stacks.of_task, stuck))
     assert process.reason is not None
     process.node.leaks += 1
     process.node.quick_thread = 0
-    process.node.reports.emit(Leaked(pid=process.pid, label=process.label, reason=process.reason, stack="".join(stack)))
+    process.node.reports.emit(Leaked(pid=process.pid, label=process.label, reason=process.reason, stack=stack))
     bury(process)
 
 

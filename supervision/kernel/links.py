@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .pid import Pid
     from .process import Process
+    from .reasons import ExitReason
 
 
 class Monitor:
@@ -77,11 +78,17 @@ def part(one: Process, other: Process) -> None:
     forget_link(other, one)
 
 
-def watch(watcher: Process, target: Process | None, pid: Pid | None, name: Hashable | None = None) -> Monitor:
-    """Monitor `target`; when there is nobody any more, the `Down` comes at once."""
+def watch(
+    watcher: Process,
+    target: Process | None,
+    pid: Pid | None,
+    name: Hashable | None = None,
+    absence: ExitReason = NO_PROCESS,
+) -> Monitor:
+    """Monitor `target`; when there is nobody, the `Down` comes at once, and `absence` is its reason."""
     monitor = Monitor(watcher, target, pid, name)
     if target is None:
-        watcher.deliver_signal(Down(monitor, pid, NO_PROCESS, name))
+        watcher.deliver_signal(Down(monitor, pid, absence, name))
         return monitor
     if target.pid.serial not in target.node.processes:
         # It died between the look-up and now, as a process may whose start was waited for: its reason is still known.

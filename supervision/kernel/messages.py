@@ -28,9 +28,10 @@ TELL = 4  # (TELL, request)
 ASK = 5  # (ASK, request, call)
 CONTINUE = 6  # (CONTINUE, token)
 INIT = 7  # (INIT, args, kwargs, call)
-TERMINATE = 8  # (TERMINATE, reason, asked_for)
+TERMINATE = 8  # (TERMINATE, reason, entry that led to it or None, answer that is owed or None)
 STOP = 9  # (STOP, reason)
 SYSTEM = 10  # (SYSTEM, function, call): look inside, between two messages
+TIMEOUT = 11  # (TIMEOUT, message, timer): void unless that timer is still the server's
 
 
 class Down(NamedTuple):

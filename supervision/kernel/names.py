@@ -5,6 +5,7 @@ A name belongs to one living process and is free again once that process is gone
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from .current import current_node, current_process
@@ -31,6 +32,14 @@ class Via(Protocol):
 
     def unregister(self, pid: Pid) -> None:
         """Give the name back, if `pid` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A name on a given node: `Ref(At("hits", "node2"))`."""
+
+    name: Hashable
+    node: str
 
 
 def check_name(name: Hashable) -> None:
@@ -67,10 +76,12 @@ def leave(process: Process, name: Hashable) -> None:
             process.names.pop(name, None)
 
 
-def find(node: Node, who: Pid | Hashable | Via) -> Process | None:
+def find(node: Node, who: Pid | Hashable | Via | At) -> Process | None:
     """The process behind a pid or a name, dying ones included; None when there is none."""
     if isinstance(who, Pid):
         return node.process(who)
+    if isinstance(who, At):
+        return node.names.get(who.name) if who.node == node.name else None
     if isinstance(who, Via):
         pid = who.whereis()
         return None if pid is None else node.process(pid)

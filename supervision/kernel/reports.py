@@ -28,13 +28,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashReport(Report):
-    """Code of a process raised, or asked to stop with a reason that is not orderly."""
+    """Code of a process raised, or asked to stop with a reason that is not orderly.
+
+    `client` is who made the call that it died of, and `client_stack` where that client waits, as far as can be known.
+    """
 
     reason: ExitReason
     last_message: str | None = None
     state: str | None = None
     ancestors: tuple[str, ...] = ()
     during: str = "handler"
+    client: str | None = None
+    client_stack: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,41 @@
+"""What a server says of its own crash: what it was at, for whom, and in what state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from greenroom.supervision.kernel import describe, stacks
+from greenroom.supervision.kernel.messages import ASK, CALL
+from greenroom.supervision.kernel.reports import CrashReport
+
+from .calls import CALL_CODE
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.reasons import ExitReason
+
+    from .serving import Serving
+
+
+def crash_report(server: Serving, reason: ExitReason, entry: Entry | None, during: str) -> CrashReport:
+    """The report; `entry` is what was being handled, None when a task of the server crashed."""
+    process = server._process
+    try:
+        state = server.report_state()
+    except Exception as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
+        state = f"(report_state raised {type(broken).__name__}: {broken})"
+    client: Process | None = None
+    if entry is not None and entry[0] in (CALL, ASK):
+        client = entry[-1].process
+    return CrashReport(
+        pid=process.pid,
+        label=process.label,
+        reason=reason,
+        last_message=None if entry is None else describe.message(entry),
+        state=state,
+        ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
+        during=during,
+        client=None if client is None else str(client),
+        client_stack="" if client is None else stacks.of_caller(client, CALL_CODE),
+    )
