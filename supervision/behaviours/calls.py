@@ -82,10 +82,16 @@ class Caller(Generic[R]):
 
     def reply(self, value: R) -> bool:
         """Answer. False when it was too late, or had been answered."""
+        if self._node.leaks and voided():
+            return False
         return self._settle(value, None)
 
     def fail(self, error: BaseException) -> bool:
         """Answer with an error, which the caller's `await` raises."""
+        if self._node.leaks and voided():
+            return False
+        if isinstance(error, StopIteration):
+            error = RuntimeError(f"{error!r} cannot be raised from an await")  # as Python has it
         return self._settle(None, error)
 
     def exited(self, reason: ExitReason) -> None:
@@ -99,10 +105,7 @@ class Caller(Generic[R]):
     def _settle(self, value: R | None, error: BaseException | None) -> bool:
         node = self._node
         if _get_ident() != node.thread:
-            if not node.running:
-                return False
-            node.loop.call_soon_threadsafe(self._settle, value, error)
-            return True
+            return node.from_thread(self._settle, value, error)
         future = self._future
         if self._callee is not None:
             self._callee.forget(self)
@@ -323,7 +326,19 @@ class Ref(Generic[S]):
         ref: Ref[S] = Ref.of(process).within(self._seconds)
         if not process.node.running:
             raise exited(NO_PROCESS, process)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(again(ref), process.node.loop))
+        coroutine = again(ref)
+        try:
+            answer = asyncio.run_coroutine_threadsafe(coroutine, process.node.loop)
+        except RuntimeError:  # the loop was closed just now
+            coroutine.close()
+            raise exited(NO_PROCESS, process) from None
+        try:
+            return await asyncio.wrap_future(answer)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise exited(NO_CONNECTION, process) from None  # the other loop ended in the middle of it
 
     def cast(self, method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Have the process run one of its methods, some time, for nobody. False when it is gone or its mailbox full."""
@@ -363,10 +378,7 @@ class Ref(Generic[S]):
                 return False
         node = process.node
         if _get_ident() != node.thread:
-            if not node.running:
-                return False
-            node.loop.call_soon_threadsafe(process.deliver, entry)
-            return True
+            return node.from_thread(process.deliver, entry)
         if node.leaks and voided():
             return False
         return process.deliver(entry)

@@ -1,6 +1,8 @@
 """What a process can do to others: send, link, monitor, exit, timers. Erlang's words, as plain functions.
 
 Code that was abandoned (its process was killed and did not unwind in time) may still call these; its sends are void.
+Code of a process that runs in another thread (`asyncio.to_thread`) may `send`, `exit` and `kill`; the rest must be done
+in the node's own.
 """
 
 from __future__ import annotations
@@ -67,8 +69,7 @@ def send(who: object, message: object) -> bool:
     if process is None:
         return False
     if threading.get_ident() != node.thread:
-        node.loop.call_soon_threadsafe(process.deliver, (INFO, message))
-        return True
+        return node.from_thread(process.deliver, (INFO, message))
     return process.deliver((INFO, message))
 
 
@@ -84,6 +85,9 @@ def exit(who: object, reason: object) -> None:
     why = as_reason(reason)
     if node.leaks and voided():
         return
+    if threading.get_ident() != node.thread:
+        node.from_thread(exit, who, why)
+        return
     process = node.process(who) if type(who) is Pid else resolve(node, who)[0]
     if process is not None:
         sender = current.get()
@@ -93,6 +97,9 @@ def exit(who: object, reason: object) -> None:
 def kill(who: object) -> None:
     """End a process whatever it does. Whoever is linked to it or monitors it sees `Killed`."""
     node = current_node()
+    if threading.get_ident() != node.thread:
+        node.from_thread(kill, who)
+        return
     process, _, _ = resolve(node, who)
     if process is not None and not voided():
         exits.kill(process)
@@ -104,7 +111,10 @@ def link(who: object) -> None:
     Linking to nobody is an exit signal with `NoProcess`, as if it had died just now.
     """
     me = current_process("link")
+    me.node.check_thread("link")
     process, pid, name = resolve(me.node, who)
+    if voided():
+        return
     if process is not None and not process.life:
         links.join(me, process)
         return
@@ -117,6 +127,7 @@ def link(who: object) -> None:
 def unlink(who: object) -> None:
     """Untie: no exit signal of that process reaches the caller from now on."""
     me = current_process("unlink")
+    me.node.check_thread("unlink")
     process, _, _ = resolve(me.node, who)
     if process is not None:
         links.part(me, process)
@@ -125,6 +136,7 @@ def unlink(who: object) -> None:
 def monitor(who: object) -> Monitor:
     """Be told of a process's end: one `Down`, at once if nobody is there."""
     me = current_process("monitor")
+    me.node.check_thread("monitor")
     process, pid, name = resolve(me.node, who)
     return links.watch(me, process, pid, name, absence(me.node, pid, name))
 
@@ -157,17 +169,23 @@ class Timer:
 
 def send_after(seconds: float, who: object, message: object) -> Timer:
     """Send `message` in so many seconds. A timer for a process that is dead by then does nothing."""
-    if seconds < 0:
+    if not seconds >= 0:
         error = f"a timer cannot run for {seconds!r} seconds: give 0 or more"
         raise ValueError(error)
     node = current_node()
+    node.check_thread("start a timer")
+    life = node.incarnation
 
     def fire() -> None:
-        process, _, _ = resolve(node, who)
+        # The name may be somebody else's by now, but not in another life of the node.
+        process = resolve(node, who)[0] if node.incarnation == life else None
         if process is not None:
             process.deliver((INFO, message))
 
-    return Timer(node.loop.call_later(seconds, fire, context=node.context))
+    timer = Timer(node.loop.call_later(seconds, fire, context=node.context))
+    if voided():
+        timer.cancel()
+    return timer
 
 
 async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:

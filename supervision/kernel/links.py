@@ -95,6 +95,9 @@ def watch(
         monitor.target = None
         watcher.deliver_signal(Down(monitor, pid, target.reason or absence, name))
         return monitor
+    if watcher.pid.serial not in watcher.node.processes:
+        monitor.target = None  # nobody will ever hear of it: code that was abandoned
+        return monitor
     if target.monitors is None:
         target.monitors = {}
     target.monitors[monitor] = None

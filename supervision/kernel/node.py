@@ -12,7 +12,7 @@ import random
 import threading
 from collections import deque
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack
 
 from . import clock, exits, guard, links
 from .current import install_node, node_of
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .reasons import ExitReason
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 INLINE_BUDGET = 128  # calls answered on the spot before the loop gets its turn
 DRAIN_BUDGET = 256  # messages of one process before the next one's turn
@@ -233,6 +234,7 @@ class Node:
         if not self.running or self.ending:
             message = f"{self!r} is {'closing' if self.running else 'not open'}"
             raise ActorError(message)
+        self.check_thread("start a process")
         self._serial += 1
         process = Process(self, Pid(self.name, self.incarnation, self._serial), parent, label)
         self.processes[self._serial] = process
@@ -263,6 +265,24 @@ class Node:
     def root_pid(self) -> Pid:
         """The address of nobody in particular on this node: serial 0."""
         return Pid(self.name, self.incarnation, 0)
+
+    # --- other threads
+
+    def check_thread(self, verb: str) -> None:
+        """Refuse what another thread must not do: nothing in here is locked."""
+        if threading.get_ident() != self.thread:
+            message = f"cannot {verb} from another thread than {self!r} runs in: send it a message instead"
+            raise ActorError(message)
+
+    def from_thread(self, function: Callable[[Unpack[Ts]], object], *args: *Ts) -> bool:
+        """Have the node's thread call `function`, soon. False when the node does not run any more."""
+        try:
+            if self.running:
+                self.loop.call_soon_threadsafe(function, *args)
+                return True
+        except RuntimeError:  # its loop was closed just now
+            pass
+        return False
 
     # --- the run queue
 

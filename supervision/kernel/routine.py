@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from . import exits, links
 from .behaviour import Behaviour
 from .current import current, current_node, current_process
-from .errors import CallTimeout, ProcessExited, Quit
+from .errors import ActorError, CallTimeout, ProcessExited, Quit
 from .messages import ASK, CALL, INFO, SIGNAL
-from .process import COROUTINE, HELD, WORKING, Process
+from .process import COROUTINE, GONE, HELD, WORKING, Process
 from .reasons import NORMAL, SHUTDOWN, Crash
 from .reports import CrashReport
 
@@ -86,12 +86,19 @@ def begin(
 ) -> Process:
     """Make a process of a coroutine function; it runs in a later turn of the loop."""
     parent = current_process("spawn a linked process") if link else None
+    starter = current.get()
+    if starter is not None and starter.life == GONE:
+        raise ProcessExited(starter.reason or NORMAL, starter)
     process = node.create(parent, getattr(function, "__qualname__", repr(function)))
     process.behaviour = Routine(process)
     process.trap_exit = trap_exit
     if parent is not None:
         links.join(parent, process)
-    coroutine = process.own_context().run(function, *args, **kwargs)
+    try:
+        coroutine = process.own_context().run(function, *args, **kwargs)
+    except BaseException:
+        node.discard(process)
+        raise
     if type(coroutine) is not COROUTINE:
         node.discard(process)
         message = f"a process is made of an `async def` function, and {function!r} is none"
@@ -141,6 +148,9 @@ async def take(process: Process, match: Callable[[Any], bool] | None, timeout: f
             raise ProcessExited(process.reason or NORMAL, process.pid)
         message = f"{process} gets its messages in callbacks: receive() is for processes made by spawn()"
         raise TypeError(message)
+    if process.waiter is not None:
+        message = f"{process} waits for a message already, in another of its tasks: two would take each other's"
+        raise ActorError(message)
     loop = process.node.loop
     deadline = None if timeout is None else loop.time() + timeout
     seen = 0

@@ -67,7 +67,7 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def seen_by(ref: Ref[Log]) -> list[Any]:
+async def seen_by(ref: Ref[Any]) -> list[Any]:
     """What a log has written down once it has nothing to do, without sending it anything."""
     process = process_of(ref)
     assert process is not None

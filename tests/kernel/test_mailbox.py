@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from greenroom.supervision.behaviours.requests import process_of, request
 from .actors import Log, Trapping, seen_by
 
 
-async def busy(ref: Ref[Log]) -> asyncio.Event:
+async def busy(ref: Ref[Any]) -> asyncio.Event:
     gate = asyncio.Event()
     assert ref.cast(Log.wait, gate)
     await asyncio.sleep(0)

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import threading
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -176,10 +177,6 @@ def test_closing_ends_what_traps_refuses_is_unlinked_or_has_not_begun() -> None:
         async def handle_info(self, message: Any) -> None:
             await forever()
 
-    async def slow_start() -> None:
-        with pytest.raises(ProcessExited, match="killed|shutdown"):
-            await start(Starts)
-
     class Starts(GenServer):
         async def init(self) -> None:
             trap_exit()
@@ -195,7 +192,7 @@ def test_closing_ends_what_traps_refuses_is_unlinked_or_has_not_begun() -> None:
             spawn(forever)
         assert node.processes == {}
         assert node.names == {}
-        with pytest.raises(ActorError, match="did not start: (killed|shutdown)"):
+        with pytest.raises(ActorError, match=r"did not start: (killed|shutdown)"):
             await starting
 
     alone(main)
@@ -269,19 +266,17 @@ def test_cancelling_the_close_kills_whoever_is_left_and_still_closes() -> None:
 
 
 def test_a_close_that_is_cancelled_twice_abandons_what_does_not_unwind() -> None:
-    async def stubborn() -> None:
-        while True:
+    async def stubborn(released: asyncio.Event) -> None:
+        while not released.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await released.wait()
-                return
 
     async def main() -> None:
-        nonlocal released
         released = asyncio.Event()
         node = quiet(kill_grace=100.0)
         leaked = reports_of(node, Leaked)
         await node.open()
-        pid = spawn(stubborn)
+        pid = spawn(stubborn, released)
         down = asyncio.ensure_future(wait_down(pid, None))
         await turns()
         closing = asyncio.ensure_future(node.close())
@@ -298,7 +293,6 @@ def test_a_close_that_is_cancelled_twice_abandons_what_does_not_unwind() -> None
         await turns()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    released: asyncio.Event
     alone(main)
 
 
@@ -345,15 +339,15 @@ def test_a_node_that_closed_while_many_were_in_its_run_queue_works_again() -> No
             ref.send("wake")
         await closing
 
-    async def again() -> list[Any]:
+    async def again() -> None:
         async with node:
             ref = await start(Log)
             ref.send("hello")
             ref.cast(Log.note_slowly, "world")
-            return await ref.call(Log.read)
+            assert await ref.call(Log.read) == ["hello", "world"]
 
     alone(first)
-    assert alone(again) == ["hello", "world"]
+    alone(again)
 
 
 def test_closing_leaves_nothing_behind() -> None:
@@ -388,7 +382,7 @@ def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
         order: list[int] = []
         logs = [await start(Log) for _ in range(20)]
         for number, log in enumerate(logs):
-            log.cast(Log.do, lambda number=number: order.append(number))
+            log.cast(Log.do, partial(order.append, number))
         await turns()
         return order
 
