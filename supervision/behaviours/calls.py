@@ -26,7 +26,7 @@ from greenroom.supervision.kernel.errors import (
     NotRegistered,
     ProcessExited,
 )
-from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, TELL
+from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, SYSTEM, TELL
 from greenroom.supervision.kernel.pid import Pid
 from greenroom.supervision.kernel.process import COROUTINE, GONE, IDLE, INLINE, Process
 from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS, Crash, ExitReason
@@ -160,7 +160,7 @@ async def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds
     if waits:
         assert me is not None
         _refuse_cycle(me, process)
-    if not process.deliver(entry):
+    if not (process.deliver_exempt(entry) if entry[0] == SYSTEM else process.deliver(entry)):
         if process.life == GONE:
             raise exited(NO_PROCESS, process)
         if not process.life:

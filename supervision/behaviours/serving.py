@@ -18,6 +18,7 @@ from greenroom.supervision.kernel.messages import (
     CALL,
     CAST,
     CONTINUE,
+    EXEMPT,
     IDLE_TIMEOUT,
     INFO,
     INIT,
@@ -46,15 +47,7 @@ if TYPE_CHECKING:
 
     from .starting import Starting
 
-_KEPT: Final = object()
-_URGENT: Final = frozenset((SYSTEM, STOP, TERMINATE))
-
-
-_ANSWERABLE = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is nobody's
-
-
-class BadReturn(ActorError):
-    """A callback returned what it must not; the server crashes of it, as it would of any bug."""
+_ANSWERABLE: Final = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is nobody's
 
 
 class _Timer:
@@ -66,32 +59,21 @@ class _Timer:
         self.handle: asyncio.TimerHandle | None = None
 
 
-class Serving(Behaviour):
-    """The engine's side of a server."""
+class Serving(Server):
+    """The engine's side of a GenServer."""
 
-    __slots__ = ("_call", "_kept", "_process", "_timer")
+    __slots__ = ("_call", "_timer")
 
     _methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
     _special: ClassVar[frozenset[type]] = SPECIAL
-    _terminates: ClassVar[bool] = False
-    traps_exit: ClassVar[bool] = False
-    """Whether the process traps exits from the start, so that `terminate` runs when its supervisor stops it."""
-    terminate_grace: ClassVar[float | None] = 5.0
-    """How long `terminate` may take after a crash, when nobody waits who could end it."""
-
-    _process: Process
     _call: Caller[Any] | None
     _timer: _Timer | None
-    _kept: deque[Entry] | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._methods = {}
 
     # --- callbacks: GenServer tells what they are for
-
-    def init(self) -> Any:
-        """Get ready."""
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
         """Somebody asked."""
@@ -105,25 +87,11 @@ class Serving(Behaviour):
     def handle_continue(self, token: Any) -> Any:
         """What was to be done next."""
 
-    def terminate(self, reason: ExitReason) -> Any:
-        """Clean up."""
-
-    def report_state(self) -> str:
-        """The state in a line."""
-        return describe.fields(getattr(self, "__dict__", {}))
-
     # --- entries in
 
-    @classmethod
-    @final
-    def _begin(cls, process: Process) -> None:
-        cls.__new__(cls)._take(process)
-
     def _take(self, process: Process) -> None:
-        self._process = process
-        self._call = self._timer = self._kept = None
-        process.behaviour = self
-        process.trap_exit = process.trap_exit or self.traps_exit
+        super()._take(process)
+        self._call = self._timer = None
 
     def _method(self, method: Any) -> Callable[..., Any]:
         """What to run for a method reference, when `_methods` does not know it yet."""
@@ -133,9 +101,8 @@ class Serving(Behaviour):
         kind = entry[0]
         timer = self._timer
         if self._process.resting:
-            if self._kept is not None and kind not in _URGENT and not self._is_parents_exit(entry):
-                self._keep(entry)
-                return _KEPT
+            if self._waits(entry):
+                return KEPT
             if timer is not None and kind != SYSTEM and (kind != TIMEOUT or entry[2] is timer):
                 self._disarm()
         if kind == CAST:
@@ -152,39 +119,19 @@ class Serving(Behaviour):
             return self.handle_cast(entry[1])
         if kind == CONTINUE:
             return self.handle_continue(entry[1])
+        if kind in MESSAGES and not self._is_parents_exit(entry):
+            return self.handle_info(entry[1])
+        if kind == TIMEOUT:
+            return self.handle_info(entry[1]) if entry[2] is timer else None
         if kind == SYSTEM:
             self._call = entry[2]
-            return entry[1](self)
-        if kind == INIT:
-            self.__init__(*entry[1], **entry[2])  # type: ignore[misc]
-            return self.init()
-        if kind == TERMINATE:
-            return self.terminate(entry[1])
-        return self._handle_message(entry, timer)
-
-    def _handle_message(self, entry: Entry, timer: _Timer | None) -> object:
-        kind = entry[0]
-        if kind == STOP:
-            self._stop(entry[1], entry)
-        elif self._is_parents_exit(entry):
-            self._stop(entry[1].reason)
-        elif kind != TIMEOUT or entry[2] is timer:
-            return self.handle_info(entry[1])
-        return None
-
-    def _is_parents_exit(self, entry: Entry) -> bool:
-        message = entry[1]
-        if type(message) is not Exit or entry[0] not in (INFO, SIGNAL):
-            return False
-        process = self._process
-        parent = process.parent
-        return message.pid == (process.node.root_pid() if parent is None else parent.pid)
+        return self._handle_common(entry)
 
     # --- what callbacks return
 
     def _done(self, entry: Entry, value: Any) -> None:
         kind = entry[0]
-        if value is _KEPT:
+        if value is KEPT:
             return
         if kind == TERMINATE:
             self._end(entry, entry[1])
@@ -244,20 +191,8 @@ class Serving(Behaviour):
             case NoReply():
                 self._next(value)
                 starting.done()
-            case Ignore():
-                starting.fail(StartIgnored(f"{process} chose not to run"))
-                exits.condemn(process, NORMAL)
-            case Stop(reason=reason, reply=reply) if reply is UNSET:
-                self._not_started(entry, reason)  # type: ignore[arg-type]
             case _:
-                self._failed(entry, BadReturn(f"init returned {describe.short(value)}"))
-
-    def _not_started(self, entry: Entry, reason: ExitReason) -> None:
-        if not is_orderly(reason):
-            self._crashed(reason, entry, "init")
-        starting: Starting = entry[3]
-        starting.fail(failed(reason, self._process))
-        exits.condemn(self._process, reason)
+                self._not_begun(entry, value)
 
     def _failed(self, entry: Entry, error: BaseException) -> None:
         kind = entry[0]
@@ -272,61 +207,17 @@ class Serving(Behaviour):
         if kind == CAST and _does_not_fit(error):
             self._unexpected("cast", describe.message(entry))
             return
-        reason = error.reason if isinstance(error, Quit) else Crash(error)
-        if kind == INIT:
-            self._not_started(entry, reason)
-        elif kind == TERMINATE:
-            if not is_orderly(reason):
-                self._crashed(reason, entry[2], "terminate")
-            self._end(entry, reason)
-        else:
-            self._stop(reason, entry)
+        self._broke(entry, error)
 
     def _bad_return(self, entry: Entry, value: object) -> None:
         self._call = None
         message = f"a callback returned {describe.short(value)} after {describe.message(entry)}"
         self._stop(Crash(BadReturn(message)), entry)
 
-    # --- the end
-
-    def _stop(
-        self, reason: ExitReason, entry: Entry | None = None, answer: tuple[Caller[Any], Any] | None = None
-    ) -> None:
-        """Begin to end: terminate comes next, before any message; then the answer that is owed; then the death."""
-        process = self._process
-        if entry is not None and not is_orderly(reason):
-            self._crashed(reason, entry)
-        ending = (TERMINATE, reason, entry, answer)
-        if not self._terminates:
-            self._end(ending, reason)
-            return
-        process.push_front(ending)
-        if isinstance(reason, Crash) and self.terminate_grace is not None:
-            node = process.node
-            node.loop.call_later(self.terminate_grace, exits.condemn, process, reason, context=node.context)
-
-    def _end(self, ending: Entry, reason: ExitReason) -> None:
-        if ending[3] is not None:
-            caller, value = ending[3]
-            caller.reply(value)
-        exits.condemn(self._process, reason)
-
     def _exiting(self, reason: ExitReason) -> None:
         if self._timer is not None:
             self._disarm()
         self._kept = None
-
-    # --- reports
-
-    def _report(self, error: BaseException) -> None:
-        self._crashed(Crash(error), None, "task")
-
-    def _crashed(self, reason: ExitReason, entry: Entry | None, during: str = "handler") -> None:
-        self._process.node.reports.emit(crash_report(self, reason, entry, during))
-
-    def _unexpected(self, kind: str, text: str) -> None:
-        process = self._process
-        process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind=kind, message=text))
 
     # --- the event timer
 
@@ -358,28 +249,8 @@ class Serving(Behaviour):
         self._timer = None
         self._process.resting = IDLE if self._kept is None else DOZING
 
-    # --- suspended
-
-    def _set_aside(self) -> None:
-        """Keep what comes until `_take_up`; only what is urgent is still done."""
-        if self._kept is None:
-            self._kept = deque()
-            self._process.resting = DOZING
-
-    def _keep(self, entry: Entry) -> None:
-        assert self._kept is not None
-        self._kept.append(entry)
-        self._process.exempt -= entry[0] != SIGNAL  # a bound counts what is kept, too
-
-    def _take_up(self) -> None:
-        kept, self._kept = self._kept, None
-        process = self._process
-        for entry in reversed(kept or ()):
-            process.push_front(entry)
-        if process.limit is not None:
-            process.exempt = sum(entry[0] == SIGNAL for entry in process.mailbox or ())
-        if self._timer is None:
-            process.resting = IDLE
+    def _rests(self) -> int:
+        return IDLE if self._timer is None else DOZING
 
 
 def _does_not_fit(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import reprlib
 from typing import TYPE_CHECKING, Any
 
-from .messages import ASK, CALL, CAST, CONTINUE, INFO, INIT, SIGNAL, STOP, TELL, TERMINATE, TIMEOUT
+from .messages import ASK, CALL, CAST, CONTINUE, INFO, INIT, SIGNAL, STOP, SYSTEM, TELL, TERMINATE, TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,5 +74,5 @@ def message(entry: Entry) -> str:
     if kind == INIT:
         return f"init({arguments(entry[1], entry[2])})"
     words = {INFO: "info", SIGNAL: "signal", TELL: "cast", ASK: "call", CONTINUE: "continue"}
-    words |= {TERMINATE: "terminate", STOP: "stop", TIMEOUT: "timeout"}
+    words |= {TERMINATE: "terminate", STOP: "stop", SYSTEM: "system", TIMEOUT: "timeout"}
     return f"{words.get(kind, 'message')} {short(entry[1])}"

@@ -33,6 +33,9 @@ STOP = 9  # (STOP, reason)
 SYSTEM = 10  # (SYSTEM, function, call): look inside, between two messages
 TIMEOUT = 11  # (TIMEOUT, message, timer): void unless that timer is still the server's
 
+EXEMPT = frozenset((SIGNAL, STOP, SYSTEM))
+"""The kinds that no bound refuses and none counts."""
+
 
 class Down(NamedTuple):
     """A monitored process is gone. Comes exactly once per monitor, behind all that the process had sent before."""

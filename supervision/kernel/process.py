@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import exits, watchdog
 from .current import current
-from .messages import SIGNAL
+from .messages import EXEMPT, SIGNAL
 from .reasons import Crash
 
 if TYPE_CHECKING:
@@ -143,9 +143,13 @@ class Process:
             return False
         mailbox = self.mailbox
         if mailbox is None:
-            self.mailbox = mailbox = deque((entry,))
             if self.limit is None:
+                self.mailbox = mailbox = deque((entry,))
                 self.quick = mailbox.append
+            elif -self.exempt >= self.limit:  # so many are kept by a server that is suspended
+                return False
+            else:
+                self.mailbox = deque((entry,))
         elif self.limit is not None and len(mailbox) - self.exempt >= self.limit:
             return False
         else:
@@ -221,7 +225,7 @@ class Process:
                     if type(value) not in special:
                         continue
                 else:
-                    if self.exempt and entry[0] == SIGNAL:
+                    if self.exempt and entry[0] in EXEMPT:
                         self.exempt -= 1
                     value = handle(entry)
                 if type(value) is COROUTINE:

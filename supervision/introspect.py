@@ -1,0 +1,135 @@
+"""Look into a running server between two of its messages, from outside: OTP's `sys`.
+
+Each of these is a system message. It waits its turn behind what was sent before, but passes a suspended server; no
+callback sees it, and an event timeout goes on. Made for debugging, tests and repairs, not for programs to rely on.
+
+The state of a server is its instance's fields: what `vars()` shows, and its slots.
+"""
+
+# ruff: noqa: SLF001 - to look into servers is what this file is for
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .behaviours.actions import Reject
+from .behaviours.calls import DEFAULT_TIMEOUT, Caller, absent, settle_call
+from .behaviours.gen_server import GenServer
+from .behaviours.serving import Serving
+from .kernel.api import resolve
+from .kernel.clock import check_seconds
+from .kernel.current import current, current_node
+from .kernel.errors import ActorError
+from .kernel.messages import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from .kernel.pid import Pid
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a server says of itself besides its state; `waiting` is how many messages lie in its mailbox."""
+
+    pid: Pid
+    label: str
+    behaviour: type[Serving]
+    names: tuple[Hashable, ...]
+    parent: Pid | None
+    suspended: bool
+    waiting: int
+
+
+async def get_state(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> dict[str, Any]:
+    """The fields of a server by name: a new dict, of the very values."""
+    return await _ask(who, lambda server: {name: getattr(server, name) for name in _fields(server)}, timeout)
+
+
+async def replace_state(
+    who: object,
+    function: Callable[[dict[str, Any]], Mapping[str, Any]],
+    timeout: float | None = DEFAULT_TIMEOUT,
+) -> dict[str, Any]:
+    """Give a server the fields that `function` makes of the ones it has, and return them.
+
+    What `function` leaves out is deleted. When it raises, its error is raised here; the server keeps its state, and lives.
+    """
+
+    def replace(server: Serving) -> dict[str, Any]:
+        before = {name: getattr(server, name) for name in _fields(server)}
+        try:
+            after = dict(function(dict(before)))
+            _set_fields(server, before, after)
+        except Exception as error:
+            raise Reject(error) from error
+        return after
+
+    return await _ask(who, replace, timeout)
+
+
+async def suspend(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+    """Have a server keep its messages instead of handling them, until `resume`. It can still be stopped and looked into."""
+    await _ask(who, Serving._set_aside, timeout)
+
+
+async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+    """Have a suspended server go on, with what came meanwhile, in order."""
+    await _ask(who, Serving._take_up, timeout)
+
+
+async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Status:
+    """Who the server is, and whether it keeps up."""
+
+    def look(server: Serving) -> Status:
+        process = server._process
+        return Status(
+            pid=process.pid,
+            label=process.label,
+            behaviour=type(server),
+            names=tuple(process.names or ()),
+            parent=None if process.parent is None else process.parent.pid,
+            suspended=server._kept is not None,
+            waiting=len(process.mailbox or ()) + len(server._kept or ()),
+        )
+
+    return await _ask(who, look, timeout)
+
+
+async def _ask(who: object, look: Callable[[Serving], T], timeout: float | None) -> T:
+    """Have `look` called with the server, in its own context."""
+    check_seconds(timeout)
+    node = current_node()
+    process, pid, name = resolve(node, who)
+    if process is None:
+        raise absent(node, pid, name)
+    if not isinstance(process.behaviour, Serving) and not process.life:
+        message = f"{process} is no server: it has no state to look into, and takes no system messages"
+        raise ActorError(message)
+    caller: Caller[T] = Caller(node, process, current.get())
+    return await settle_call(process, (SYSTEM, look, caller), caller, timeout)
+
+
+def _fields(server: Serving) -> list[str]:
+    ours = GenServer.__mro__
+    slots = [
+        name for cls in reversed(type(server).__mro__) if cls not in ours for name in vars(cls).get("__slots__", ())
+    ]
+    return [name for name in slots if hasattr(server, name)] + list(getattr(server, "__dict__", {}))
+
+
+def _set_fields(server: Serving, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    try:
+        for name in before.keys() - after.keys():
+            delattr(server, name)
+        for name, value in after.items():
+            setattr(server, name, value)
+    except AttributeError:  # no such slot: all or nothing
+        for name in _fields(server):
+            if name not in before:
+                delattr(server, name)
+        for name, value in before.items():
+            setattr(server, name, value)
+        raise
