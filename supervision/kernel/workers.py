@@ -99,6 +99,11 @@ class Workers:
         self._waking = task
         task.add_done_callback(self._retired)
 
+    def _lost(self, woken: asyncio.Future[None]) -> None:
+        # Woken, or made, and cancelled before it could take a job: it is waited for no longer.
+        if self._waking is woken:
+            self._waking = None
+
     def _check(self) -> None:
         # A turn has passed. If jobs are left, the worker that took them on is waiting inside one of them.
         self._checking = False
@@ -107,8 +112,7 @@ class Workers:
 
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
-        if self._waking is task:
-            self._waking = None  # it was cancelled before it began
+        self._lost(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._node.loop.call_exception_handler(
                 {"message": "a worker of greenroom failed; this should never happen", "exception": error, "task": task}
@@ -129,8 +133,7 @@ class Workers:
             except asyncio.CancelledError:
                 if parked in self._parked:
                     self._parked.remove(parked)
-                if self._waking is parked:
-                    self._waking = None  # it was woken and cancelled in one turn
+                self._lost(parked)
                 raise
 
     async def _take_jobs(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> bool:

@@ -199,7 +199,7 @@ def test_closing_ends_what_traps_refuses_is_unlinked_or_has_not_begun() -> None:
 
 
 def test_whoever_calls_while_the_node_closes_is_answered() -> None:
-    async def main() -> list[Any]:
+    async def main() -> None:
         async with quiet() as node:
             ref = await start(Log)
             gate = asyncio.Event()
@@ -207,10 +207,10 @@ def test_whoever_calls_while_the_node_closes_is_answered() -> None:
             calls = [asyncio.ensure_future(ref.within(None).call(Log.read)) for _ in range(3)]
             await turns()
         assert not node.deadlines
-        return await asyncio.gather(*calls, return_exceptions=True)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["Log <node.1> exited before it answered: shutdown"] * 3
 
-    answers = alone(main)
-    assert [str(answer) for answer in answers] == ["Log <node.1> exited before it answered: shutdown"] * 3
+    alone(main)
 
 
 def test_nobody_can_keep_a_closing_node_open_by_starting_others() -> None:
