@@ -11,7 +11,7 @@ from greenroom.supervision.kernel.api import voided
 from greenroom.supervision.kernel.current import current_node, current_process
 from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
 from greenroom.supervision.kernel.messages import INIT
-from greenroom.supervision.kernel.names import Via, check_name, enter
+from greenroom.supervision.kernel.names import Via, check_name, enter, is_via
 from greenroom.supervision.kernel.process import DEAD, GONE, WORKING, Process
 from greenroom.supervision.kernel.reasons import KILLED, Crash, ExitReason, Shutdown
 
@@ -92,7 +92,7 @@ class Options:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        if self.name is not None and not isinstance(self.name, Via):
+        if self.name is not None and not is_via(self.name):
             check_name(self.name)
         if self.timeout is not None and not self.timeout > 0:
             message = f"timeout must be more than 0 seconds, or None for no limit, not {self.timeout!r}"
@@ -202,7 +202,7 @@ async def launch(
         await _acknowledged(starting, options.timeout)
     if starting.outcome is None:
         return process
-    if isinstance(options.name, Via):
+    if is_via(options.name):
         options.name.unregister(process.pid)  # the node frees its own names itself
     assert isinstance(starting.outcome, ActorError)
     raise starting.outcome

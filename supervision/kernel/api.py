@@ -14,7 +14,7 @@ from . import exits, links
 from .current import current, current_node, current_process
 from .errors import ActorError, CallTimeout
 from .messages import INFO
-from .names import At, Via, find
+from .names import At, find, is_via
 from .node import Gone
 from .pid import Pid
 from .process import GONE
@@ -31,7 +31,7 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
     """Process, pid and name of whatever a user calls a process; the process is None when nobody is there."""
     if isinstance(who, Pid):
         return node.process(who), who, None
-    if isinstance(who, Via):
+    if is_via(who):
         pid = who.whereis()
         return (None if pid is None else node.process(pid)), pid, who
     target = getattr(who, "target", None)

@@ -6,7 +6,7 @@ A name belongs to one living process and is free again once that process is gone
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from .current import current_node, current_process
 from .errors import ActorError, AlreadyRegistered, NotRegistered
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from .process import Process
 
 
-@runtime_checkable
 class Via(Protocol):
     """A name that lives in another registry: anything that can find, enter and leave."""
+
+    def __hash__(self) -> int: ...
 
     def whereis(self) -> Pid | None:
         """Who has this name now."""
@@ -42,6 +43,11 @@ class At:
     node: str
 
 
+def is_via(name: object) -> TypeGuard[Via]:
+    """Whether a name lives in another registry. `isinstance` would take 9 us to say so, and each use of a name asks."""
+    return hasattr(name, "whereis") and hasattr(name, "register") and hasattr(name, "unregister")
+
+
 def check_name(name: Hashable) -> None:
     """Refuse what cannot be a name, saying why."""
     if name is None or isinstance(name, Pid):
@@ -52,7 +58,7 @@ def check_name(name: Hashable) -> None:
 
 def enter(process: Process, name: Hashable | Via) -> None:
     """Give `process` a name, wherever that name lives."""
-    if isinstance(name, Via):
+    if is_via(name):
         name.register(process.pid)
         return
     check_name(name)
@@ -82,7 +88,7 @@ def find(node: Node, who: Pid | Hashable | Via | At) -> Process | None:
         return node.process(who)
     if isinstance(who, At):
         return node.names.get(who.name) if who.node == node.name else None
-    if isinstance(who, Via):
+    if is_via(who):
         pid = who.whereis()
         return None if pid is None else node.process(pid)
     return node.names.get(who)
