@@ -34,7 +34,7 @@ from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS, Cras
 from .actions import ACTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Hashable
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
     from types import CodeType
 
     from greenroom.supervision.kernel.messages import Entry
@@ -49,7 +49,8 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT: Final = 5.0
 SPECIAL: Final = ACTIONS | {COROUTINE}
 _VOID: Final = "the calling process is gone: its code was abandoned when it did not unwind in time"
-_NO_KEYWORDS: Final[dict[str, Any]] = {}  # never filled; a dict of its own would be a third of what a waiting cast weighs
+# Never filled: a dict of its own would be a third of what a cast weighs that waits in a mailbox.
+_NO_KEYWORDS: Final[dict[str, Any]] = {}
 _get_ident = threading.get_ident
 
 
@@ -153,8 +154,8 @@ def absent(node: Node, pid: Pid | None, name: object) -> ProcessExited:
     return NotRegistered(NO_PROCESS, name)
 
 
-async def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: float | None) -> R:
-    """Put a call into a mailbox and wait for whatever ends it."""
+def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
+    """Put a call into a mailbox; what is returned waits for whatever ends it."""
     me = current.get()
     waits = me is not None and me.worker is not None and asyncio.current_task() is me.worker
     if waits:
@@ -166,15 +167,17 @@ async def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds
         if not process.life:
             raise MailboxFull(process, process.limit or 0)
         # Dying. The answer comes when it is gone, so that whoever tries again at once meets its successor.
-    return await settle_begun(process, caller, seconds, me if waits else None)
+    return settle_begun(process, caller, seconds, me if waits else None)
 
 
-async def settle_begun(process: Process, caller: Caller[R], seconds: float | None, waits: Process | None) -> R:
-    """Wait for a call that the callee has, up to the deadline."""
+def settle_begun(process: Process, caller: Caller[R], seconds: float | None, waits: Process | None) -> Awaitable[R]:
+    """Wait for a call that the callee has, up to the deadline. `waits` is the caller whose handler cannot go on without."""
     if seconds is not None:
         caller._node.deadlines.add(seconds, caller)
-    if waits is None:
-        return await caller
+    return caller if waits is None else _held_up(waits, process, caller)
+
+
+async def _held_up(waits: Process, process: Process, caller: Caller[R]) -> R:
     waits.waiting_on = process
     try:
         return await caller
@@ -282,9 +285,9 @@ class Ref(Generic[S]):
             return value
         return await self._special(process, method, args, kwargs, value)
 
-    async def _special(
+    def _special(
         self, process: Process, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
-    ) -> Any:
+    ) -> Awaitable[Any]:
         """An inline handler returned a coroutine or an action, took hold of its caller, or ended its own process."""
         server: Any = process.behaviour
         caller: Caller[Any] = server._call or Caller(process.node, process, process.asker)
@@ -298,28 +301,28 @@ class Ref(Generic[S]):
             process.done(entry, value)
             process.settle()
         waits = me is not None and asyncio.current_task() is me.worker
-        return await settle_begun(process, caller, self._seconds, me if waits else None)
+        return settle_begun(process, caller, self._seconds, me if waits else None)
 
-    async def _failed(self, process: Process, entry: Entry, error: BaseException) -> Any:
+    def _failed(self, process: Process, entry: Entry, error: BaseException) -> Awaitable[Any]:
         """An inline handler raised."""
         server: Any = process.behaviour
         caller: Caller[Any] = server._call or Caller(process.node, process, process.asker)
         process.await_death(caller)
         process.failed((*entry[:4], caller), error)
         process.settle()
-        return await settle_begun(process, caller, self._seconds, None)
+        return settle_begun(process, caller, self._seconds, None)
 
-    async def _queue(
+    def _queue(
         self, process: Process, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    ) -> Awaitable[Any]:
         node = process.node
         if _get_ident() != node.thread:
-            return await self._across(process, lambda ref: ref.call(method, *args, **kwargs))
+            return self._across(process, lambda ref: ref.call(method, *args, **kwargs))
         node.inline_left = node.inline_budget
         if voided():
             raise ActorError(_VOID)
         caller: Caller[Any] = Caller(node, process, current.get())
-        return await settle_call(process, (CALL, method, args, kwargs, caller), caller, self._seconds)
+        return settle_call(process, (CALL, method, args, kwargs, caller), caller, self._seconds)
 
     async def _across(self, process: Process, again: Callable[[Ref[S]], Coroutine[Any, Any, Any]]) -> Any:
         # From a task of another thread's loop: the call itself has to run in the node's.

@@ -31,6 +31,9 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
     """Process, pid and name of whatever a user calls a process; the process is None when nobody is there."""
     if isinstance(who, Pid):
         return node.process(who), who, None
+    process: Process | None = getattr(who, "_process", None)  # a handle, an inbox or a server knows it
+    if process is not None and process.node is node:
+        return (None if process.life == GONE else process), process.pid, None
     if is_via(who):
         pid = who.whereis()
         return (None if pid is None else node.process(pid)), pid, who
@@ -81,16 +84,16 @@ def is_alive(who: object) -> bool:
 
 def exit(who: object, reason: object) -> None:
     """Send an exit signal. `Normal` is ignored by others; a process that traps exits gets an `Exit` message."""
-    node = current_node()
     why = as_reason(reason)
+    sender = current.get()
+    node = current_node() if sender is None else sender.node
     if node.leaks and voided():
         return
     if threading.get_ident() != node.thread:
         node.from_thread(exit, who, why)
         return
-    process = node.process(who) if type(who) is Pid else resolve(node, who)[0]
+    process, _, _ = resolve(node, who)
     if process is not None:
-        sender = current.get()
         exits.signal(process, node.root_pid() if sender is None else sender.pid, why)
 
 

@@ -104,8 +104,8 @@ def _bury(process: Process) -> None:
     if waiter is not None:
         waiter()
     callers, process.callers = process.callers, None
-    if callers:
-        for caller in callers:
+    if callers is not None:
+        for caller in callers if isinstance(callers, dict) else (callers,):
             caller.exited(reason)
     watching, process.watching = process.watching, None
     if watching:

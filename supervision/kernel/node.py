@@ -19,7 +19,7 @@ from .current import install_node, node_of
 from .errors import ActorError
 from .interrupts import Interrupts
 from .names import leave
-from .pid import Pid
+from .pid import make_pid
 from .process import QUEUED, Process
 from .reasons import NO_PROCESS, SHUTDOWN
 from .reports import DEFAULT_SUBSCRIBERS, Reports
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from types import TracebackType
 
+    from .pid import Pid
     from .reasons import ExitReason
 
 T = TypeVar("T")
@@ -236,7 +237,7 @@ class Node:
             raise ActorError(message)
         self.check_thread("start a process")
         self._serial += 1
-        process = Process(self, Pid(self.name, self.incarnation, self._serial), parent, label)
+        process = Process(self, make_pid(self.name, self.incarnation, self._serial), parent, label)
         self.processes[self._serial] = process
         return process
 
@@ -264,7 +265,7 @@ class Node:
 
     def root_pid(self) -> Pid:
         """The address of nobody in particular on this node: serial 0."""
-        return Pid(self.name, self.incarnation, 0)
+        return make_pid(self.name, self.incarnation, 0)
 
     # --- other threads
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Pid(NamedTuple):
@@ -20,3 +23,11 @@ class Pid(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<{self.node}/{self.incarnation:x}.{self.serial}>"
+
+
+_new: Callable[[type[Pid], tuple[str, int, int]], Pid] = cast("Any", tuple).__new__
+
+
+def make_pid(node: str, incarnation: int, serial: int) -> Pid:
+    """A pid, without the detour over a NamedTuple's own constructor, which takes four times as long."""
+    return _new(Pid, (node, incarnation, serial))

@@ -113,7 +113,7 @@ class Process:
         self.links: Process | dict[Process, None] | None = None
         self.monitors: dict[Monitor, None] | None = None
         self.watching: dict[Monitor, None] | None = None
-        self.callers: dict[Waiter, None] | None = None
+        self.callers: Waiter | dict[Waiter, None] | None = None  # one is stored bare, as a link is
         self.names: dict[Hashable, None] | None = None
         self.tasks: dict[asyncio.Task[Any], None] | None = None
         self.worker: asyncio.Task[Any] | None = None
@@ -322,15 +322,20 @@ class Process:
 
     def await_death(self, waiter: Waiter) -> None:
         """Tell `waiter` when this process is gone."""
-        if self.callers is None:
-            self.callers = {waiter: None}
+        callers = self.callers
+        if callers is None:
+            self.callers = waiter
+        elif isinstance(callers, dict):
+            callers[waiter] = None
         else:
-            self.callers[waiter] = None
+            self.callers = {callers: None, waiter: None}
 
     def forget(self, waiter: Waiter) -> None:
         """The waiter has what it wanted."""
         callers = self.callers
-        if callers is not None:
+        if callers is waiter:
+            self.callers = None
+        elif isinstance(callers, dict):
             callers.pop(waiter, None)
             if not callers:
                 self.callers = None

@@ -151,8 +151,7 @@ async def take(process: Process, match: Callable[[Any], bool] | None, timeout: f
     if process.waiter is not None:
         message = f"{process} waits for a message already, in another of its tasks: two would take each other's"
         raise ActorError(message)
-    loop = process.node.loop
-    deadline = None if timeout is None else loop.time() + timeout
+    deadline: float | None = None
     seen = 0
     while True:
         mailbox = process.mailbox
@@ -169,6 +168,8 @@ async def take(process: Process, match: Callable[[Any], bool] | None, timeout: f
             seen = len(mailbox)
         if process.life:
             raise ProcessExited(process.reason or NORMAL, process.pid)
+        if deadline is None and timeout is not None:
+            deadline = process.node.loop.time() + timeout
         if not await _arrival(process, deadline):
             raise CallTimeout(timeout or 0.0, process.pid, "receive a message")
 

@@ -161,7 +161,7 @@ class Workers:
                 continue
             process.worker = task
             try:
-                context = process.own_context()
+                context = process.context or process.own_context()
                 try:
                     awaited = context.run(coroutine.send, None)
                 except StopIteration as stop:
