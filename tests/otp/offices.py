@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -17,6 +18,7 @@ from greenroom.supervision import (
     GenServer,
     Inbox,
     Pid,
+    Quit,
     Ref,
     Shutdown,
     Stop,
@@ -31,7 +33,6 @@ from greenroom.supervision import (
     monitor,
     start_link,
     stopping,
-    terminate_child,
     which_children,
 )
 from greenroom.supervision.supervisors.supervisor import Supervisor
@@ -98,8 +99,6 @@ class Bad(GenServer):
 
     def terminate(self, reason: ExitReason) -> None:
         if self.reason is not None:
-            from greenroom.supervision import Quit  # noqa: PLC0415 - only this one leaves so
-
             raise Quit(self.reason)
 
 
@@ -118,6 +117,20 @@ class Failing(Worker):
         return IGNORE if self.outcome == "ignore" else None
 
 
+class Dead(Worker):
+    """Comes up unless a switch says no, and takes its time to say so."""
+
+    def __init__(self, switch: dict[str, bool]) -> None:
+        super().__init__()
+        self.switch = switch
+
+    async def init(self) -> Stop | None:
+        if self.switch["fail"]:
+            await asyncio.sleep(2)
+            return Stop(Crash(Died("error")))
+        return None
+
+
 def once(number: int) -> str:
     """The first start works, every later one fails."""
     return "error" if number else "ok"
@@ -128,14 +141,24 @@ def ignore_first(number: int) -> str:
     return "ok" if number else "ignore"
 
 
+def always(_: int) -> str:
+    """Each start works."""
+    return "ok"
+
+
+def always_error(_: int) -> str:
+    """No start works."""
+    return "error"
+
+
 def worker(id: str, **changes: Any) -> ChildSpec[Any]:
     """A permanent worker that gets a second to stop."""
-    return child(Worker).but(**{"id": id, "shutdown": 1.0, **changes})
+    return child(Worker).but(id=id, shutdown=1.0).but(**changes)
 
 
 def failing(id: str, outcomes: Callable[[int], str] = once, **changes: Any) -> ChildSpec[Any]:
     """A worker whose starts go as `outcomes` says; the counting is the spec's own."""
-    return child(Failing, [], outcomes).but(**{"id": id, "shutdown": 1.0, **changes})
+    return child(Failing, [], outcomes).but(id=id, shutdown=1.0).but(**changes)
 
 
 @asynccontextmanager
@@ -147,6 +170,20 @@ async def office(
         yield await start_link(Supervisor, children, intensity=intensity, period=period, **flags), me
 
 
+def among(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Run an async test as a process: its argument `me` is its inbox."""
+    given = inspect.signature(test)
+
+    async def as_process(**arguments: Any) -> None:
+        async with inbox("test") as me:
+            await test(me=me, **arguments)
+
+    as_process.__name__, as_process.__doc__ = test.__name__, test.__doc__
+    left = [parameter for name, parameter in given.parameters.items() if name != "me"]
+    as_process.__signature__ = given.replace(parameters=left)  # type: ignore[attr-defined]
+    return as_process
+
+
 async def which(sup: Ref[Any]) -> list[tuple[Any, Pid | None]]:
     """Children as (id, pid), the last one first."""
     return [(one.id, one.pid) for one in await which_children(sup)]
@@ -154,7 +191,7 @@ async def which(sup: Ref[Any]) -> list[tuple[Any, Pid | None]]:
 
 async def pid_of(sup: Ref[Any], id: str) -> Pid:
     """Who that child is now."""
-    pid = dict(await which(sup))[id]
+    pid: Pid | None = dict(await which(sup))[id]
     assert pid is not None, f"{id} does not run"
     return pid
 
@@ -219,6 +256,3 @@ async def link_all(*pids: Pid) -> None:
     """Hear of each of these."""
     for pid in pids:
         link(pid)
-
-
-__all__ = [name for name in dir() if not name.startswith("_")] + ["terminate_child"]

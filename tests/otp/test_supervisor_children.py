@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -160,7 +160,7 @@ async def test_every_combination_of_good_values_is_good() -> None:
 @pytest.mark.parametrize("restart", [None, "permanent", "transient", "temporary"])
 @pytest.mark.parametrize("significant", [None, True, False])
 async def test_significance_has_to_make_sense(
-    auto_shutdown: Any, restart: Restart | None, significant: bool | None
+    auto_shutdown: Any, restart: Restart | None, significant: Literal[True, False] | None
 ) -> None:
     changes = {"restart": restart, "significant": significant}
     given = {name: value for name, value in changes.items() if value is not None}

@@ -40,9 +40,10 @@ from greenroom.supervision.supervisors.shutdown import GAVE_UP
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
 from .offices import (
-    Died,
+    Dead,
     How,
     Worker,
+    always_error,
     counts,
     end,
     failing,
@@ -155,7 +156,9 @@ async def test_every_failed_attempt_counts_until_the_supervisor_gives_up(node: N
         await end(me, first, "abnormal")
         assert await gone(me, second) == SHUTDOWN
         assert await gone(me, sup.pid) == GAVE_UP
-    told = [type(report) for report in seen if isinstance(report, SupervisorReport) and not isinstance(report, Progress)]
+    told = [
+        type(report) for report in seen if isinstance(report, SupervisorReport) and not isinstance(report, Progress)
+    ]
     assert told == [ChildTerminated, StartError, StartError, StartError, StartError, ReachedMaxRestartIntensity]
 
 
@@ -369,20 +372,6 @@ async def test_a_branch_that_gives_up_is_its_supervisors_business() -> None:
 # --- a child that cannot be restarted
 
 
-class Dead(Worker):
-    """Comes up unless a switch says no, and takes its time to say so."""
-
-    def __init__(self, switch: dict[str, bool]) -> None:
-        super().__init__()
-        self.switch = switch
-
-    async def init(self) -> Stop | None:
-        if self.switch["fail"]:
-            await asyncio.sleep(2)
-            return Stop(Crash(Died("error")))
-        return None
-
-
 @pytest.mark.otp("supervisor_SUITE", "hanging_restart_loop")
 async def test_a_supervisor_answers_between_attempts_to_restart() -> None:
     switch = {"fail": False}
@@ -486,5 +475,5 @@ async def test_names_follow_whoever_is_started_anew(what: str) -> None:
 async def test_a_failed_first_start_restarts_nothing() -> None:
     async with inbox() as me:
         with pytest.raises(StartFailed):
-            await start_link(Supervisor, [failing("child1", lambda _: "error")], intensity=9)
+            await start_link(Supervisor, [failing("child1", always_error)], intensity=9)
         await nothing_ends(me)
