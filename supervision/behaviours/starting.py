@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from greenroom.supervision.kernel import exits, links
 from greenroom.supervision.kernel.api import voided
-from greenroom.supervision.kernel.current import current_node, current_process
+from greenroom.supervision.kernel.current import current, current_node, current_process
 from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
 from greenroom.supervision.kernel.messages import INIT
 from greenroom.supervision.kernel.names import Via, check_name, enter, is_via
@@ -212,6 +212,11 @@ async def _acknowledged(starting: Starting, seconds: float | None) -> None:
     process = starting.process
     future = starting.future = process.node.loop.create_future()
     process.await_death(starting)
+    starter = current.get()
+    if starter is None or starter.worker is not asyncio.current_task():
+        starter = None
+    else:
+        starter.waiting_on = process  # an `init` that calls its own starter would wait for itself
     try:
         if seconds is None:
             await future
@@ -229,3 +234,6 @@ async def _acknowledged(starting: Starting, seconds: float | None) -> None:
         if process.activity != DEAD:
             exits.kill(process)
         raise
+    finally:
+        if starter is not None:
+            starter.waiting_on = None

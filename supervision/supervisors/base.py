@@ -36,6 +36,8 @@ from .spec import PERMANENT, SUPERVISOR, TRANSIENT, ChildSpec, ChildType
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from greenroom.supervision.kernel.process import Process
+
     from .backoff import Backoff
     from .children import ChildInfo, Counts
     from .intensity import RestartWindow
@@ -65,13 +67,18 @@ class BaseSupervisor(GenServer):
     _backoff: Backoff | None
     _by_pid: dict[Pid, Child]
 
+    def _take(self, process: Process) -> None:
+        # Here and not in the constructor, which may raise: whoever looks in then finds no children rather than nothing.
+        super()._take(process)
+        self._by_pid = {}
+
     # --- for callers
 
     async def start_child(self, spec: ChildSpec[R]) -> R:
         """Add a child and start it; returns what its start function returned."""
         raise NotImplementedError
 
-    async def terminate_child(self, id: Any) -> None:  # noqa: A002 - OTP's word
+    async def terminate_child(self, id: Any) -> None:
         """Stop a child, or the attempts to restart it."""
         raise NotImplementedError
 
@@ -79,11 +86,11 @@ class BaseSupervisor(GenServer):
         """All children, the last one first."""
         raise NotImplementedError
 
-    def which_child(self, id: Any) -> ChildInfo:  # noqa: A002 - OTP's word
+    def which_child(self, id: Any) -> ChildInfo:
         """One child."""
         raise NotImplementedError
 
-    def get_childspec(self, id: Any) -> ChildSpec[Any]:  # noqa: A002 - OTP's word
+    def get_childspec(self, id: Any) -> ChildSpec[Any]:
         """The spec of a child, defaults filled in."""
         raise NotImplementedError
 

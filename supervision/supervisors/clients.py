@@ -47,17 +47,17 @@ async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any:
     return await _to(who).call(BaseSupervisor.start_child, *args, **kwargs)
 
 
-async def terminate_child(who: Who, id: Hashable) -> None:  # noqa: A002 - OTP's word
+async def terminate_child(who: Who, id: Hashable) -> None:
     """Stop a child; of a dynamic supervisor, the one with that pid. It is not restarted."""
     await _to(who).call(BaseSupervisor.terminate_child, id)
 
 
-async def restart_child(who: Who, id: Hashable) -> Any:  # noqa: A002 - OTP's word
+async def restart_child(who: Who, id: Hashable) -> Any:
     """Start a child that was stopped, or has ended and was not restarted."""
     return await _to(who).call(Supervisor.restart_child, id)
 
 
-async def delete_child(who: Who, id: Hashable) -> None:  # noqa: A002 - OTP's word
+async def delete_child(who: Who, id: Hashable) -> None:
     """Forget a child that does not run."""
     await _to(who).call(Supervisor.delete_child, id)
 
@@ -67,7 +67,7 @@ async def which_children(who: Who) -> list[ChildInfo]:
     return await _to(who).call(BaseSupervisor.which_children)
 
 
-async def which_child(who: Who, id: Hashable) -> ChildInfo:  # noqa: A002 - OTP's word
+async def which_child(who: Who, id: Hashable) -> ChildInfo:
     """One child; raises `ChildNotFound`."""
     return await _to(who).call(BaseSupervisor.which_child, id)
 
@@ -77,6 +77,6 @@ async def count_children(who: Who) -> Counts:
     return await _to(who).call(BaseSupervisor.count_children)
 
 
-async def get_childspec(who: Who, id: Hashable) -> ChildSpec[Any]:  # noqa: A002 - OTP's word
+async def get_childspec(who: Who, id: Hashable) -> ChildSpec[Any]:
     """The spec of a child, with its defaults filled in."""
     return await _to(who).call(BaseSupervisor.get_childspec, id)

@@ -26,6 +26,8 @@ from .spec import SUPERVISOR, TEMPORARY, ChildSpec, check_backoff, check_child, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from greenroom.supervision.kernel.process import Process
+
     from .backoff import Backoff
 
 
@@ -56,7 +58,13 @@ class DynamicSupervisor(BaseSupervisor):
 
     __slots__ = ("_max", "_restarting", "_template")
 
-    _by_pid: dict[Pid, Child]
+    _restarting: dict[Pid, DynamicChild]
+    _template: ChildSpec[Any] | None
+
+    def _take(self, process: Process) -> None:
+        super()._take(process)
+        self._restarting = {}
+        self._template = None
 
     def __init__(
         self,
@@ -76,12 +84,10 @@ class DynamicSupervisor(BaseSupervisor):
         self._max = max_children
         self._window = RestartWindow(intensity, period)
         self._backoff = backoff
-        self._by_pid = {}
-        self._restarting: dict[Pid, DynamicChild] = {}
 
     def init(self) -> None:
         """There is nothing to start yet."""
-        if not hasattr(self, "_by_pid"):
+        if not hasattr(self, "_window"):
             raise BadSpec("template", None, "given, or left out: the constructor has to call super().__init__()")
 
     async def terminate(self, reason: ExitReason) -> None:
@@ -187,7 +193,7 @@ class DynamicSupervisor(BaseSupervisor):
         except BadSpec as error:
             raise Reject(error) from None
 
-    async def terminate_child(self, id: Any) -> None:  # noqa: A002 - OTP's word
+    async def terminate_child(self, id: Any) -> None:
         """Stop the child with that pid, or the attempts to restart it; it is forgotten. A dead stranger is no error."""
         pid = _pid(id)
         child = self._by_pid.get(pid)
@@ -202,14 +208,14 @@ class DynamicSupervisor(BaseSupervisor):
         """All children, in no particular order; they have no ids."""
         return [_info(child, child.state) for child in self.children()]
 
-    def which_child(self, id: Any) -> ChildInfo:  # noqa: A002 - OTP's word
+    def which_child(self, id: Any) -> ChildInfo:
         """The child that runs with that pid."""
         child = self._by_pid.get(_pid(id))
         if child is None:
             raise Reject(ChildNotFound(id))
         return _info(child, child.state)
 
-    def get_childspec(self, id: Any) -> ChildSpec[Any]:  # noqa: A002 - OTP's word
+    def get_childspec(self, id: Any) -> ChildSpec[Any]:
         """The spec of the child with that pid; the template also by its id."""
         template = self._template
         if template is not None and not isinstance(id, Pid) and not hasattr(id, "pid"):

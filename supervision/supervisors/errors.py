@@ -48,7 +48,7 @@ class StartRaised(StartFailed):
 class ChildNotFound(ActorError):
     """The supervisor has no child of that id; a dynamic one, no child of that pid."""
 
-    def __init__(self, id: object) -> None:  # noqa: A002 - OTP's word
+    def __init__(self, id: object) -> None:
         """`id` is what was asked for."""
         super().__init__(id)
         self.id = id
@@ -60,7 +60,7 @@ class ChildNotFound(ActorError):
 class AlreadyPresent(ActorError):
     """The supervisor has a child of that id, which is not running: restart or delete that one."""
 
-    def __init__(self, id: Hashable, pid: Pid | None = None) -> None:  # noqa: A002 - OTP's word
+    def __init__(self, id: Hashable, pid: Pid | None = None) -> None:
         """`pid` is the running child's, if it runs."""
         super().__init__(id, pid)
         self.id = id

@@ -7,7 +7,7 @@ are stopped first; when it is killed, they hear of that along their links.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from greenroom.supervision.behaviours.actions import Ignore, Reject, Stop
 from greenroom.supervision.kernel import clock
@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.behaviours.actions import Continue, NoReply
     from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.process import Process
 
     from .backoff import Backoff
 
 
 R = TypeVar("R")
+_USUAL: Final = Flags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ class Supervisor(BaseSupervisor):
     _children: dict[Hashable, Child]
     _flags: Flags
 
+    def _take(self, process: Process) -> None:
+        super()._take(process)
+        self._children = {}
+        self._flags = _USUAL
+
     def __init__(
         self,
         children: Iterable[ChildSpec[Any]] = (),
@@ -98,11 +105,10 @@ class Supervisor(BaseSupervisor):
         self._backoff = backoff
         self._children = {spec.id: Child(spec) for spec in check_children(children, auto_shutdown)}
         self._window = RestartWindow(intensity, period)
-        self._by_pid = {}
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Start the children; if one does not come up, stop those that did, and do not start."""
-        if not hasattr(self, "_by_pid"):
+        if not hasattr(self, "_window"):
             raise BadSpec("children", None, "given: the constructor has to call super().__init__(children)")
         for one in tuple(self._children.values()):
             error = await self._bring_up(one)
@@ -223,14 +229,14 @@ class Supervisor(BaseSupervisor):
         self._tell(Progress, child, asked_for=True)
         return cast("R", started.result)
 
-    async def terminate_child(self, id: Hashable) -> None:  # noqa: A002 - OTP's word
+    async def terminate_child(self, id: Hashable) -> None:
         """Stop a child, or the attempts to restart it. Its spec stays, unless it is temporary."""
         child = self._child(id)
         await self._stop_child(child, LateExits(self._process))
         if child.spec.restart == TEMPORARY:
             self._children.pop(id, None)
 
-    async def restart_child(self, id: Hashable) -> Any:  # noqa: A002 - OTP's word
+    async def restart_child(self, id: Hashable) -> Any:
         """Start a child that does not run; returns what its start function returned."""
         child = self._idle_child(id)
         try:
@@ -241,7 +247,7 @@ class Supervisor(BaseSupervisor):
         self._tell(Progress, child, asked_for=True)
         return started.result
 
-    def delete_child(self, id: Hashable) -> None:  # noqa: A002 - OTP's word
+    def delete_child(self, id: Hashable) -> None:
         """Forget a child that does not run."""
         self._idle_child(id)
         del self._children[id]
@@ -250,11 +256,11 @@ class Supervisor(BaseSupervisor):
         """All children, the last one first."""
         return [info(child) for child in reversed(self._children.values())]
 
-    def which_child(self, id: Hashable) -> ChildInfo:  # noqa: A002 - OTP's word
+    def which_child(self, id: Hashable) -> ChildInfo:
         """One child."""
         return info(self._child(id))
 
-    def get_childspec(self, id: Hashable) -> ChildSpec[Any]:  # noqa: A002 - OTP's word
+    def get_childspec(self, id: Hashable) -> ChildSpec[Any]:
         """The spec of a child, defaults filled in."""
         return self._child(id).spec
 
@@ -267,7 +273,7 @@ class Supervisor(BaseSupervisor):
         active = sum(each is not None and each.life < DYING for each in alive)
         return Counts(len(children), active, supervisors, len(children) - supervisors)
 
-    def _child(self, id: Hashable) -> Child:  # noqa: A002 - OTP's word
+    def _child(self, id: Hashable) -> Child:
         try:
             child = self._children.get(id)
         except TypeError:  # unhashable: a stranger's mistake must not end the supervisor
@@ -276,7 +282,7 @@ class Supervisor(BaseSupervisor):
             raise Reject(ChildNotFound(id))
         return child
 
-    def _idle_child(self, id: Hashable) -> Child:  # noqa: A002 - OTP's word
+    def _idle_child(self, id: Hashable) -> Child:
         child = self._child(id)
         if child.state == RUNNING:
             raise Reject(ChildRunning(id, child.pid))
