@@ -17,13 +17,13 @@ from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.process import INLINE
 
 from .actions import Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
-from .calls import Caller, Ref
-from .serving import BadReturn, Serving
+from .calls import Caller
+from .server import BadReturn
+from .serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from greenroom.supervision.kernel.pid import Pid
     from greenroom.supervision.kernel.reasons import ExitReason
 
 __all__ = ["Action", "BadReturn", "Begun", "GenServer"]
@@ -78,16 +78,7 @@ class GenServer(Serving):
     def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
         """The server ends for this reason: clean up. Not called when it is killed, or dies of an untrapped signal."""
 
-    def report_state(self) -> str:
-        """What a crash report says of the state, in a line."""
-        return describe.fields(getattr(self, "__dict__", {}))
-
     # --- for callbacks
-
-    @property
-    def pid(self) -> Pid:
-        """The address of this process."""
-        return self._process.pid
 
     @property
     def caller(self) -> Caller[Any]:
@@ -100,7 +91,3 @@ class GenServer(Serving):
                 raise ActorError(message)
             call = self._call = Caller(process.node, process, process.asker)
         return call
-
-    def ref(self) -> Ref[Any]:
-        """A handle on this server, to give away."""
-        return Ref.of(self._process)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from greenroom.supervision.kernel.process import Process
     from greenroom.supervision.kernel.reasons import ExitReason
 
-    from .serving import Serving
+    from .server import Server
 
 
-def crash_report(server: Serving, reason: ExitReason, entry: Entry | None, during: str) -> CrashReport:
+def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during: str) -> CrashReport:
     """The report; `entry` is what was being handled, None when a task of the server crashed."""
     process = server._process
     try:

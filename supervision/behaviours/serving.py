@@ -7,39 +7,31 @@ is no message: it passes a suspended server, and leaves the event timer alone.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.supervision.kernel import clock, describe, exits
-from greenroom.supervision.kernel.behaviour import Behaviour
-from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
+from greenroom.supervision.kernel import clock, describe
 from greenroom.supervision.kernel.messages import (
     ASK,
     CALL,
     CAST,
     CONTINUE,
-    EXEMPT,
     IDLE_TIMEOUT,
     INFO,
     INIT,
     SIGNAL,
-    STOP,
     SYSTEM,
     TELL,
     TERMINATE,
     TIMEOUT,
     Entry,
-    Exit,
 )
 from greenroom.supervision.kernel.process import DOZING, IDLE, Process
-from greenroom.supervision.kernel.reasons import NORMAL, Crash, ExitReason, is_orderly
-from greenroom.supervision.kernel.reports import Unexpected
+from greenroom.supervision.kernel.reasons import Crash, ExitReason
 
 from . import methods
-from .actions import ACTIONS, UNSET, Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
+from .actions import ACTIONS, UNSET, Continue, EventTimeout, NoReply, Reject, Reply, Stop
 from .calls import CALL_CODE, SPECIAL, Caller
-from .reporting import crash_report
-from .starting import failed
+from .server import KEPT, BadReturn, Server
 
 if TYPE_CHECKING:
     import asyncio
@@ -119,7 +111,7 @@ class Serving(Server):
             return self.handle_cast(entry[1])
         if kind == CONTINUE:
             return self.handle_continue(entry[1])
-        if kind in MESSAGES and not self._is_parents_exit(entry):
+        if kind in (INFO, SIGNAL) and not self._is_parents_exit(entry):
             return self.handle_info(entry[1])
         if kind == TIMEOUT:
             return self.handle_info(entry[1]) if entry[2] is timer else None

@@ -1,0 +1,220 @@
+"""What all behaviours with callbacks have in common: `init`, `terminate`, being stopped, suspended and looked into.
+
+`GenServer` and `GenStatem` are this and their own events. It owns how a server begins and how it ends: `terminate` comes
+before any message that waits, then the answer that is owed, then the death. A system message (`introspect`) is no
+event: it passes a suspended server.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
+
+from greenroom.supervision.kernel import describe, exits
+from greenroom.supervision.kernel.behaviour import Behaviour
+from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
+from greenroom.supervision.kernel.messages import (
+    EXEMPT,
+    INFO,
+    INIT,
+    SIGNAL,
+    STOP,
+    SYSTEM,
+    TERMINATE,
+    Entry,
+    Exit,
+)
+from greenroom.supervision.kernel.process import DOZING, IDLE, Process
+from greenroom.supervision.kernel.reasons import NORMAL, Crash, ExitReason, is_orderly
+from greenroom.supervision.kernel.reports import Unexpected
+
+from .actions import UNSET, Ignore, Stop
+from .calls import Caller, Ref
+from .reporting import crash_report
+from .starting import failed
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.pid import Pid
+
+    from .starting import Starting
+
+KEPT: Final = object()
+"""What `_handle` returns for an entry that a suspended server has put aside."""
+_URGENT: Final = frozenset((SYSTEM, STOP, TERMINATE))
+
+
+class BadReturn(ActorError):
+    """A callback returned what it must not; the server crashes of it, as it would of any bug."""
+
+
+class Server(Behaviour):
+    """The base of behaviours with callbacks."""
+
+    __slots__ = ("_kept", "_process")
+
+    _terminates: ClassVar[bool] = False  # whether there is a `terminate` to call
+    traps_exit: ClassVar[bool] = False
+    """Whether the process traps exits from the start, so that `terminate` runs when its supervisor stops it."""
+    terminate_grace: ClassVar[float | None] = 5.0
+    """How long `terminate` may take after a crash, when nobody waits who could end it."""
+
+    _process: Process
+    _kept: deque[Entry] | None
+
+    # --- callbacks, of which the behaviours tell
+
+    def init(self) -> Any:
+        """Get ready."""
+
+    def terminate(self, reason: ExitReason) -> Any:
+        """Clean up."""
+
+    def report_state(self) -> str:
+        """What a crash report says of the state, in a line."""
+        return describe.fields(getattr(self, "__dict__", {}))
+
+    # --- for callbacks
+
+    @property
+    def pid(self) -> Pid:
+        """The address of this process."""
+        return self._process.pid
+
+    def ref(self) -> Ref[Any]:
+        """A handle on this server, to give away."""
+        return Ref.of(self._process)
+
+    # --- entries that all of them treat alike
+
+    @classmethod
+    @final
+    def _begin(cls, process: Process) -> None:
+        cls.__new__(cls)._take(process)
+
+    def _take(self, process: Process) -> None:
+        self._process = process
+        self._kept = None
+        process.behaviour = self
+        process.trap_exit = process.trap_exit or self.traps_exit
+
+    def _handle_common(self, entry: Entry) -> object:
+        """Begin with an entry that is no event: a system message, the beginning, or the end."""
+        kind = entry[0]
+        if kind == SYSTEM:
+            return entry[1](self)
+        if kind == INIT:
+            self.__init__(*entry[1], **entry[2])  # type: ignore[misc]
+            return self.init()
+        if kind == TERMINATE:
+            return self.terminate(entry[1])
+        if kind == STOP:
+            self._stop(entry[1], entry)
+        else:
+            self._stop(entry[1].reason)
+        return None
+
+    def _is_parents_exit(self, entry: Entry) -> bool:
+        message = entry[1]
+        if type(message) is not Exit or entry[0] not in (INFO, SIGNAL):
+            return False
+        process = self._process
+        parent = process.parent
+        return message.pid == (process.node.root_pid() if parent is None else parent.pid)
+
+    def _not_begun(self, entry: Entry, value: object) -> None:
+        """`init` returned something else than a beginning."""
+        starting: Starting = entry[3]
+        process = self._process
+        match value:
+            case Ignore():
+                starting.fail(StartIgnored(f"{process} chose not to run"))
+                exits.condemn(process, NORMAL)
+            case Stop(reason=reason, reply=reply) if reply is UNSET:
+                self._not_started(entry, reason)  # type: ignore[arg-type]
+            case _:
+                self._broke(entry, BadReturn(f"init returned {describe.short(value)}"))
+
+    def _not_started(self, entry: Entry, reason: ExitReason) -> None:
+        if not is_orderly(reason):
+            self._crashed(reason, entry, "init")
+        starting: Starting = entry[3]
+        starting.fail(failed(reason, self._process))
+        exits.condemn(self._process, reason)
+
+    def _broke(self, entry: Entry, error: BaseException) -> None:
+        """An invocation raised, and nobody else is to blame."""
+        reason = error.reason if isinstance(error, Quit) else Crash(error)
+        kind = entry[0]
+        if kind == INIT:
+            self._not_started(entry, reason)
+        elif kind == TERMINATE:
+            if not is_orderly(reason):
+                self._crashed(reason, entry[2], "terminate")
+            self._end(entry, reason)
+        else:
+            self._stop(reason, entry)
+
+    # --- the end
+
+    def _stop(
+        self, reason: ExitReason, entry: Entry | None = None, answer: tuple[Caller[Any], Any] | None = None
+    ) -> None:
+        """Begin to end: terminate comes next, before any message; then the answer that is owed; then the death."""
+        process = self._process
+        if entry is not None and not is_orderly(reason):
+            self._crashed(reason, entry)
+        ending = (TERMINATE, reason, entry, answer)
+        if not self._terminates:
+            self._end(ending, reason)
+            return
+        process.push_front(ending)
+        if isinstance(reason, Crash) and self.terminate_grace is not None:
+            node = process.node
+            node.loop.call_later(self.terminate_grace, exits.condemn, process, reason, context=node.context)
+
+    def _end(self, ending: Entry, reason: ExitReason) -> None:
+        if ending[3] is not None:
+            caller, value = ending[3]
+            caller.reply(value)
+        exits.condemn(self._process, reason)
+
+    # --- reports
+
+    def _report(self, error: BaseException) -> None:
+        self._crashed(Crash(error), None, "task")
+
+    def _crashed(self, reason: ExitReason, entry: Entry | None, during: str = "handler") -> None:
+        self._process.node.reports.emit(crash_report(self, reason, entry, during))
+
+    def _unexpected(self, kind: str, text: str) -> None:
+        process = self._process
+        process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind=kind, message=text))
+
+    # --- suspended
+
+    def _rests(self) -> int:
+        """How the process rests, once it may."""
+        return IDLE
+
+    def _waits(self, entry: Entry) -> bool:
+        """Put an entry aside if the server is suspended and it is not urgent; whether that was so."""
+        if self._kept is None or entry[0] in _URGENT or self._is_parents_exit(entry):
+            return False
+        self._kept.append(entry)
+        self._process.exempt -= entry[0] not in EXEMPT  # a bound counts what is kept, too
+        return True
+
+    def _set_aside(self) -> None:
+        """Keep what comes until `_take_up`; only what is urgent is still done."""
+        if self._kept is None:
+            self._kept = deque()
+            self._process.resting = DOZING
+
+    def _take_up(self) -> None:
+        kept, self._kept = self._kept, None
+        process = self._process
+        for entry in reversed(kept or ()):
+            process.push_front(entry)
+        if process.limit is not None:
+            process.exempt = sum(entry[0] in EXEMPT for entry in process.mailbox or ())
+        process.resting = self._rests()

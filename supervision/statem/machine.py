@@ -1,0 +1,381 @@
+"""GenStatem: a process that is in one of several states, and answers events as its state says.
+
+The instance's fields are the data, an Enum's members are the states. A state function gets each event that comes while
+the machine is in its state, matches it, and returns where to go and what to do on the way. What a state cannot deal
+with yet it postpones. The order of events is OTP's: see `agenda`.
+
+Two styles, chosen by the class: one function for each state, marked with `@state`, or `handle_event` overridden for
+all of them. Kept out of OTP's: changing the style, or the class, of a machine that runs.
+
+Who sends it events: anybody who has its `Ref`; its own timers; itself. What happens when it dies: as with a GenServer,
+and whoever waits for the answer to an event that is queued or postponed hears of it too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+from greenroom.supervision.behaviours.actions import UNSET, Ignore, Reject, Stop
+from greenroom.supervision.behaviours.server import KEPT, BadReturn, Server
+from greenroom.supervision.kernel import clock, describe
+from greenroom.supervision.kernel.messages import ASK, CALL, CAST, CONTINUE, INFO, INIT, SIGNAL, SYSTEM, TELL, TERMINATE
+from greenroom.supervision.kernel.process import DOZING
+from greenroom.supervision.kernel.reasons import Crash, as_reason
+
+from . import plan
+from .agenda import EVENT, Agenda, Key, Timer, key_of
+from .events import Ask, Call, Cast, Enter, Event, Info, Queued, Tell, entry_of
+from .plan import END, Plan, name_of
+from .results import After, At, Cancel, Fail, Keep, Next, NextEvent, Postpone, Repeat, Reply, StopAndReply, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+
+    from greenroom.supervision.behaviours.starting import Starting
+    from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.reasons import ExitReason
+
+    from .plan import Shape
+    from .results import Result, Timing
+
+S = TypeVar("S")
+_VOID: Final = object()  # an entry that came to nothing
+_NEXT: Any = Next  # so typed, checkers do not narrow to a result of unknowns
+
+
+class _Turn:
+    """One event from its state function to the end of its transition, enter calls included."""
+
+    __slots__ = ("entering", "event", "inserted", "old", "postpones", "timings")
+
+    def __init__(self, event: Queued | None, old: Any) -> None:
+        self.event = event
+        self.old = old
+        self.entering = False
+        self.postpones = False
+        self.inserted: list[Queued] = []
+        self.timings: dict[Key, Timing] = {}
+
+
+class GenStatem(Server, Generic[S]):
+    """Derive from it; ``await start(Door, "1234")`` makes a process of it.
+
+    ::
+
+        class Door(GenStatem[DoorState]):
+            initial = DoorState.LOCKED
+
+            def __init__(self, code: str) -> None:
+                self.code = code
+
+            @event
+            def unlock(self, code: str) -> bool:
+                raise NotImplementedError
+
+            @state(DoorState.LOCKED, to=(DoorState.OPEN,))
+            def locked(self, event: Event) -> Result[DoorState]:
+                match event:
+                    case Call(Door.unlock, (self.code,)):
+                        ...
+    """
+
+    __slots__ = ("_agenda", "_state", "_turn")
+
+    _plan: ClassVar[Plan] = Plan()
+    _functions: ClassVar[dict[Any, Callable[[Any, Event], Any]]] = {}
+    initial: ClassVar[Any] = None
+    """The state to begin in. A class whose `init` decides leaves it out; where both speak, they must agree."""
+    state_enter: ClassVar[bool] = False
+    """Whether a state is told with `Enter` that it is entered, before it gets any event."""
+    exits: ClassVar[Mapping[Any, Collection[Any]]] = {}
+    """For machines that override `handle_event`: where states may lead, as `to` says it in `@state`."""
+
+    _agenda: Agenda
+    _state: S
+    _turn: _Turn | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._terminates = vars(GenStatem)["terminate"] is not cls.terminate
+        cls._plan = plan.read(cls, GenStatem)
+        cls._functions = {each: getattr(cls, name) for each, name in cls._plan.functions.items()}
+
+    # --- callbacks
+
+    def init(self) -> Next[S] | Ignore | Stop | Awaitable[Next[S] | Ignore | Stop | None] | None:
+        """Get ready; `start` returns when this does, before the first state is entered.
+
+        Return `Next(state, …)` with the first state and actions, None for `initial`, `IGNORE` not to run, or
+        `Stop(reason)`.
+        """
+        return None
+
+    def handle_event(self, state: S, event: Event) -> Result[S] | Awaitable[Result[S]]:
+        """Every event and enter call of the machine: by itself it leaves them to the function of the state."""
+        result: Result[S] | Awaitable[Result[S]] = self._functions[state](self, event)
+        return result
+
+    def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
+        """The machine ends for this reason: clean up. Not called when it is killed, or dies of an untrapped signal."""
+
+    # --- for callbacks
+
+    @property
+    def state(self) -> S:
+        """The state the machine is in; during a transition, the one that it goes to."""
+        return self._state
+
+    @property
+    def now(self) -> float:
+        """The moment on the event loop's clock, for `At`."""
+        return clock.now(self._process.node.loop)
+
+    def unexpected(self, event: Event) -> Keep:
+        """For the last `case _`: refuse a `Call` or an `Ask`, report any other event, and stay as if it had not come."""
+        if isinstance(event, Call | Ask):
+            asked = describe.message(entry_of(event))
+            raise Reject(TypeError(f"{type(self).__name__} does not expect {asked} in {name_of(self._state)}"))
+        if not isinstance(event, Enter):
+            self._unexpected("event", f"{describe.message(entry_of(event))} in {name_of(self._state)}")
+        return Keep()
+
+    # --- entries in
+
+    def _take(self, process: Process) -> None:
+        super()._take(process)
+        self._agenda = Agenda(process)
+        self._turn = None
+        process.resting = DOZING  # a call runs no method: it is an event as any other, and waits its turn
+
+    def _rests(self) -> int:
+        return DOZING
+
+    def _handle(self, entry: Entry) -> object:
+        if self._waits(entry):
+            return KEPT
+        event = self._event(entry)
+        if event is None:
+            return self._handle_common(entry)
+        if event is _VOID:
+            return _VOID
+        if type(event) is not Enter:
+            self._turn = _Turn(event, self._state)  # type: ignore[arg-type]
+        return self.handle_event(self._state, event)  # type: ignore[arg-type]
+
+    def _event(self, entry: Entry) -> object:
+        """The event that an entry of the mailbox is; None when it is none, `_VOID` when it has come to nothing."""
+        kind = entry[0]
+        if kind in (CALL, CAST):
+            return self._referred(entry)
+        if kind == CONTINUE:
+            return entry[1]
+        if kind == ASK:
+            return Ask(entry[1], entry[2])
+        if kind == TELL:
+            return Tell(entry[1])
+        if kind in (INFO, SIGNAL) and not self._is_parents_exit(entry):
+            message = entry[1]
+            return (self._agenda.rung(message) or _VOID) if type(message) is Timer else Info(message)
+        return None
+
+    def _referred(self, entry: Entry) -> object:
+        """A call or cast by reference, if it names an event of ours with the right arguments. Else it is its sender's bug."""
+        method = entry[1]
+        try:
+            args, kwargs = self._shape(method).arrange(entry[2], entry[3])
+        except TypeError as error:
+            if entry[0] == CALL:
+                entry[4].fail(error)
+            else:
+                self._unexpected("cast", f"{describe.message(entry)}: {error}")
+            return _VOID
+        return Call(method, args, kwargs, entry[4]) if entry[0] == CALL else Cast(method, args, kwargs)
+
+    def _shape(self, method: Any) -> Shape:
+        shape = self._plan.events.get(method)
+        if shape is None:
+            name = getattr(method, "__qualname__", describe.short(method))
+            raise TypeError(f"{name} is no event of {type(self).__name__}: mark the method with @event")
+        return shape
+
+    # --- what callbacks return
+
+    def _done(self, entry: Entry, value: Any) -> None:
+        kind = entry[0]
+        if value is KEPT or value is _VOID:
+            return
+        if self._turn is not None and kind not in (SYSTEM, TERMINATE):
+            self._decide(self._turn, value)
+        elif kind == INIT:
+            self._begun(entry, value)
+        elif kind == TERMINATE:
+            self._end(entry, entry[1])
+        elif kind == SYSTEM:
+            entry[2].reply(value)
+
+    def _begun(self, entry: Entry, value: Any) -> None:
+        if isinstance(value, _NEXT):
+            self._enter_first(entry, value)
+        elif value is None and self.initial is not None:
+            self._enter_first(entry, Next(self.initial))
+        else:
+            self._not_begun(entry, value)
+
+    def _enter_first(self, entry: Entry, first: Next[Any]) -> None:
+        turn = _Turn(None, first.state)
+        try:
+            self._check_first(first.state)
+            self._act(turn, first.actions)
+        except BadReturn as error:
+            self._broke(entry, error)
+            return
+        starting: Starting = entry[3]
+        starting.done()
+        self._state = first.state
+        self._turn = turn
+        self._go_on(turn, enter=True)
+
+    def _decide(self, turn: _Turn, value: Any) -> None:
+        """A state function, or an enter call, has returned."""
+        try:
+            outcome = self._follow(turn, value)
+        except BadReturn as error:
+            message = f"{error}, after {describe.message(self._entry(turn))} in {name_of(turn.old)}"
+            outcome = Crash(BadReturn(message))
+        if isinstance(outcome, bool):
+            self._go_on(turn, enter=outcome)
+        else:
+            self._turn = None
+            self._stop(outcome, self._entry(turn))
+
+    def _follow(self, turn: _Turn, value: Any) -> bool | ExitReason:
+        """Do as a result says; whether the state is to be entered, or why to stop."""
+        match value:
+            case None:
+                return False
+            case Keep():
+                self._act(turn, value.actions)
+                return False
+            case _ if isinstance(value, _NEXT):
+                moved = self._move(turn, value.state)
+                self._act(turn, value.actions)
+                return moved
+            case Repeat():
+                self._act(turn, value.actions)
+                return True
+            case Stop() if value.reply is UNSET:
+                self._check_exit(END)
+                return as_reason(value.reason)
+            case StopAndReply():
+                self._check_exit(END)
+                for reply in value.replies:
+                    self._answer(reply)
+                return value.reason
+            case _:
+                raise BadReturn(f"a state function returned {describe.short(value)}")
+
+    def _move(self, turn: _Turn, state: Any) -> bool:
+        """Be in `state`; whether that is a change."""
+        if _same(state, self._state):
+            return False
+        if turn.entering:
+            raise BadReturn(f"an enter call cannot change the state, to {name_of(state)}")
+        self._check_state(state)
+        self._check_exit(state)
+        self._state = state
+        return True
+
+    def _check_state(self, state: Any) -> None:
+        states = self._plan.states
+        if states is not None and not isinstance(state, states):
+            raise BadReturn(f"{name_of(state)} is no state of {states.__name__}")
+
+    def _check_first(self, state: Any) -> None:
+        self._check_state(state)
+        if self.initial is not None and not _same(state, self.initial):
+            raise BadReturn(f"init begins in {name_of(state)}, and `initial` is {name_of(self.initial)}")
+
+    def _check_exit(self, to: Any) -> None:
+        declared = self._plan.exits
+        if declared and (exits := declared.get(self._state)) is not None and to not in exits:
+            known = ", ".join(name_of(each) for each in exits) or "nothing"
+            there = "stop" if to is END else f"lead to {name_of(to)}"
+            raise BadReturn(f"{name_of(self._state)} may not {there}: it declares {known}")
+
+    def _act(self, turn: _Turn, actions: Iterable[Any]) -> None:
+        for action in actions:
+            match action:
+                case Reply() | Fail():
+                    self._answer(action)
+                case After() | At() | Cancel() | Update():
+                    key = key_of(action.event)
+                    turn.timings.pop(key, None)  # the last counts, and its place
+                    turn.timings[key] = action
+                case Postpone(on=on) if not (turn.entering and on):
+                    turn.postpones = on
+                case NextEvent(event=event) if not turn.entering:
+                    turn.inserted.append(event)
+                case Postpone() | NextEvent():
+                    raise BadReturn(f"an enter call cannot do {describe.short(action)}")
+                case _:
+                    raise BadReturn(f"{describe.short(action)} is no action")
+
+    def _answer(self, answer: Any) -> None:
+        match answer:
+            case Reply():
+                answer.caller.reply(answer.value)
+            case Fail():
+                answer.caller.fail(answer.error)
+            case _:
+                raise BadReturn(f"StopAndReply takes Reply(…) and Fail(…), not {describe.short(answer)}")
+
+    def _go_on(self, turn: _Turn, *, enter: bool) -> None:
+        """Enter the state if that is due, else end the transition and take what is next."""
+        process = self._process
+        if enter and self.state_enter:
+            turn.entering = True
+            process.push_front((CONTINUE, Enter(turn.old)))
+            return
+        self._turn = None
+        agenda = self._agenda
+        if turn.postpones and turn.event is not None:
+            agenda.postpone(turn.event)
+        if not _same(self._state, turn.old):
+            agenda.change()
+        agenda.cancel(EVENT)
+        agenda.insert(turn.inserted)
+        agenda.set(turn.timings.values())
+        following = agenda.take()
+        if following is not None:
+            process.push_front((CONTINUE, following))
+
+    def _failed(self, entry: Entry, error: BaseException) -> None:
+        turn = self._turn
+        if turn is None or entry[0] in (SYSTEM, TERMINATE):
+            if entry[0] == SYSTEM and isinstance(error, Reject):
+                entry[2].fail(error.error)
+            else:
+                self._broke(entry, error)
+        elif isinstance(error, Reject) and isinstance(turn.event, Call | Ask) and not turn.entering:
+            turn.event.caller.fail(error.error)
+            self._decide(turn, None)
+        else:
+            self._turn = None
+            self._broke(self._entry(turn), error)
+
+    def _exiting(self, reason: ExitReason) -> None:
+        self._agenda.close()
+        self._kept = None
+
+    # --- reports
+
+    def _entry(self, turn: _Turn) -> Entry:
+        """What is being handled, for reports."""
+        event = Enter(turn.old) if turn.entering or turn.event is None else turn.event
+        return entry_of(event)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two states are the same one, strictly: 1 is not True."""
+    return one is other or (type(one) is type(other) and one == other)

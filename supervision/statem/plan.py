@@ -1,0 +1,217 @@
+"""What a machine's class says of itself: its states, who handles them, where they may lead, and its events.
+
+Read once, when the class is made, so that a state that nobody handles is found there and not in the night.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from enum import Enum
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args, get_origin
+
+from greenroom.supervision.kernel import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+
+    from .events import Event
+    from .results import Result
+
+F = TypeVar("F", bound="Callable[..., Any]")
+StateFunction = TypeVar("StateFunction", bound="Callable[[Any, Event], Result[Any] | Awaitable[Result[Any]]]")
+
+_STATE: Final = "__greenroom_state__"
+_EVENT: Final = "__greenroom_event__"
+
+
+class End:
+    """Where a machine goes that stops."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+END: Final = End()
+"""Among the `to` of a state: the machine may stop there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What `state` says of a method."""
+
+    states: tuple[Any, ...]
+    to: tuple[Any, ...] | None
+
+
+def state(*states: Any, to: Iterable[Any] | None = None) -> Callable[[StateFunction], StateFunction]:
+    """Mark a method as the one that handles these states: ``@state(DoorState.LOCKED, to=(DoorState.CLOSED,))``.
+
+    `to` names all that the states may lead to, `END` among it if they may stop. It is drawn, and held to: anything else
+    is a `BadReturn`. Without it they may lead anywhere.
+    """
+    if not states or isinstance(states[0], FunctionType):
+        raise TypeError("@state names the states that a method handles: @state(DoorState.LOCKED)")
+    mark = Mark(states, None if to is None else tuple(to))
+
+    def marked(function: StateFunction) -> StateFunction:
+        _mark("state", function, _STATE, value=mark)
+        return function
+
+    return marked
+
+
+def event(method: F) -> F:
+    """Mark a method as an event: its signature is what callers pass, and what is answered. Its body is never run."""
+    _mark("event", method, _EVENT, value=True)
+    return method
+
+
+def _mark(word: str, method: object, name: str, *, value: object) -> None:
+    if not isinstance(method, FunctionType):
+        raise TypeError(f"@{word} marks a plain method, not {method!r}")
+    setattr(method, name, value)
+
+
+class Shape:
+    """How the arguments of an event are laid out, however a caller wrote them."""
+
+    __slots__ = ("_count", "_name", "_signature")
+
+    def __init__(self, method: Any) -> None:
+        """`method` is marked with `event`."""
+        whole = inspect.signature(method)
+        taken = list(whole.parameters.values())[1:]
+        simple = all(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in taken)
+        self._name = method.__qualname__
+        self._signature = whole.replace(parameters=taken)
+        self._count = len(taken) if simple else -1
+
+    def arrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """By position what can be, by name the rest, defaults filled in. Raises `TypeError` when they do not fit."""
+        if not kwargs and len(args) == self._count:
+            return args, kwargs
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._name}: {error}") from None
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+
+Functions: TypeAlias = "dict[Any, str]"
+Exits: TypeAlias = "dict[Any, tuple[Any, ...]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of a class of machines."""
+
+    states: type[Enum] | None = None
+    """The states, when they are an Enum's members."""
+    ready: bool = False
+    """Whether machines can be started: there is somebody to handle each state."""
+    functions: Functions = field(default_factory=dict[Any, str])
+    """The name of the method that handles a state; empty when `handle_event` handles all."""
+    exits: Exits = field(default_factory=dict[Any, tuple[Any, ...]])
+    """Where a state may lead, when that is declared."""
+    events: dict[Any, Shape] = field(default_factory=dict[Any, Shape])
+
+
+def read(cls: type, root: type) -> Plan:
+    """The plan of a class that derives from `root`; `TypeError` says what is wrong with it."""
+    states = _parameter(cls, root)
+    enum = states if isinstance(states, type) and issubclass(states, Enum) else None
+    functions, exits = _functions(cls)
+    events = _events(cls)
+    if not functions and _overrides(cls, root, "handle_event"):
+        exits = {each: tuple(to) for each, to in getattr(cls, "exits", {}).items()}
+        _check(cls, enum, exits, "exits")
+        _check(cls, enum, (each for to in exits.values() for each in to), "exits")
+        return Plan(enum, ready=True, exits=exits, events=events)
+    if _overrides(cls, root, "exits"):
+        raise TypeError(f"{cls.__name__}: exits is for machines that only override handle_event; say @state(…, to=…)")
+    if enum is None:
+        if isinstance(states, TypeVar):
+            return Plan(functions=functions, exits=exits, events=events)  # a base, for classes that say what S is
+        raise TypeError(f"{cls.__name__}: say what its states are, an Enum: class {cls.__name__}(GenStatem[DoorState])")
+    _check(cls, enum, functions, "@state")
+    _check(cls, enum, (each for to in exits.values() for each in to), "to")
+    missing = [name_of(each) for each in enum if each not in functions]
+    if missing:
+        raise TypeError(
+            f"{cls.__name__} does not handle {', '.join(missing)}: mark a method with @state({missing[0]}), "
+            "or override handle_event"
+        )
+    return Plan(enum, ready=True, functions=functions, exits=exits, events=events)
+
+
+def name_of(state: object) -> str:
+    """What a state is called."""
+    return f"{type(state).__name__}.{state.name}" if isinstance(state, Enum) else describe.short(state)
+
+
+def _overrides(cls: type, root: type, name: str) -> bool:
+    return getattr(cls, name) is not getattr(root, name)
+
+
+def _check(cls: type, enum: type[Enum] | None, states: Iterable[Any], where: str) -> None:
+    for each in states:
+        if enum is not None and not isinstance(each, enum | End):
+            raise TypeError(f"{cls.__name__}: {where} names {name_of(each)}, which is no state of {enum.__name__}")
+
+
+def _parameter(cls: type, root: type) -> Any:
+    """What stands for the S of `root` in a class: an Enum, a type variable that it leaves open, or nothing."""
+    for base in vars(cls).get("__orig_bases__", cls.__bases__):
+        origin: Any = get_origin(base) or base
+        if origin is root:
+            return get_args(base)[0] if get_args(base) else None
+        if isinstance(origin, type) and issubclass(origin, root):
+            found = _parameter(origin, root)
+            open_ones: Collection[Any] = getattr(origin, "__parameters__", ())
+            return dict(zip(open_ones, get_args(base), strict=False)).get(found, found)
+    return None
+
+
+def _marked(cls: type, mark: str) -> Iterator[tuple[type, str, Any]]:
+    """All methods with a mark, those of the most basic class first."""
+    for base in reversed(cls.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, FunctionType) and hasattr(value, mark):
+                yield base, name, value
+
+
+def _functions(cls: type) -> tuple[Functions, Exits]:
+    """Who handles what. A class that marks anew overrides its bases; a plain override of a method keeps the mark."""
+    functions: Functions = {}
+    exits: Exits = {}
+    owners: dict[Any, type] = {}
+    for base, name, function in _marked(cls, _STATE):
+        mark: Mark = getattr(function, _STATE)
+        for each in [each for each, other in functions.items() if other == name]:
+            del functions[each]
+            exits.pop(each, None)
+        for each in mark.states:
+            if owners.get(each) is base:
+                raise TypeError(f"{base.__name__} handles {name_of(each)} twice: in {functions[each]} and in {name}")
+            owners[each] = base
+            functions[each] = name
+            exits.pop(each, None)
+            if mark.to is not None:
+                exits[each] = mark.to
+    return functions, exits
+
+
+def _events(cls: type) -> dict[Any, Shape]:
+    events: dict[Any, Shape] = {}
+    owners: dict[str, type] = {}
+    for base, name, method in _marked(cls, _EVENT):
+        if name in owners:
+            raise TypeError(f"{base.__name__}.{name} is an event of {owners[name].__name__} already: match that one")
+        owners[name] = base
+        events[method] = Shape(method)
+    return events
