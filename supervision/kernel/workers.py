@@ -124,7 +124,12 @@ class Workers:
         loop = self._node.loop
         task = asyncio.current_task()
         assert task is not None
-        while await self._take_jobs(loop, task):
+        while True:
+            try:
+                if not await self._take_jobs(loop, task):
+                    return
+            except GeneratorExit:
+                return  # what a handler awaited ended with it
             self._waking = None
             parked = loop.create_future()
             self._parked.append(parked)
@@ -171,12 +176,15 @@ class Workers:
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 process.worker = None
                 process.failed(entry, error)
+                # Python does not throw a GeneratorExit into what a coroutine awaits, it closes that: this task is over.
+                closed = isinstance(error, GeneratorExit) or "ignored GeneratorExit" in str(error.args[:1])
             else:
+                closed = False
                 process.worker = None
                 process.done(entry, value)
             if process.activity < DEAD:
                 process.settle()
-            if task.cancelling():
+            if closed or task.cancelling():
                 return False
         return True
 
