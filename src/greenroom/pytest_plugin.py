@@ -1,8 +1,8 @@
 """The pytest plugin that greenroom installs: the testing kit's fixtures and options, for everybody's tests.
 
 An `async def` test marked `greenroom` (or every one, with `greenroom_mode = auto`) runs in an event loop of its own,
-on virtual time, inside an open node. Tests that carry a marker of another plugin for async tests are left to it.
-pytest imports this file at each start, so it loads the kernel only when a test needs it.
+on virtual time, inside an open node, and may leave nothing behind. Tests that carry a marker of another plugin for
+async tests are left to it. pytest imports this file at each start, so it loads the kernel only when a test needs it.
 """
 
 from __future__ import annotations
@@ -13,38 +13,80 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterable
 
     from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.testing import Collected, Probe, Seed, Stage
 
 _MODE = "greenroom_mode"
+_SEED = "greenroom_seed"
 _OTHERS = ("anyio", "asyncio", "trio", "twisted", "tornado")
-_OURS = ("clock", "seed", "seeds", "leaks", "reason")
+_ORDER = "_greenroom_order"
+_PER_RUN = ("node", "probe", "reports")
+_stage_key: pytest.StashKey[Stage] = pytest.StashKey()
+
+
+# --- options
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Tell pytest of the ini option."""
+    """Tell pytest of our options."""
     parser.addini(
-        _MODE, "auto: run every async test that no other plugin claims; strict: only marked ones", default="strict"
+        _MODE,
+        "auto: run every async test that no other plugin claims; strict (the default): only those marked `greenroom`",
+        default="strict",
     )
+    parser.getgroup("greenroom").addoption(
+        "--greenroom-seed",
+        dest=_SEED,
+        metavar="N",
+        type=_seed,
+        help="the order of delivery for async tests that do not choose their own: a number that a failure showed, or "
+        "`random` to draw one for each test",
+    )
+
+
+def _seed(text: str) -> str | int:
+    return text if text == "random" else int(text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest of the marker."""
+    """Tell pytest of the marker, and refuse a mode that there is not."""
     config.addinivalue_line(
         "markers",
-        "greenroom(clock='virtual', seed=None, **node_options): run this async test in a node, on virtual time",
+        "greenroom(clock='virtual', seed=None, seeds=None, leaks=True, reason=None, strict=False, **node_options): "
+        "run this async test in a node of its own, on virtual time; `seed` is one order of delivery or 'random', "
+        "`seeds` how many to draw; `leaks=False` with a `reason` leaves out the leak check; `strict` fails on a crash "
+        "that was not expected",
     )
+    if config.getini(_MODE) not in ("auto", "strict"):
+        raise pytest.UsageError(f"{_MODE} must be auto or strict, not {config.getini(_MODE)!r}")
 
 
-def _inner(item: pytest.Function) -> Callable[..., Any]:
-    handle = getattr(item.obj, "hypothesis", None)
-    function: Callable[..., Any] = item.obj if handle is None else handle.inner_test
-    return function
+def _marked(markers: Iterable[pytest.Mark]) -> dict[str, Any]:
+    """The marker's arguments; what stands nearer to the test wins."""
+    options: dict[str, Any] = {}
+    for marker in reversed(list(markers)):
+        if marker.args:
+            raise pytest.UsageError(f"the marker greenroom takes its arguments by name only, not {marker.args!r}")
+        options |= marker.kwargs
+    if options.get("leaks") is False and not options.get("reason"):
+        raise pytest.UsageError("greenroom(leaks=False) needs a reason=…: why may this test leave something behind?")
+    options.pop("reason", None)
+    return options
 
 
-def _claimed(item: pytest.Function) -> bool:
-    if not inspect.iscoroutinefunction(_inner(item)):
+# --- which tests
+
+
+def _inner(function: Any) -> Any:
+    """The function as it was written, without what Hypothesis wraps around it."""
+    handle = getattr(function, "hypothesis", None)
+    return function if handle is None else handle.inner_test
+
+
+def _claimed(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or not inspect.iscoroutinefunction(_inner(item.obj)):
         return False
     if item.get_closest_marker("greenroom") is not None:
         return True
@@ -53,53 +95,140 @@ def _claimed(item: pytest.Function) -> bool:
     return bool(item.config.getini(_MODE) == "auto")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`seeds=N` is N tests, or one when the command line says which."""
+    options = _marked(metafunc.definition.iter_markers("greenroom"))
+    count = options.get("seeds")
+    if count is None:
+        return
+    if not isinstance(count, int) or count < 1:
+        raise pytest.UsageError(f"greenroom(seeds={count!r}): how many orders to try, 1 or more")
+    if isinstance(metafunc.config.getoption(_SEED), int):
+        count = 1
+    metafunc.fixturenames.append(_ORDER)
+    metafunc.parametrize(_ORDER, range(count), indirect=True, ids=[f"order{number}" for number in range(count)])
+
+
+@pytest.fixture(name=_ORDER)
+def _greenroom_order(request: pytest.FixtureRequest) -> object:
+    return request.param
+
+
+# --- one test
+
+
+def _make_stage(item: pytest.Item, drawn: Seed | None = None) -> Stage:
+    from greenroom.supervision.testing import Seed, Stage  # noqa: PLC0415 - pytest's start stays cheap
+
+    options = _marked(item.iter_markers("greenroom"))
+    several = options.pop("seeds", None) is not None
+    seed: Any = options.pop("seed", None)
+    if seed is None:
+        seed = item.config.getoption(_SEED)
+        if several and not isinstance(seed, int):
+            seed = "random"
+    if drawn is not None:
+        seed = drawn
+    stage = item.stash[_stage_key] = Stage(seed=Seed.draw() if seed == "random" else seed, **options)
+    return stage
+
+
+@pytest.fixture(name="_greenroom_stage")
+def _greenroom_stage(request: pytest.FixtureRequest) -> Stage:
+    if not _claimed(request.node):
+        message = f"{request.node.nodeid} does not run in a node: make it `async def` and mark it `greenroom`"
+        raise pytest.UsageError(message)
+    return _make_stage(request.node)
+
+
 @pytest.fixture
-def node(request: pytest.FixtureRequest) -> Node:
+def node(_greenroom_stage: Stage) -> Node:
     """The node that the test runs in; it is opened when the test begins."""
-    return _make_node(request.node)
+    return _greenroom_stage.node
 
 
-def _options(item: pytest.Item) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for marker in reversed(list(item.iter_markers("greenroom"))):
-        found |= marker.kwargs
-    return found
+@pytest.fixture
+def probe(_greenroom_stage: Stage) -> Probe:
+    """A process whose mailbox the test reads."""
+    return _greenroom_stage.probe
 
 
-def _make_node(item: pytest.Item) -> Node:
-    from greenroom.supervision.kernel.node import Node  # noqa: PLC0415 - pytest's start stays cheap
+@pytest.fixture
+def reports(_greenroom_stage: Stage) -> Collected:
+    """All reports of the node so far; `await reports.expect(CrashReport)` takes one."""
+    return _greenroom_stage.reports
 
-    options = _options(item)
-    settings: dict[str, Any] = {"watchdog": None, "seed": options.get("seed")}
-    return Node(**(settings | {name: value for name, value in options.items() if name not in _OURS}))
+
+@pytest.fixture
+def start_supervised(_greenroom_stage: Stage) -> Callable[..., Any]:
+    """Start a process under a supervisor that the test owns, as `greenroom.supervision.testing.start_supervised`."""
+    from greenroom.supervision.testing import start_supervised as start  # noqa: PLC0415 - as above
+
+    return start
+
+
+@pytest.fixture
+def no_leaks() -> Generator[None]:
+    """For any test: no thread, file descriptor or OS process may be left that was not there before."""
+    from greenroom.supervision.testing import no_leaks as block  # noqa: PLC0415 - as above
+
+    with block():
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test of ours."""
+    """Run an async test of ours; with Hypothesis, each example on a stage of its own."""
+    __tracebackhide__ = True
     if not _claimed(pyfuncitem):
         return None
-    from greenroom.supervision.testing.stage import run  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing import Seed  # noqa: PLC0415 - as above
 
-    function = _inner(pyfuncitem)
-    clock = _options(pyfuncitem).get("clock", "virtual")
-    given: Any = pyfuncitem.funcargs.get("node")
+    function = _inner(pyfuncitem.obj)
 
     def synchronous(*args: Any, **kwargs: Any) -> None:
-        stage_node: Node = given if given is not None and not given.incarnation else _make_node(pyfuncitem)
-        if "node" in kwargs:
-            kwargs["node"] = stage_node
-        run(lambda: function(*args, **kwargs), node=stage_node, clock=clock)
+        __tracebackhide__ = True
+        drawn = next((value for value in (*args, *kwargs.values()) if isinstance(value, Seed)), None)
+        stage = pyfuncitem.stash.get(_stage_key, None)
+        if stage is None or stage.used or drawn is not None:
+            stage = _make_stage(pyfuncitem, drawn)
+        kwargs |= {name: getattr(stage, name) for name in _PER_RUN if name in kwargs and _is_ours(kwargs[name])}
+        stage.run(lambda: function(*args, **kwargs))
 
-    names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - what pytest itself calls a test with; no other name for it
+    names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - what pytest itself calls a test with
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     handle = getattr(pyfuncitem.obj, "hypothesis", None)
     if handle is None:
         synchronous(**arguments)
-    else:
-        handle.inner_test = synchronous
-        try:
-            pyfuncitem.obj(**arguments)
-        finally:
-            handle.inner_test = function
+        return True
+    handle.inner_test = synchronous
+    try:
+        pyfuncitem.obj(**arguments)
+    finally:
+        handle.inner_test = function
     return True
+
+
+def _is_ours(value: object) -> bool:
+    """Whether a fixture of that name is the one from here: a test suite may have its own."""
+    from greenroom.supervision.kernel.node import Node  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing import Collected, Probe  # noqa: PLC0415 - as above
+
+    return isinstance(value, Node | Probe | Collected)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],  # noqa: ARG001 - pytest matches hooks by their arguments' names
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what replays its order, and what the node had to report."""
+    report = yield
+    stage = item.stash.get(_stage_key, None)
+    if stage is not None and report.when == "call" and report.failed:
+        number = getattr(stage.seed, "number", None)
+        if number:
+            report.sections.append(("greenroom", f"this order of delivery again: --greenroom-seed={number}"))
+        if stage.reports:
+            report.sections.append(("reports of the node", "\n".join(map(str, stage.reports))))
+    return report

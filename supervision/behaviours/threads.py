@@ -120,6 +120,11 @@ class _Hand(threading.Thread):
 _crew = _Crew()
 
 
+def resting(thread: threading.Thread) -> bool:
+    """Whether it is a thread of the crew that has nothing to do: nobody's leftover, and nobody to wait for."""
+    return isinstance(thread, _Hand) and thread in _crew._idle
+
+
 class Threads:
     """A bulkhead: at most `limit` calls at a time, waiting in order for their turn."""
 

@@ -19,6 +19,8 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from greenroom.supervision.behaviours.threads import resting
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
@@ -101,7 +103,7 @@ class Outside:
     def _rests(self, thread: threading.Thread) -> bool:
         # anyio keeps its idle worker threads in a list that only the loop's own thread changes.
         idle: Any = getattr(thread, "idle_workers", ())
-        return getattr(thread, "loop", None) is self._loop and thread in idle
+        return resting(thread) or (getattr(thread, "loop", None) is self._loop and thread in idle)
 
     # --- descriptors
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from greenroom.supervision.kernel.node import Node
 
+from .collected import Collected
+from .leaks import Census, raise_for, settled, settled_here
+from .probes import Probe
+from .seeds import Seed
 from .virtual_time import VirtualLoop
 
 if TYPE_CHECKING:
@@ -17,35 +22,88 @@ T = TypeVar("T")
 Clock = Literal["virtual", "real"]
 
 
-def run(
-    main: Callable[[], Awaitable[T]],
-    *,
-    node: Node | None = None,
-    clock: Clock = "virtual",
-    seed: int | random.Random | None = None,
-    **options: Any,
-) -> T:
-    """Run an async function in a fresh loop, inside an open node; the options are `Node`'s."""
-    if node is None:
-        options.setdefault("watchdog", None)
-        node = Node(seed=seed, **options)
+class Stage:
+    """What a test runs on. It is made before the test, so that fixtures can be, and used once."""
 
-    async def inside() -> T:
+    def __init__(
+        self,
+        *,
+        clock: Clock = "virtual",
+        seed: Seed | random.Random | int | None = None,
+        leaks: bool = True,
+        strict: bool = False,
+        **options: Any,
+    ) -> None:
+        """See `run`."""
+        if clock not in ("virtual", "real"):
+            raise ValueError(f"clock must be 'virtual' or 'real', not {clock!r}")
+        if clock == "virtual":
+            options.setdefault("watchdog", None)
+        self.clock = clock
+        self.seed = Seed(seed) if isinstance(seed, int) else seed
+        self.leaks = leaks
+        self.strict = strict
+        self.node = Node(seed=self.seed.source() if isinstance(self.seed, Seed) else self.seed, **options)
+        self.reports = Collected(self.node)
+        self.used = False
+
+    @cached_property
+    def probe(self) -> Probe:
+        """A probe that begins with the node, if anybody asks for it before."""
+        return Probe(later=True)
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run it, and look at what it leaves behind."""
+        __tracebackhide__ = True
+        self.used = True
+        before = Census.of_system() if self.leaks else Census()
+        with asyncio.Runner(loop_factory=VirtualLoop if self.clock == "virtual" else None) as runner:
+            loop = runner.get_loop()
+            deadlock = None
+            try:
+                value = runner.run(self._inside(main))
+            except BaseException as error:
+                deadlock = loop.deadlock if isinstance(loop, VirtualLoop) else None
+                if deadlock is None:
+                    raise
+                raise deadlock from error
+            if isinstance(loop, VirtualLoop) and loop.deadlock is not None:
+                raise loop.deadlock  # the test was cancelled for it, and went on
+        if self.leaks:
+            raise_for(settled(before))
+        return value
+
+    async def _inside(self, main: Callable[[], Awaitable[T]]) -> T:
+        __tracebackhide__ = True
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):
             loop.main = asyncio.current_task()
-        async with node:
-            return await main()
-
-    factory = VirtualLoop if clock == "virtual" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        loop = runner.get_loop()
-        try:
-            value = runner.run(inside())
-        except BaseException as error:
-            if isinstance(loop, VirtualLoop) and loop.deadlock is not None:
-                raise loop.deadlock from error
-            raise
-        if isinstance(loop, VirtualLoop) and loop.deadlock is not None:
-            raise loop.deadlock  # the main task was cancelled, and went on
+        before = Census.of_loop(loop)
+        async with self.node:
+            if "probe" in vars(self):
+                self.probe.begin(self.node)
+            value = await main()
+        if self.leaks:
+            raise_for(await settled_here(before))
+        if self.strict:
+            self.reports.assert_all_expected()
         return value
+
+
+def run(
+    main: Callable[[], Awaitable[T]],
+    *,
+    clock: Clock = "virtual",
+    seed: Seed | random.Random | int | None = None,
+    leaks: bool = True,
+    strict: bool = False,
+    **options: Any,
+) -> T:
+    """Run an async function as a test of its own: in a fresh loop, inside an open node, with a leak check behind it.
+
+    `clock` is virtual, or real. `seed` chooses the order of delivery. `leaks=False` leaves out the check. `strict`
+    fails when a report tells of a crash, a leak or a blocked loop that nobody expected. Other options are `Node`'s;
+    the watchdog is off on virtual time, which a stuck loop cannot be told from.
+    """
+    __tracebackhide__ = True
+    return Stage(clock=clock, seed=seed, leaks=leaks, strict=strict, **options).run(main)

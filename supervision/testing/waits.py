@@ -8,15 +8,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from greenroom.supervision.kernel import workers
 from greenroom.supervision.kernel.current import node_of
-from greenroom.supervision.kernel.workers import InContext, Workers
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from greenroom.supervision.kernel.process import Process
 
-_OURS = {str(Path(__file__).with_name("stage.py"))}  # frames that say nothing about a test
+_OURS = {workers.__file__, str(Path(__file__).with_name("stage.py"))}  # files whose frames say nothing about a test
 _DEEPEST = 1000  # coroutines in one another; a chain that is longer goes in circles
 
 
@@ -28,22 +28,38 @@ def _inner(awaitable: Any) -> Any:
             return found
     # A worker of the engine drives a handler's coroutine by hand, in another context.
     frame: FrameType | None = getattr(awaitable, "gi_frame", None)
-    driven = frame is not None and frame.f_code is InContext.__await__.__code__
-    return frame.f_locals.get("coroutine") if frame is not None and driven else None
+    driver = frame is not None and frame.f_code.co_filename == workers.__file__
+    return frame.f_locals.get("coroutine") if frame is not None and driver else None
 
 
-def frames(task: asyncio.Task[Any]) -> list[FrameType]:
-    """Where a task is suspended: the frames of its coroutines, outermost first."""
+def _everything(task: asyncio.Task[Any]) -> list[FrameType]:
     found: list[FrameType] = []
     step: Any = task.get_coro()
     for _ in range(_DEEPEST):
         if step is None:
             break
         frame: FrameType | None = getattr(step, "cr_frame", None) or getattr(step, "gi_frame", None)
-        if frame is not None and frame.f_code is not InContext.__await__.__code__:
+        if frame is not None:
             found.append(frame)
         step = _inner(step)
     return found
+
+
+def frames(task: asyncio.Task[Any]) -> list[FrameType]:
+    """Where a task is suspended: the frames of its coroutines, outermost first, without those of the engine."""
+    return [frame for frame in _everything(task) if frame.f_code.co_filename not in _OURS]
+
+
+def is_worker(task: asyncio.Task[Any]) -> bool:
+    """Whether the engine made this task, to run handlers in."""
+    at = _everything(task)
+    return bool(at) and at[0].f_code.co_filename == workers.__file__
+
+
+def handles_for(task: asyncio.Task[Any]) -> Process | None:
+    """The process whose handler a worker is in."""
+    found = (frame.f_locals.get("process") for frame in _everything(task) if frame.f_code.co_filename in _OURS)
+    return next((process for process in found if process is not None), None)
 
 
 def place(frame: FrameType) -> str:
@@ -59,15 +75,11 @@ def describe(loop: asyncio.AbstractEventLoop) -> list[str]:
     lines: list[str] = []
     for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
         at = frames(task)
-        worker = bool(at) and at[0].f_code is Workers._work.__code__  # noqa: SLF001 - as the watchdog knows it
-        if worker:
-            process: Process | None = at[0].f_locals.get("process")
-            if len(at) == 1:
-                continue  # it waits for work, as it should
-            lines.append(f"process {process}, in a handler")
-        else:
+        if not is_worker(task):
             lines.append(f"task {task.get_name()!r}")
-        lines += [f"  {place(frame)}" for frame in (at[1:] if worker else at) if frame.f_code.co_filename not in _OURS]
+        elif at:
+            lines.append(f"process {handles_for(task)}, in a handler")
+        lines += [f"  {place(frame)}" for frame in at]
         waiter = getattr(task, "_fut_waiter", None)
         if isinstance(waiter, asyncio.Task):
             lines.append(f"  awaits task {waiter.get_name()!r}")

@@ -52,7 +52,7 @@ def test_a_program_without_a_loop_starts_calls_and_stops_servers() -> None:
         node.stop(counter)
         with pytest.raises(ProcessExited):
             node.call(counter, Counter.add, 1)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("greenroom")]
+    assert "greenroom-node" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_any_thread_may_call_cast_and_send() -> None:

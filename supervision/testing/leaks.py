@@ -1,0 +1,257 @@
+"""What a test left behind: processes, tasks, threads, file descriptors, OS processes.
+
+`no_leaks` compares what is there after a block with what was there before, gives what is just ending a moment to end,
+and names each leftover with where it stands, and where it was made when `tracemalloc` runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing.resource_tracker
+import os
+import sys
+import threading
+import tracemalloc
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from greenroom.supervision.behaviours.threads import resting
+from greenroom.supervision.kernel import clock
+from greenroom.supervision.kernel.current import node_of
+
+from .waits import frames, handles_for, is_worker, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from greenroom.supervision.kernel.process import Process
+
+MOMENT = 1.0  # real seconds that threads and OS processes which are just ending may take
+_TURNS = 10  # turns of the loop that tasks and processes which are just ending may take
+_STEP = 0.01
+
+
+class LeakError(AssertionError):
+    """Something was left behind; the message names it."""
+
+
+@dataclass(frozen=True)
+class Census:
+    """What there is at one moment. Kinds that were not asked for are empty."""
+
+    threads: dict[threading.Thread, None] = field(default_factory=dict[threading.Thread, None])
+    descriptors: dict[tuple[int, str], None] = field(default_factory=dict[tuple[int, str], None])
+    children: dict[int, str] = field(default_factory=dict[int, str])
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict[asyncio.Task[Any], None])
+    processes: dict[Process, None] = field(default_factory=dict["Process", None])
+
+    @classmethod
+    def of_system(cls) -> Census:
+        """Threads, descriptors and OS processes."""
+        return cls(
+            threads={thread: None for thread in threading.enumerate() if not resting(thread)},
+            descriptors=dict.fromkeys(_descriptors()),
+            children=dict(_children()),
+        )
+
+    @classmethod
+    def of_loop(cls, loop: asyncio.AbstractEventLoop) -> Census:
+        """Tasks, and processes of the node if there is one; the workers of the node are its own affair."""
+        node = node_of(loop)
+        me = asyncio.current_task(loop)
+        return cls(
+            tasks={task: None for task in _in_order(asyncio.all_tasks(loop)) if task is not me and not _resting(task)},
+            processes={} if node is None else dict.fromkeys(node.processes.values()),
+        )
+
+    def beyond(self, before: Census) -> Census:
+        """What there is here and was not there before."""
+        return Census(
+            {each: None for each in self.threads if each not in before.threads and each.is_alive()},
+            {each: None for each in self.descriptors if each not in before.descriptors},
+            {pid: words for pid, words in self.children.items() if pid not in before.children},
+            {each: None for each in self.tasks if each not in before.tasks and not each.done()},
+            {each: None for each in self.processes if each not in before.processes},
+        )
+
+    def __bool__(self) -> bool:
+        return any((self.threads, self.descriptors, self.children, self.tasks, self.processes))
+
+    def lines(self) -> list[str]:
+        """Each leftover in words."""
+        return [
+            *map(_process, self.processes),
+            *map(_task, self.tasks),
+            *map(_thread, self.threads),
+            *(f"file descriptor {number}: {target}" for number, target in self.descriptors),
+            *(f"OS process {pid}: {words}" for pid, words in self.children.items()),
+        ]
+
+
+def settled(before: Census) -> Census:
+    """What of the system is left over, after a moment for what is just ending."""
+    left = Census.of_system().beyond(before)
+    if not left:
+        return left
+    gc.collect()  # what is held by nothing but a cycle is no leftover
+    deadline = clock.real() + MOMENT
+    while (left := Census.of_system().beyond(before)) and clock.real() < deadline:
+        for thread in left.threads:
+            thread.join(_STEP)
+        if not left.threads:
+            threading.Event().wait(_STEP)
+        if left.descriptors and not left.threads and not left.children:
+            break  # nobody is left who could close them
+    return left
+
+
+async def settled_here(before: Census) -> Census:
+    """What of the running loop is left over, after a few turns for what is just ending."""
+    loop = asyncio.get_running_loop()
+    for _ in range(_TURNS):
+        if not Census.of_loop(loop).beyond(before):
+            break
+        await asyncio.sleep(0)
+    return Census.of_loop(loop).beyond(before)
+
+
+def raise_for(*leftovers: Census) -> None:
+    """Raise `LeakError` if there is anything."""
+    __tracebackhide__ = True
+    lines = [line for each in leftovers for line in each.lines()]
+    if lines:
+        count = "1 thing was" if len(lines) == 1 else f"{len(lines)} things were"
+        raise LeakError("\n  ".join([f"{count} left behind:", *lines]))
+
+
+class no_leaks:  # noqa: N801 - reads as what it promises: `with no_leaks():`
+    """A block that leaves nothing behind; `async with` in a running loop looks at tasks and processes too.
+
+    A block that raises is not checked: its own error says more.
+    """
+
+    def __init__(self) -> None:
+        """What there is is taken when the block begins."""
+        self._before = Census()
+        self._here = Census()
+
+    def __enter__(self) -> Self:
+        self._before = Census.of_system()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        if error is None:
+            raise_for(settled(self._before))
+
+    async def __aenter__(self) -> Self:
+        self._here = Census.of_loop(asyncio.get_running_loop())
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        if error is None:
+            raise_for(await settled_here(self._here), settled(self._before))
+
+
+# --- looking
+
+
+def _in_order(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
+    return sorted(tasks, key=lambda task: task.get_name())
+
+
+def _resting(task: asyncio.Task[Any]) -> bool:
+    """Whether it is a worker of the node that has no work."""
+    return is_worker(task) and not frames(task)
+
+
+def _descriptors() -> Iterator[tuple[int, str]]:
+    """Each open file descriptor with what it leads to, where the system tells; else with what kind it is."""
+    tracker = getattr(multiprocessing.resource_tracker, "_resource_tracker", None)
+    spared = getattr(tracker, "_fd", None)  # Python's own, and kept for good
+    table = next((path for path in (Path("/proc/self/fd"), Path("/dev/fd")) if path.is_dir()), None)
+    names = [int(each.name) for each in table.iterdir()] if table is not None else range(_limit())
+    for number in names:
+        with suppress(OSError):
+            status = os.fstat(number)  # the one that listed the table is closed by now
+            if number == spared:
+                continue
+            target = f"of mode {status.st_mode:o}, inode {status.st_ino}"
+            with suppress(OSError):
+                target = str(Path(f"/proc/self/fd/{number}").readlink())
+            yield number, target
+
+
+def _limit() -> int:
+    return min(4096, os.sysconf("SC_OPEN_MAX")) if hasattr(os, "sysconf") else 1024
+
+
+def _children() -> Iterator[tuple[int, str]]:
+    """Running OS processes that this one started: where the system tells, all; else those of multiprocessing."""
+    tracker = getattr(multiprocessing.resource_tracker, "_resource_tracker", None)
+    spared = getattr(tracker, "_pid", None)
+    told = False
+    tasks = Path("/proc/self/task")
+    for thread in tasks.iterdir() if tasks.is_dir() else ():
+        with suppress(OSError):
+            pids = (thread / "children").read_text().split()
+            told = True
+            for pid in map(int, pids):
+                words = _command(pid)
+                if pid != spared and words is not None:
+                    yield pid, words
+    if not told:
+        for child in multiprocessing.active_children():
+            if child.pid is not None:
+                yield child.pid, child.name
+
+
+def _command(pid: int) -> str | None:
+    """The command line of a process; None when it has ended and only nobody has looked yet."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return words or None
+    return None
+
+
+# --- telling
+
+
+def _made(thing: object) -> str:
+    trace = tracemalloc.get_object_traceback(thing) if tracemalloc.is_tracing() else None
+    return "" if not trace else f", made at {trace[-1]}"
+
+
+def _process(process: Process) -> str:
+    parent = process.parent
+    return f"process {process}" + ("" if parent is None else f", started by {parent}")
+
+
+def _task(task: asyncio.Task[Any]) -> str:
+    at = frames(task)
+    where = f", waiting at {place(at[-1])}" if at else ""
+    if is_worker(task):
+        return f"handler of {handles_for(task)}{where}"
+    coroutine: Any = task.get_coro()
+    name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
+    return f"task {task.get_name()!r} of {name}(){where}{_made(task)}"
+
+
+def _thread(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
+    where = ""
+    while frame is not None:
+        where = f", at {place(frame)}"
+        if frame.f_code.co_filename != threading.__file__:
+            break
+        frame = frame.f_back
+    return f"{'daemon ' if thread.daemon else ''}thread {thread.name!r}{where}{_made(thread)}"

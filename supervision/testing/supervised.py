@@ -1,0 +1,200 @@
+"""Processes that a test owns: started under a supervisor of its own, killed on purpose, and seen to come back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
+from weakref import WeakKeyDictionary
+
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.starting import Options
+from greenroom.supervision.kernel import api, clock
+from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.errors import CallTimeout, NotRegistered
+from greenroom.supervision.kernel.names import find
+from greenroom.supervision.kernel.node import Gone
+from greenroom.supervision.kernel.pid import Pid
+from greenroom.supervision.kernel.reasons import NO_PROCESS
+from greenroom.supervision.supervisors import clients
+from greenroom.supervision.supervisors.base import BaseSupervisor
+from greenroom.supervision.supervisors.spec import ChildSpec, child
+from greenroom.supervision.supervisors.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Hashable
+
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.reasons import ExitReason
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+WITHIN = 5.0  # how long a death and a restart may take unless told otherwise, by the loop's clock
+_TURNS = 64  # turns of the loop in which most restarts are over
+_SLOWLY = 0.01  # from then on it is looked for at this interval, and at each report
+
+_supervisors: WeakKeyDictionary[Node, Ref[Supervisor]] = WeakKeyDictionary()
+
+
+async def own_supervisor() -> Ref[Supervisor]:
+    """The supervisor of this node that belongs to the test; it never gives up, and stops with the node."""
+    node = current_node()
+    ref = _supervisors.get(node)
+    if ref is None or not api.is_alive(ref):
+        ref = await Options(label="test-supervisor").start(Supervisor, (), intensity=1_000_000, period=1)
+        _supervisors[node] = ref
+    return ref
+
+
+@overload
+async def start_supervised(spec: ChildSpec[R], /) -> R: ...
+@overload
+async def start_supervised(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]: ...
+async def start_supervised(what: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Start a child of the test's own supervisor: a spec, or a server's class with its constructor's arguments.
+
+    It is restarted as its spec says (always, unless it says otherwise), and stopped at the end of the test, the child
+    that was started last first. A class may be started more than once.
+    """
+    supervisor = await own_supervisor()
+    if isinstance(what, ChildSpec):
+        return await clients.start_child(supervisor, cast("ChildSpec[Any]", what))
+    spec: ChildSpec[Any] = child(what, *args, **kwargs)
+    taken = {each.id for each in await clients.which_children(supervisor)}
+    number = 1
+    while spec.id in taken:
+        number += 1
+        spec = spec.but(id=f"{what.__name__} {number}")
+    return await clients.start_child(supervisor, spec)
+
+
+async def stop_supervised(who: Ref[Any] | Pid | Hashable) -> None:
+    """Stop a child of the test's supervisor before the test ends, and forget it: by its ref, its pid or its id."""
+    supervisor = await own_supervisor()
+    handle: Any = who
+    pid = handle if isinstance(handle, Pid) else getattr(handle, "pid", None)
+    for each in await clients.which_children(supervisor):
+        if each.id == who or (pid is not None and each.pid == pid):
+            await clients.terminate_child(supervisor, each.id)
+            if any(left.id == each.id for left in await clients.which_children(supervisor)):
+                await clients.delete_child(supervisor, each.id)
+            return
+    raise NotRegistered(NO_PROCESS, handle)
+
+
+@overload
+async def kill(who: Ref[S], *, successor: Literal[True], within: float = WITHIN) -> Ref[S]: ...
+@overload
+async def kill(who: object, *, successor: Literal[True], within: float = WITHIN) -> Ref[Any]: ...
+@overload
+async def kill(who: object, *, successor: Literal[False] = False, within: float = WITHIN) -> ExitReason: ...
+async def kill(who: object, *, successor: bool = False, within: float = WITHIN) -> Any:
+    """Kill a process and wait until it is gone; returns the reason, which is another one if it was dying already.
+
+    With `successor`, also wait until its supervisor has started it again, or somebody else has its name, and return a
+    `Ref` to that one.
+    """
+    if successor:
+        async with restart_of(who, within=within) as again:
+            api.kill(who)
+        return again.ref
+    node = current_node()
+    process, pid, name = api.resolve(node, who)
+    if process is None:
+        raise NotRegistered(NO_PROCESS, name if pid is None else pid)
+    gone = Gone(node.loop)
+    process.await_death(gone)
+    api.kill(process)
+    if not await gone.within(within):
+        raise CallTimeout(within, process, "end")
+    return gone.future.result()
+
+
+class Restarted:
+    """What `restart_of` will find: the successor is known once the block is over."""
+
+    def __init__(self, old: Pid) -> None:
+        """`old` is who is to be followed."""
+        self.old = old
+        self.pid: Pid | None = None
+
+    @property
+    def ref(self) -> Ref[Any]:
+        """A handle on the successor."""
+        if self.pid is None:
+            raise RuntimeError("the successor is known when the block of restart_of() is over")
+        return Ref(self.pid)
+
+
+@asynccontextmanager
+async def restart_of(who: object, *, within: float = WITHIN) -> AsyncGenerator[Restarted]:
+    """Do in the block what makes a process end, and leave it when its successor runs.
+
+    ::
+
+        async with restart_of(counter) as again:
+            counter.cast(Counter.crash)
+        assert await again.ref.call(Counter.value) == 0
+
+    The successor is who runs in its place under the same supervisor, or else who has the same name.
+    """
+    node = current_node()
+    process, pid, name = api.resolve(node, who)
+    if process is None:
+        raise NotRegistered(NO_PROCESS, name if pid is None else pid)
+    find_successor = _finder(node, process)
+    found = Restarted(process.pid)
+    yield found
+    found.pid = await _until(node, process, find_successor, within)
+
+
+def _finder(node: Node, process: Process) -> Callable[[], Pid | None]:
+    """A function that finds whoever came in place of this process."""
+    old = process.pid
+    parent = process.parent
+    supervisor = None if parent is None else parent.behaviour
+    if isinstance(supervisor, BaseSupervisor):
+        children = [each for each in supervisor.children() if each.pid == old]
+        if children:
+            return lambda: None if children[0].pid == old else children[0].pid
+    names: tuple[Hashable, ...] = tuple(process.names or ())
+    if not names:
+        raise LookupError(f"{process} has no supervisor and no name, so nobody can come in its place")
+
+    def by_name() -> Pid | None:
+        for name in names:
+            heir = find(node, name)
+            if heir is not None and heir.pid != old:
+                return heir.pid
+        return None
+
+    return by_name
+
+
+async def _until(node: Node, process: Process, found: Callable[[], Pid | None], within: float) -> Pid:
+    deadline = clock.now(node.loop) + within
+    turns = 0
+    news = asyncio.Event()
+    unsubscribe = node.reports.subscribe(lambda _: news.set())
+    try:
+        while True:
+            pid = found()
+            if pid is not None:
+                return pid
+            if clock.now(node.loop) >= deadline:
+                raise CallTimeout(within, process, "end" if process.reason is None else "come back")
+            turns += 1
+            if turns < _TURNS:
+                await asyncio.sleep(0)
+                continue
+            news.clear()
+            try:
+                async with asyncio.timeout(_SLOWLY):
+                    await news.wait()
+            except TimeoutError:
+                pass
+    finally:
+        unsubscribe()
