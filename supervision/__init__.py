@@ -21,6 +21,7 @@ from .behaviours.actions import (
     replying,
     stopping,
 )
+from .behaviours.becoming import acknowledge, become, start_routine, start_routine_link
 from .behaviours.calls import Caller, Ref
 from .behaviours.gen_server import BadReturn, GenServer
 from .behaviours.requests import Answers, Request, Requests, abcast, ask_later, multi_call, request, stop
@@ -163,8 +164,8 @@ __all__ = [
     "AlreadyPresent",
     "AlreadyRegistered",
     "AlreadyStarted",
-    "At",
     "Answers",
+    "At",
     "AutoShutdown",
     "BackgroundNode",
     "Backoff",
@@ -185,8 +186,8 @@ __all__ = [
     "Crash",
     "CrashReport",
     "Down",
-    "EventTimeout",
     "DynamicSupervisor",
+    "EventTimeout",
     "Exit",
     "ExitReason",
     "FailedToStartChild",
@@ -244,7 +245,9 @@ __all__ = [
     "Unexpected",
     "Via",
     "abcast",
+    "acknowledge",
     "ask_later",
+    "become",
     "check_children",
     "child",
     "count_children",
@@ -280,6 +283,8 @@ __all__ = [
     "start_child",
     "start_link",
     "start_monitor",
+    "start_routine",
+    "start_routine_link",
     "stop",
     "stopping",
     "template",

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .behaviours.actions import Reject
 from .behaviours.calls import DEFAULT_TIMEOUT, Caller, absent, settle_call
-from .behaviours.gen_server import GenServer
-from .behaviours.serving import Serving
+from .behaviours.server import Server
 from .kernel.api import resolve
 from .kernel.clock import check_seconds
 from .kernel.current import current, current_node
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_ENGINE = ("greenroom.supervision.behaviours.", "greenroom.supervision.kernel.", "greenroom.supervision.statem.")
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -36,7 +37,7 @@ class Status:
 
     pid: Pid
     label: str
-    behaviour: type[Serving]
+    behaviour: type[Server]
     names: tuple[Hashable, ...]
     parent: Pid | None
     suspended: bool
@@ -58,7 +59,7 @@ async def replace_state(
     What `function` leaves out is deleted. When it raises, its error is raised here; the server keeps its state, and lives.
     """
 
-    def replace(server: Serving) -> dict[str, Any]:
+    def replace(server: Server) -> dict[str, Any]:
         before = {name: getattr(server, name) for name in _fields(server)}
         try:
             after = dict(function(dict(before)))
@@ -72,18 +73,18 @@ async def replace_state(
 
 async def suspend(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a server keep its messages instead of handling them, until `resume`. It can still be stopped and looked into."""
-    await _ask(who, Serving._set_aside, timeout)
+    await _ask(who, Server._set_aside, timeout)
 
 
 async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a suspended server go on, with what came meanwhile, in order."""
-    await _ask(who, Serving._take_up, timeout)
+    await _ask(who, Server._take_up, timeout)
 
 
 async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Status:
     """Who the server is, and whether it keeps up."""
 
-    def look(server: Serving) -> Status:
+    def look(server: Server) -> Status:
         process = server._process
         return Status(
             pid=process.pid,
@@ -98,29 +99,28 @@ async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Status
     return await _ask(who, look, timeout)
 
 
-async def _ask(who: object, look: Callable[[Serving], T], timeout: float | None) -> T:
+async def _ask(who: object, look: Callable[[Server], T], timeout: float | None) -> T:
     """Have `look` called with the server, in its own context."""
     check_seconds(timeout)
     node = current_node()
     process, pid, name = resolve(node, who)
     if process is None:
         raise absent(node, pid, name)
-    if not isinstance(process.behaviour, Serving) and not process.life:
+    if not isinstance(process.behaviour.inner, Server) and not process.life:
         message = f"{process} is no server: it has no state to look into, and takes no system messages"
         raise ActorError(message)
     caller: Caller[T] = Caller(node, process, current.get())
     return await settle_call(process, (SYSTEM, look, caller), caller, timeout)
 
 
-def _fields(server: Serving) -> list[str]:
-    ours = GenServer.__mro__
-    slots = [
-        name for cls in reversed(type(server).__mro__) if cls not in ours for name in vars(cls).get("__slots__", ())
-    ]
+def _fields(server: Server) -> list[str]:
+    """The names of its fields: the behaviour's own bookkeeping is not among them."""
+    theirs = [cls for cls in reversed(type(server).__mro__) if not cls.__module__.startswith(_ENGINE)]
+    slots = [name for cls in theirs for name in vars(cls).get("__slots__", ())]
     return [name for name in slots if hasattr(server, name)] + list(getattr(server, "__dict__", {}))
 
 
-def _set_fields(server: Serving, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+def _set_fields(server: Server, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     try:
         for name in before.keys() - after.keys():
             delattr(server, name)

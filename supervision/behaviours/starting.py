@@ -199,7 +199,7 @@ async def launch(
             process.context = None  # nothing in it but who we are: most of what an idle process would weigh
         process.settle()
     if starting.outcome is not None and process.life != GONE:
-        await _acknowledged(starting, options.timeout)
+        await acknowledged(starting, options.timeout)
     if starting.outcome is None:
         return process
     if is_via(options.name):
@@ -208,7 +208,8 @@ async def launch(
     raise starting.outcome
 
 
-async def _acknowledged(starting: Starting, seconds: float | None) -> None:
+async def acknowledged(starting: Starting, seconds: float | None) -> None:
+    """Wait until the process is up, or gone; one that takes longer than `seconds` is killed."""
     process = starting.process
     future = starting.future = process.node.loop.create_future()
     process.await_death(starting)

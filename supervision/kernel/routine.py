@@ -31,6 +31,15 @@ P = ParamSpec("P")
 _START = -1
 
 
+class Become(BaseException):
+    """Raised in a routine that ends here and goes on as another behaviour."""
+
+    def __init__(self, take_over: Callable[[], None]) -> None:
+        """`take_over` gives the process its new behaviour."""
+        super().__init__(take_over)
+        self.take_over = take_over
+
+
 class Routine(Behaviour):
     """The behaviour of a process that is one coroutine."""
 
@@ -49,6 +58,9 @@ class Routine(Behaviour):
         self._process.activity = WORKING
 
     def _failed(self, entry: Entry, error: BaseException) -> None:
+        if isinstance(error, Become):
+            error.take_over()
+            return
         if isinstance(error, Quit):
             exits.condemn(self._process, error.reason)
             return
