@@ -20,7 +20,7 @@ from .errors import ActorError
 from .interrupts import Interrupts
 from .names import leave
 from .pid import make_pid
-from .process import QUEUED, Process
+from .process import DEAD, QUEUED, Process
 from .reasons import NO_PROCESS, SHUTDOWN
 from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .timers import Deadlines
@@ -218,9 +218,10 @@ class Node:
             while self.processes:
                 gones: list[Gone] = []
                 for process in tuple(self.processes.values()):
-                    gones.append(Gone(self.loop))
-                    process.await_death(gones[-1])
-                    exits.kill(process)
+                    if process.activity != DEAD:  # of the kill of one before it, by a link
+                        gones.append(Gone(self.loop))
+                        process.await_death(gones[-1])
+                        exits.kill(process)
                 for gone in gones:
                     if not gone.future.done():
                         await gone.within(None)
