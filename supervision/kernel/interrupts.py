@@ -56,10 +56,10 @@ class Interrupts:
         """Give it back."""
         if self._before is None:
             return
-        if self._count and not self._heard:
-            self._owed = True  # it came so late that the loop will not turn for it any more
         if signal.getsignal(signal.SIGINT) == self._interrupted:
             signal.signal(signal.SIGINT, self._before)
+        if self._count and not self._heard:
+            self._owed = True  # it came so late that the loop will not turn for it any more
         self._before = None
         self._loop = None
 

@@ -133,9 +133,14 @@ class Node:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
-        if self._interrupts is not None:
-            self._interrupts.raise_if_owed(error)
+        try:
+            await self._close()
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+            raise
+        finally:
+            if self._interrupts is not None:
+                self._interrupts.raise_if_owed(error)
 
     async def open(self) -> None:
         """Begin: from now on `start`, `spawn` and calls work in this loop."""
@@ -193,11 +198,11 @@ class Node:
             self.deadlines.close()
             if self._watchdog is not None:
                 self._watchdog.stop()
-            if self._interrupts is not None:
-                self._interrupts.remove()
             self.loop.set_task_factory(self._factory)
             install_node(self.loop, None)
             self.running = False
+            if self._interrupts is not None:
+                self._interrupts.remove()
 
     async def _stop_processes(self) -> None:
         roots = [process for process in self.processes.values() if process.parent is None]
