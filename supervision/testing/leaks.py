@@ -12,7 +12,6 @@ import multiprocessing.resource_tracker
 import os
 import sys
 import threading
-import tracemalloc
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +21,12 @@ from greenroom.supervision.behaviours.threads import resting
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import node_of
 
-from .waits import frames, handles_for, is_worker, place
+from .virtual_time import made_at
+from .waits import frames, handles_for, is_worker, own, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
     from greenroom.supervision.kernel.process import Process
 
@@ -226,32 +226,30 @@ def _command(pid: int) -> str | None:
 # --- telling
 
 
-def _made(thing: object) -> str:
-    trace = tracemalloc.get_object_traceback(thing) if tracemalloc.is_tracing() else None
-    return "" if not trace else f", made at {trace[-1]}"
-
-
 def _process(process: Process) -> str:
     parent = process.parent
     return f"process {process}" + ("" if parent is None else f", started by {parent}")
 
 
 def _task(task: asyncio.Task[Any]) -> str:
-    at = frames(task)
-    where = f", waiting at {place(at[-1])}" if at else ""
+    at = own(frames(task))
+    where = "" if at is None else f", waiting at {place(at)}"
     if is_worker(task):
         return f"handler of {handles_for(task)}{where}"
     coroutine: Any = task.get_coro()
     name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
-    return f"task {task.get_name()!r} of {name}(){where}{_made(task)}"
+    made = made_at(task)
+    return f"task {task.get_name()!r} of {name}(){where}" + ("" if made is None else f", made at {made}")
 
 
 def _thread(thread: threading.Thread) -> str:
+    stack: list[FrameType] = []
     frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
-    where = ""
     while frame is not None:
-        where = f", at {place(frame)}"
-        if frame.f_code.co_filename != threading.__file__:
-            break
+        stack.append(frame)
         frame = frame.f_back
-    return f"{'daemon ' if thread.daemon else ''}thread {thread.name!r}{where}{_made(thread)}"
+    at = own(stack[::-1])
+    target = getattr(thread, "_target", None)
+    runs = "" if target is None else f" of {getattr(target, '__qualname__', target)}()"
+    where = "" if at is None else f", at {place(at)}"
+    return f"{'daemon ' if thread.daemon else ''}thread {thread.name!r}{runs}{where}"

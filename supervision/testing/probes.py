@@ -11,7 +11,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
-from greenroom.supervision.behaviours.calls import Caller, Ref
+from greenroom.supervision.behaviours.caller import Caller
+from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.kernel import api, clock, exits
 from greenroom.supervision.kernel.behaviour import Behaviour
 from greenroom.supervision.kernel.current import current_node

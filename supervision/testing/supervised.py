@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from greenroom.supervision.behaviours.calls import Ref
@@ -23,6 +23,7 @@ from greenroom.supervision.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable
+    from typing import TypeGuard
 
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
@@ -60,8 +61,8 @@ async def start_supervised(what: Any, /, *args: Any, **kwargs: Any) -> Any:
     that was started last first. A class may be started more than once.
     """
     supervisor = await own_supervisor()
-    if isinstance(what, ChildSpec):
-        return await clients.start_child(supervisor, cast("ChildSpec[Any]", what))
+    if _is_spec(what):
+        return await clients.start_child(supervisor, what)
     spec: ChildSpec[Any] = child(what, *args, **kwargs)
     taken = {each.id for each in await clients.which_children(supervisor)}
     number = 1
@@ -83,6 +84,10 @@ async def stop_supervised(who: Ref[Any] | Pid | Hashable) -> None:
                 await clients.delete_child(supervisor, each.id)
             return
     raise NotRegistered(NO_PROCESS, handle)
+
+
+def _is_spec(what: object) -> TypeGuard[ChildSpec[Any]]:
+    return isinstance(what, ChildSpec)
 
 
 @overload

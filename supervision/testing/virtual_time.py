@@ -23,9 +23,12 @@ from __future__ import annotations
 import asyncio
 import math
 import selectors
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
 from .outside import Hold, Look, Outside
 from .waits import describe
@@ -33,6 +36,7 @@ from .waits import describe
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
+    from types import FrameType
 
     Events = list[tuple[selectors.SelectorKey, int]]
 
@@ -44,6 +48,16 @@ PAUSE: Final = 0.05  # real seconds in which a thread that could go on would hav
 POLL: Final = 0.02  # real seconds between two looks at who works
 ROUNDS: Final = 1_000_000  # jumps during which the main task waits for one and the same thing
 _NANOSECOND: Final = 1e-9  # what asyncio takes for the resolution of any clock
+
+
+_ASYNCIO: Final = str(Path(asyncio.__file__).parent)
+_made: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
+
+
+def made_at(task: asyncio.Task[Any]) -> str | None:
+    """The line that made a task, if its loop was a virtual one or in debug mode."""
+    traced = getattr(task, "_source_traceback", None)
+    return f"{traced[-1].filename}:{traced[-1].lineno}" if traced else _made.get(task)
 
 
 class Deadlock(Exception):
@@ -118,6 +132,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _job_done(self, *, far: bool) -> None:
         self._jobs[far] -= 1
+
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        """As in any loop; where it was made is kept for the leak check."""
+        task = super().create_task(coro, **options)
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to it
+        while frame is not None and frame.f_code.co_filename.startswith(_ASYNCIO):
+            frame = frame.f_back
+        if frame is not None:
+            _made[task] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return task
 
     async def advance(self, seconds: float) -> None:
         """Let so much time pass, whatever holds the clock."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import linecache
 import os
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from greenroom.supervision.kernel.process import Process
 
 _OURS = {workers.__file__, str(Path(__file__).with_name("stage.py"))}  # files whose frames say nothing about a test
+_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 _DEEPEST = 1000  # coroutines in one another; a chain that is longer goes in circles
 
 
@@ -60,6 +62,13 @@ def handles_for(task: asyncio.Task[Any]) -> Process | None:
     """The process whose handler a worker is in."""
     found = (frame.f_locals.get("process") for frame in _everything(task) if frame.f_code.co_filename in _OURS)
     return next((process for process in found if process is not None), None)
+
+
+def own(frames: list[FrameType]) -> FrameType | None:
+    """The innermost frame that is not Python's own library; that, if there is no other."""
+    return next((frame for frame in reversed(frames) if not frame.f_code.co_filename.startswith(_LIBRARY)), None) or (
+        frames[-1] if frames else None
+    )
 
 
 def place(frame: FrameType) -> str:
