@@ -22,7 +22,8 @@ from .behaviours.actions import (
     stopping,
 )
 from .behaviours.becoming import acknowledge, become, start_routine, start_routine_link
-from .behaviours.calls import Caller, Ref
+from .behaviours.caller import Caller
+from .behaviours.calls import Ref
 from .behaviours.gen_server import BadReturn, GenServer
 from .behaviours.requests import Answers, Request, Requests, abcast, ask_later, multi_call, request, stop
 from .behaviours.starting import Options, start, start_link, start_monitor

@@ -13,15 +13,15 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from greenroom.supervision.behaviours.requests import stop
-from greenroom.supervision.behaviours.starting import Options, start
-from greenroom.supervision.kernel.errors import ActorError, CallTimeout
-from greenroom.supervision.kernel.node import Node
+from .behaviours.requests import stop
+from .behaviours.starting import Options, start
+from .kernel.errors import ActorError, CallTimeout
+from .kernel.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from greenroom.supervision.behaviours.calls import Ref
+    from .behaviours.calls import Ref
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -152,9 +152,9 @@ class Groups(GenServer):
 
 def _server(groups: Ref[Groups]) -> Groups:
     process, _, name = api.resolve(current_node(), groups)
-    if process is None or process.life or not isinstance(process.behaviour, Groups):
+    if process is None or process.life or not isinstance(process.behaviour.inner, Groups):
         raise NotRegistered(NO_PROCESS, name or groups)
-    return process.behaviour
+    return process.behaviour.inner
 
 
 def members(groups: Ref[Groups], group: Hashable) -> list[Pid]:

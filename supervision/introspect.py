@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .behaviours.actions import Reject
-from .behaviours.calls import DEFAULT_TIMEOUT, Caller, absent, settle_call
+from .behaviours.caller import Caller, absent, settle_call
+from .behaviours.calls import DEFAULT_TIMEOUT
 from .behaviours.server import Server
 from .kernel.api import resolve
 from .kernel.clock import check_seconds

@@ -23,7 +23,8 @@ from .kernel.pid import Pid
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from .behaviours.calls import Caller, Ref
+    from .behaviours.caller import Caller
+    from .behaviours.calls import Ref
     from .kernel.links import Monitor
 
 

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from greenroom.supervision.behaviours.actions import Reject
-from greenroom.supervision.behaviours.gen_server import GenServer
-from greenroom.supervision.kernel import api
-from greenroom.supervision.kernel.current import current, current_node, current_process
-from greenroom.supervision.kernel.errors import ActorError, AlreadyRegistered, NotRegistered
-from greenroom.supervision.kernel.messages import Down
-from greenroom.supervision.kernel.names import Via
-from greenroom.supervision.kernel.reasons import NO_PROCESS
+from .behaviours.actions import Reject
+from .behaviours.gen_server import GenServer
+from .kernel import api
+from .kernel.current import current, current_node, current_process
+from .kernel.errors import ActorError, AlreadyRegistered, NotRegistered
+from .kernel.messages import Down
+from .kernel.names import Via
+from .kernel.reasons import NO_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from greenroom.supervision.behaviours.calls import Ref
-    from greenroom.supervision.kernel.links import Monitor
-    from greenroom.supervision.kernel.pid import Pid
-    from greenroom.supervision.kernel.process import Process
+    from .behaviours.calls import Ref
+    from .kernel.links import Monitor
+    from .kernel.pid import Pid
+    from .kernel.process import Process
 
 Keys = Literal["unique", "duplicate"]
 
@@ -104,9 +104,9 @@ class Registry(GenServer):
 
 def _server(registry: Ref[Registry]) -> Registry:
     process, _, name = api.resolve(current_node(), registry)
-    if process is None or process.life or not isinstance(process.behaviour, Registry):
+    if process is None or process.life or not isinstance(process.behaviour.inner, Registry):
         raise NotRegistered(NO_PROCESS, name or registry.pid)
-    return process.behaviour
+    return process.behaviour.inner
 
 
 def lookup(registry: Ref[Registry], key: Hashable) -> list[tuple[Pid, Any]]:

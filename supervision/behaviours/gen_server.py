@@ -17,7 +17,7 @@ from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.process import INLINE
 
 from .actions import Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
-from .calls import Caller
+from .caller import Caller
 from .server import BadReturn
 from .serving import Serving
 

@@ -15,7 +15,8 @@ from greenroom.supervision.kernel.node import Gone
 from greenroom.supervision.kernel.process import GONE, Process
 from greenroom.supervision.kernel.reasons import NO_PROCESS, NORMAL, as_reason
 
-from .calls import DEFAULT_TIMEOUT, Caller, Ref, absent, exited
+from .caller import Caller, absent, exited
+from .calls import DEFAULT_TIMEOUT, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

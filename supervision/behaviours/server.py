@@ -29,13 +29,14 @@ from greenroom.supervision.kernel.reasons import NORMAL, Crash, ExitReason, is_o
 from greenroom.supervision.kernel.reports import Unexpected
 
 from .actions import UNSET, Ignore, Stop
-from .calls import Caller, Ref
+from .calls import Ref
 from .reporting import crash_report
 from .starting import failed
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.pid import Pid
 
+    from .caller import Caller
     from .starting import Starting
 
 KEPT: Final = object()

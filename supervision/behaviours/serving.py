@@ -30,16 +30,18 @@ from greenroom.supervision.kernel.reasons import Crash, ExitReason
 
 from . import methods
 from .actions import ACTIONS, UNSET, Continue, EventTimeout, NoReply, Reject, Reply, Stop
-from .calls import CALL_CODE, SPECIAL, Caller
+from .calls import CALL_CODE, SPECIAL
 from .server import KEPT, BadReturn, Server
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from .caller import Caller
     from .starting import Starting
 
 _ANSWERABLE: Final = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is nobody's
+_NO_MESSAGE: Final = frozenset((SYSTEM, TIMEOUT))  # a timeout that lies in the mailbox when one is armed is void
 
 
 class _Timer:
@@ -215,7 +217,7 @@ class Serving(Server):
 
     def _arm(self, seconds: float) -> None:
         """Nothing at all for so long. Unlike an event timeout, 0 is late when a message is waiting already."""
-        if seconds > 0 or not self._process.mailbox:
+        if seconds > 0 or all(entry[0] in _NO_MESSAGE for entry in self._process.mailbox or ()):
             self._arm_for(seconds, IDLE_TIMEOUT)
 
     def _arm_event(self, timeout: EventTimeout) -> None:

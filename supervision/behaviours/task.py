@@ -18,7 +18,8 @@ from greenroom.supervision.kernel.errors import ActorError, CallTimeout
 from greenroom.supervision.kernel.reasons import KILLED, SHUTDOWN, ExitReason
 from greenroom.supervision.kernel.routine import Routine, begin
 
-from .calls import DEFAULT_TIMEOUT, exited
+from .caller import exited
+from .calls import DEFAULT_TIMEOUT
 from .threads import Threads
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class _Heir:
     def __init__(self, running: deque[tuple[float | None, Task[Any]]]) -> None:
         self._running = running
 
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever the owner died of
+    def exited(self, reason: ExitReason) -> None:
         for _, task in self._running:
             exits.kill(task._process)
 

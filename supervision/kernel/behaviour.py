@@ -29,6 +29,11 @@ class Behaviour:
     patient: ClassVar[bool] = False
     """Whether a closing node waits for this one however long it takes, as it does for supervisors."""
 
+    @property
+    def inner(self) -> Behaviour:
+        """The behaviour itself: this one, unless somebody looks on through another that stands before it."""
+        return self
+
     def _handle(self, entry: Entry) -> object:
         """Begin with one entry."""
         raise NotImplementedError

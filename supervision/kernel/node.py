@@ -116,7 +116,7 @@ class Node:
         self._serial = 0
         self._pumping = False
         self._renew()
-        self._watchdog = Watchdog(self, watchdog) if watchdog is not None else None
+        self.watchdog = Watchdog(self, watchdog) if watchdog is not None else None
         self._interrupts = Interrupts() if handle_sigint else None
         self._factory: Any = None
 
@@ -159,8 +159,8 @@ class Node:
         self._factory = loop.get_task_factory()
         loop.set_task_factory(guard.make_factory(self._factory))
         install_node(loop, self)
-        if self._watchdog is not None:
-            self._watchdog.start()
+        if self.watchdog is not None:
+            self.watchdog.start()
         if self._interrupts is not None:
             self._interrupts.install(loop)
 
@@ -196,8 +196,8 @@ class Node:
         finally:
             self.workers.cancel()
             self.deadlines.close()
-            if self._watchdog is not None:
-                self._watchdog.stop()
+            if self.watchdog is not None:
+                self.watchdog.stop()
             self.loop.set_task_factory(self._factory)
             install_node(self.loop, None)
             self.running = False

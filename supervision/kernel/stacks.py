@@ -6,6 +6,7 @@ coroutines are followed here from one to what it awaits.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 from . import watchdog
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterable
     from types import CodeType, FrameType
 
-    from .process import Process
-
-_DEEPEST = 100  # coroutines in one another; what is deeper says no more
+_TURN = asyncio.Handle._run.__code__
+_DEEPEST = 50  # coroutines in one another; what is deeper says no more
 
 # Generators of the engine that drive the coroutine which their local variable `coroutine` holds.
 _drivers: set[CodeType] = set()
@@ -35,17 +34,23 @@ def of_task(task: asyncio.Task[Any]) -> str:
     return _text(_frames(task.get_coro()))
 
 
-def of_caller(process: Process, call: CodeType) -> str:
-    """The lines at which `process` waits for an answer; "" when it waits in a task that is not the engine's.
+def of_awaiter(future: asyncio.Future[Any], call: CodeType) -> str:
+    """The lines at which somebody waits for `future`, or is about to; "" when nobody does.
 
-    `call` is the code by which a handler runs on its caller's stack: whatever is below that is the caller.
+    `call` is the code by which a handler runs on its caller's stack: then whatever is below that is the caller.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code is not call:
         frame = frame.f_back
     if frame is not None:
-        return _text(watchdog.whose(frame.f_back)[1][-_DEEPEST:])
-    return "" if process.worker is None else of_task(process.worker)
+        frames = watchdog.whose(frame.f_back)[1]
+        loop = [index for index, each in enumerate(frames) if each.f_code is _TURN]
+        return _text(frames[loop[-1] + 1 if loop else 0 :][-_DEEPEST:])
+    for callback, _ in getattr(future, "_callbacks", None) or ():
+        task = getattr(callback, "__self__", None)
+        if isinstance(task, asyncio.Task):
+            return of_task(task)
+    return ""
 
 
 def _frames(step: Any) -> list[FrameType]:

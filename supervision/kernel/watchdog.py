@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import clock
 from .reports import LoopBlocked
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from .node import Node
     from .process import Process
+
+LAGS_KEPT = 120  # the newest measurements, for whoever looks
 
 # Code of the engine that calls handlers, and how to find the process among the local variables of its frames.
 _engine: dict[CodeType, Callable[[Mapping[str, Any]], Process | None]] = {}
@@ -43,6 +46,14 @@ def whose(frame: FrameType | None) -> tuple[Process | None, list[FrameType]]:
     return None, above[::-1]
 
 
+class Lag(NamedTuple):
+    """How long the loop took to answer, once: asked at `at` on the real clock, and who kept it, if that was looked up."""
+
+    at: float
+    seconds: float
+    guilty: str | None
+
+
 class Watchdog:
     """The thread that looks after one node's loop."""
 
@@ -53,6 +64,9 @@ class Watchdog:
         self._stop = threading.Event()
         self._alive = threading.Event()
         self._thread: threading.Thread | None = None
+        self._answered = 0.0
+        self._guilty: str | None = None
+        self.lags: deque[Lag] = deque(maxlen=LAGS_KEPT)
 
     def start(self) -> None:
         """Begin to look."""
@@ -72,15 +86,21 @@ class Watchdog:
         loop = self._node.loop
         while not self._stop.is_set():
             self._alive.clear()
-            asked = clock.real()
+            self._guilty = None
+            asked = self._answered = clock.real()
             try:
-                loop.call_soon_threadsafe(self._alive.set)
+                loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # the loop was closed under the node
                 return
             if not self._alive.wait(self._seconds):
                 self._look(asked)
                 self._alive.wait()
+            self.lags.append(Lag(asked, self._answered - asked, self._guilty))
             self._stop.wait(self._seconds / 2)
+
+    def _answer(self) -> None:
+        self._answered = clock.real()
+        self._alive.set()
 
     def _look(self, asked: float) -> None:
         frame = sys._current_frames().get(self._node.thread)
@@ -89,5 +109,6 @@ class Watchdog:
         node = self._node
         label = "code that is no process's" if process is None else process.label
         pid = node.root_pid() if process is None else process.pid
+        self._guilty = f"{label} {pid}"
         report = LoopBlocked(pid=pid, label=label, seconds=clock.real() - asked, stack=stack)
         node.reports.emit(report)

@@ -23,7 +23,7 @@ from greenroom.supervision.kernel.messages import ASK, CALL, CAST, CONTINUE, INF
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from greenroom.supervision.behaviours.calls import Caller
+    from greenroom.supervision.behaviours.caller import Caller
     from greenroom.supervision.kernel.messages import Entry
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from greenroom.supervision.behaviours.actions import Stop
-from greenroom.supervision.behaviours.calls import Caller
+from greenroom.supervision.behaviours.caller import Caller
 from greenroom.supervision.kernel.clock import check_seconds
 from greenroom.supervision.kernel.reasons import ExitReason, as_reason
 

@@ -83,7 +83,7 @@ class Partition:
         process, pid, name = resolve(current_node(), self.supervisor)
         if process is None or process.life:
             raise NotRegistered(NO_PROCESS, name or pid)
-        supervisor = process.behaviour
+        supervisor = process.behaviour.inner
         if not isinstance(supervisor, PartitionSupervisor):
             message = f"{process} is no PartitionSupervisor"
             raise ActorError(message)

@@ -101,7 +101,7 @@ class _Below:
         self._started: dict[Process | None, list[Process]] = {}
         taken: set[Process] = set()
         for process in node.processes.values():
-            behaviour = process.behaviour
+            behaviour = process.behaviour.inner
             if isinstance(behaviour, BaseSupervisor):
                 self._listed[process] = [*self._list(behaviour, taken)]
         for process in node.processes.values():
@@ -140,7 +140,7 @@ def _branch(draft: _Draft, node: Node) -> Branch:
             state="exited" if child.state == "running" else child.state,
             restarts=child.restarts,
         )
-    behaviour = process.behaviour
+    behaviour = process.behaviour.inner
     return Branch(
         label=process.label,
         pid=process.pid,

@@ -1,0 +1,187 @@
+"""One call, seen from both ends: the caller awaits it, the callee answers it, and it is answered exactly once.
+
+Whatever happens first decides: the reply, the callee's death (with its reason, at once), the deadline, or the caller's
+own end. What comes later is dropped, which is what an alias does in Erlang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from greenroom.supervision.kernel import describe
+from greenroom.supervision.kernel.api import absence, voided
+from greenroom.supervision.kernel.current import current
+from greenroom.supervision.kernel.errors import (
+    CallCycle,
+    CallTimeout,
+    MailboxFull,
+    NotRegistered,
+    ProcessExited,
+)
+from greenroom.supervision.kernel.messages import SYSTEM
+from greenroom.supervision.kernel.process import GONE, Process
+from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS, Crash, ExitReason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Generator
+
+    from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.pid import Pid
+
+R = TypeVar("R")
+
+_get_ident = threading.get_ident
+
+
+class Caller(Generic[R]):
+    """Whoever waits for an answer. A handler keeps it to answer later, from any process, task or thread."""
+
+    __slots__ = ("_callee", "_future", "_node", "_process")
+
+    def __init__(self, node: Node, callee: Process | None, process: Process | None) -> None:
+        """`process` is the caller, if it is one."""
+        self._node = node
+        self._callee = callee
+        self._process = process
+        self._future: asyncio.Future[R] = node.loop.create_future()
+
+    @property
+    def process(self) -> Process | None:
+        """Who calls, on this node; None when the call comes from outside any process."""
+        return self._process
+
+    @property
+    def pid(self) -> Pid | None:
+        """The caller's address; None when the call comes from outside any process."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits any more: it was answered, timed out, or its caller is gone."""
+        return self._future.done()
+
+    def reply(self, value: R) -> bool:
+        """Answer. False when it was too late, or had been answered."""
+        if self._node.leaks and voided():
+            return False
+        return self._settle(value, None)
+
+    def fail(self, error: BaseException) -> bool:
+        """Answer with an error, which the caller's `await` raises."""
+        if self._node.leaks and voided():
+            return False
+        if isinstance(error, StopIteration):
+            error = RuntimeError(f"{error!r} cannot be raised from an await")  # as Python has it
+        return self._settle(None, error)
+
+    def exited(self, reason: ExitReason) -> None:
+        """The callee is gone."""
+        self._settle(None, exited(reason, self._callee))
+
+    def expire(self, seconds: float) -> None:
+        """The deadline has passed."""
+        self._settle(None, CallTimeout(seconds, self._callee))
+
+    def _settle(self, value: R | None, error: BaseException | None) -> bool:
+        node = self._node
+        if _get_ident() != node.thread:
+            return node.from_thread(self._settle, value, error)
+        future = self._future
+        if self._callee is not None:
+            self._callee.forget(self)
+            self._callee = None
+        if future.done():
+            return False
+        if error is None:
+            future.set_result(cast("R", value))
+        else:
+            future.set_exception(error)
+            future.exception()  # marks it as seen: the caller may be gone
+        return True
+
+    def __await__(self) -> Generator[Any, None, R]:
+        callee = self._callee
+        if callee is not None:
+            if callee.life == GONE:
+                self.exited(callee.reason or NO_PROCESS)
+            else:
+                callee.await_death(self)
+        try:
+            return (yield from self._future)
+        finally:
+            if self._callee is not None:
+                self._callee.forget(self)
+                self._callee = None
+
+    def told(self) -> str:
+        """What it was answered, in short, once it is over."""
+        future = self._future
+        if not future.done():
+            return "nothing yet"
+        if future.cancelled():
+            return "nothing: it is gone"
+        error = future.exception()
+        return describe.short(future.result()) if error is None else f"{type(error).__name__}: {error}"
+
+    def __repr__(self) -> str:
+        return f"<Caller {self.pid or 'outside'}{', over' if self.over else ''}>"
+
+
+def exited(reason: ExitReason, who: object) -> ProcessExited:
+    """The exception that tells a caller of a death; a crash is its cause."""
+    error = ProcessExited(reason, who)
+    if isinstance(reason, Crash):
+        error.__cause__ = reason.error
+    return error
+
+
+def absent(node: Node, pid: Pid | None, name: object) -> ProcessExited:
+    """The exception for a callee that is not there: never registered, dead, or on a node that cannot be reached."""
+    reason = absence(node, pid, name)
+    if name is None or reason is NO_CONNECTION:
+        return exited(reason, pid if name is None else name)
+    return NotRegistered(NO_PROCESS, name)
+
+
+def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
+    """Put a call into a mailbox; what is returned waits for whatever ends it."""
+    me = current.get()
+    waits = me is not None and me.worker is not None and asyncio.current_task() is me.worker
+    if waits:
+        assert me is not None
+        _refuse_cycle(me, process)
+    if not (process.deliver_exempt(entry) if entry[0] == SYSTEM else process.deliver(entry)):
+        if process.life == GONE:
+            raise exited(NO_PROCESS, process)
+        if not process.life:
+            raise MailboxFull(process, process.limit or 0)
+        # Dying. The answer comes when it is gone, so that whoever tries again at once meets its successor.
+    return settle_begun(process, caller, seconds, me if waits else None)
+
+
+def settle_begun(process: Process, caller: Caller[R], seconds: float | None, waits: Process | None) -> Awaitable[R]:
+    """Wait for a call that the callee has, up to the deadline. `waits` is the caller whose handler cannot go on without."""
+    if seconds is not None:
+        caller._node.deadlines.add(seconds, caller)
+    return caller if waits is None else _held_up(waits, process, caller)
+
+
+async def _held_up(waits: Process, process: Process, caller: Caller[R]) -> R:
+    waits.waiting_on = process
+    try:
+        return await caller
+    finally:
+        waits.waiting_on = None
+
+
+def _refuse_cycle(me: Process, callee: Process) -> None:
+    step: Process | None = callee
+    path = [me]
+    while step is not None:
+        path.append(step)
+        if step is me:
+            raise CallCycle([str(each) for each in path])
+        step = step.waiting_on
