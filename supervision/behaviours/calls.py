@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
 from greenroom.supervision.kernel import watchdog
-from greenroom.supervision.kernel.api import resolve, voided
+from greenroom.supervision.kernel.api import VOID, resolve, voided
 from greenroom.supervision.kernel.clock import check_seconds
 from greenroom.supervision.kernel.current import current, current_node
 from greenroom.supervision.kernel.errors import (
@@ -40,7 +40,6 @@ T = TypeVar("T")
 
 DEFAULT_TIMEOUT: Final = 5.0
 SPECIAL: Final = ACTIONS | {COROUTINE}
-_VOID: Final = "the calling process is gone: its code was abandoned when it did not unwind in time"
 # Never filled: a dict of its own would be a third of what a cast weighs that waits in a mailbox.
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _get_ident = threading.get_ident
@@ -121,7 +120,7 @@ class Ref(Generic[S]):
         function = server._methods.get(method) or server._method(method)
         asker = current.get()
         if asker is not None and asker.life == GONE:
-            raise ActorError(_VOID)
+            raise ActorError(VOID)
         process.activity = INLINE
         process.asker = asker
         try:
@@ -171,7 +170,7 @@ class Ref(Generic[S]):
             return self._across(process, lambda ref: ref.call(method, *args, **kwargs))
         node.inline_left = node.inline_budget
         if voided():
-            raise ActorError(_VOID)
+            raise ActorError(VOID)
         caller: Caller[Any] = Caller(node, process, current.get())
         return settle_call(process, (CALL, method, args, kwargs, caller), caller, self._seconds)
 
@@ -212,7 +211,7 @@ class Ref(Generic[S]):
         if _get_ident() != process.node.thread:
             return await self._across(process, lambda ref: ref.ask(request))
         if voided():
-            raise ActorError(_VOID)
+            raise ActorError(VOID)
         caller: Caller[Any] = Caller(process.node, process, current.get())
         return await settle_call(process, (ASK, request, caller), caller, self._seconds)
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from greenroom.supervision.kernel.api import resolve
+from greenroom.supervision.kernel.api import VOID, resolve, voided
 from greenroom.supervision.kernel.clock import check_seconds
 from greenroom.supervision.kernel.current import current, current_node
 from greenroom.supervision.kernel.errors import ActorError, CallTimeout, MailboxFull
@@ -37,6 +37,8 @@ async def stop(who: object, reason: object = NORMAL, timeout: float | None = Non
     why = as_reason(reason)
     check_seconds(timeout)
     node = current_node()
+    if node.leaks and voided():
+        raise ActorError(VOID)
     process, pid, name = resolve(node, who)
     if process is None:
         raise absent(node, pid, name)
@@ -106,6 +108,8 @@ def ask_later(ref: Ref[Any], message: object, label: object = None) -> Request[A
 
 def _send(ref: Ref[Any], entry: Callable[[Caller[Any]], Entry], label: object = None) -> Request[Any]:
     node = current_node()
+    if node.leaks and voided():
+        raise ActorError(VOID)
     process, pid, name = resolve(node, ref)
     caller: Caller[Any] = Caller(node, process, current.get())
     if process is None:

@@ -53,6 +53,9 @@ def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnecti
     return NO_PROCESS if elsewhere == node.name else NO_CONNECTION
 
 
+VOID = "the calling process is gone: its code was abandoned when it did not unwind in time"
+
+
 def voided() -> bool:
     """Whether the running code belongs to a process that is gone."""
     process = current.get()

@@ -1,0 +1,414 @@
+"""Handlers that do not come back: they wait for ever, block the loop, or will not be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from greenroom.supervision import (
+    KILLED,
+    SHUTDOWN,
+    ActorError,
+    AlreadyRegistered,
+    Caller,
+    CallTimeout,
+    Down,
+    GenServer,
+    LoopBlocked,
+    Node,
+    Options,
+    ProcessExited,
+    Ref,
+    current_node,
+    exit,
+    inbox,
+    kill,
+    later,
+    link,
+    monitor,
+    register,
+    send,
+    send_after,
+    spawn,
+    start,
+    wait_down,
+    whereis,
+)
+from greenroom.supervision.behaviours.requests import ask_later, process_of, request
+
+from .actors import Breaks, Calm, Witness, forever, turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine
+
+
+# --- one that awaits for ever
+
+
+class Cleans(GenServer):
+    """Waits for ever, and notes in which order it lets go."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+
+    async def wait(self) -> None:
+        try:
+            async with self.lock(), asyncio.timeout(1000), anyio.create_task_group() as group:
+                group.start_soon(self.child)
+                await forever()
+        finally:
+            self.notes.append("handler out")
+
+    @asynccontextmanager
+    async def lock(self) -> AsyncGenerator[None]:
+        self.notes.append("locked")
+        try:
+            yield
+        finally:
+            await asyncio.sleep(0.5)
+            self.notes.append("unlocked")
+
+    async def child(self) -> None:
+        try:
+            await forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await asyncio.sleep(0.25)
+            self.notes.append("child out")
+
+
+@pytest.mark.parametrize("end", [kill, lambda who: exit(who, SHUTDOWN)], ids=["kill", "exit"])
+async def test_one_that_awaits_for_ever_is_cancelled_and_unwinds_before_anybody_hears(
+    end: Callable[[object], None], node: Node
+) -> None:
+    notes: list[str] = []
+    async with inbox() as me:
+        ref = await Options(name="cleans").start(Cleans, notes)
+        monitored = monitor(ref)
+        link(ref)
+        call = request(ref, Cleans.wait)
+        await turns()
+        end(ref)
+        notes.append("condemned")
+        assert whereis("cleans") == ref.pid, "its name is free when its code is done"
+        with pytest.raises(AlreadyRegistered):
+            await Options(name="cleans").start(Calm)
+        with pytest.raises(ProcessExited) as caught:
+            await call.wait()
+        notes.append("heard")
+        assert notes == ["locked", "condemned", "child out", "unlocked", "handler out", "heard"]
+        assert asyncio.get_running_loop().time() == 0.75
+        reason = caught.value.reason
+        assert {type(await me.receive()).__name__ for _ in range(2)} == {"Exit", "Down"}
+        assert reason in (KILLED, SHUTDOWN)
+        assert monitored.target is None
+        await Options(name="cleans").start(Calm)
+    assert node.leaks == 0
+
+
+async def test_a_caller_of_one_that_awaits_for_ever_has_its_deadline(node: Node) -> None:
+    ref = await start(Breaks)
+    with pytest.raises(CallTimeout, match=r"did not answer within 5 s"):
+        await ref.call(Breaks.do_async, forever)
+    with pytest.raises(CallTimeout, match=r"did not answer within 0.5 s"):
+        await ref.within(0.5).call(Breaks.do, list)
+    assert asyncio.get_running_loop().time() == 5.5
+    kill(ref)
+    assert await wait_down(ref) == KILLED
+
+
+# --- one that swallows its cancellation
+
+
+class Stubborn(GenServer):
+    """Will not be cancelled: goes on, in its own time, with whatever it is told to do."""
+
+    def __init__(self) -> None:
+        self.caught = 0
+        self.kept: Caller[str]
+
+    async def wait(self, released: asyncio.Event, after: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                self.caught += 1
+        await after()
+
+    def keep(self) -> str:
+        self.kept = self.caller
+        answer: str = later()
+        return answer
+
+
+async def test_one_that_swallows_its_cancellation_is_abandoned_after_the_grace(node: Node) -> None:
+    witness = Witness(node)
+    released = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with inbox() as me:
+        ref = await Options(name="stubborn", label="mule").start(Stubborn)
+        monitored = monitor(ref)
+        call = request(ref, Stubborn.wait, released, forever)
+        await turns()
+        kill(ref)
+        with pytest.raises(ProcessExited, match="killed"):
+            await call.wait()
+        assert loop.time() == node.kill_grace
+        assert await me.receive() == Down(monitored, ref.pid, KILLED, None)
+        assert whereis("stubborn") is None
+        assert me.pending() == ()
+    (leaked,) = witness.leaks()
+    assert (leaked.pid, leaked.label, leaked.reason) == (ref.pid, "mule", KILLED)
+    assert "await released.wait()" in leaked.stack
+    assert node.leaks == 1
+    released.set()
+    await turns()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0])
+async def test_each_process_may_have_its_own_grace(seconds: float, node: Node) -> None:
+    witness = Witness(node)
+    released = asyncio.Event()
+    ref = await Options(kill_grace=seconds).start(Stubborn)
+    ref.cast(Stubborn.wait, released, forever)
+    await turns()
+    down = asyncio.ensure_future(wait_down(ref))
+    await turns()
+    kill(ref)
+    assert await down == KILLED
+    assert asyncio.get_running_loop().time() == seconds
+    assert len(witness.leaks()) == 1
+    released.set()
+    await turns()
+
+
+async def test_what_abandoned_code_sends_is_void(node: Node) -> None:
+    released = asyncio.Event()
+    outcome: dict[str, object] = {}
+
+    async with inbox() as me:
+        calm, keeper, victim = await start(Calm), await start(Stubborn), await start(Calm)
+        kept = request(keeper, Stubborn.keep)
+        await turns()
+        server = process_of(keeper)
+        assert server is not None
+        assert isinstance(server.behaviour, Stubborn)
+        caller = server.behaviour.kept
+        by_name: Ref[Calm] = Ref(calm.pid)
+
+        async def after() -> None:
+            outcome["send"] = send(me.pid, "void")
+            outcome["ref"] = [calm.send("void"), calm.tell("void"), calm.cast(Calm.add), by_name.cast(Calm.add)]
+            exit(victim, SHUTDOWN)
+            kill(victim)
+            link(victim)
+            monitor(victim)
+            send_after(0.1, me.pid, "void")
+            outcome["reply"] = [caller.reply("void"), caller.fail(ValueError("void"))]
+            outcome["thread"] = await asyncio.to_thread(send, me.pid, "void")
+            acts: dict[str, Callable[[], Any]] = {
+                "call": lambda: calm.call(Calm.add),
+                "queued call": lambda: by_name.call(Calm.add),
+                "ask": lambda: calm.ask("void"),
+                "request": lambda: request(calm, Calm.add).wait(),
+                "ask_later": lambda: ask_later(calm, "void").wait(),
+                "start": lambda: start(Calm),
+                "spawn": lambda: spawn(forever),
+                "register": lambda: register("void"),
+            }
+            for name, act in acts.items():
+                try:
+                    result = act()
+                    if asyncio.iscoroutine(result):
+                        await result
+                    outcome[name] = "went through"
+                except (ActorError, asyncio.CancelledError) as error:
+                    outcome[name] = type(error).__name__
+            outcome["node"] = current_node() is node
+
+        async def after_that() -> None:
+            try:
+                await after()
+            except BaseException as error:  # noqa: BLE001 - nobody else would tell
+                outcome["raised"] = error
+            finally:
+                done.set()
+
+        done = asyncio.Event()
+        ref = await start(Stubborn)
+        ref.cast(Stubborn.wait, released, after_that)
+        await turns()
+        kill(ref)
+        await wait_down(ref)
+        assert calm.cast(Calm.add), "everybody else is heard as before"
+        released.set()
+        await done.wait()
+        await asyncio.sleep(1.0)
+        assert me.pending() == ()
+        assert await calm.call(Calm.add) == 2
+        assert not kept.done
+        assert process_of(victim) is not None
+        watched = process_of(victim)
+        assert watched is not None
+        assert (watched.links, watched.monitors) == (None, None)
+        caller.reply("at last")
+        assert await kept.wait() == "at last"
+    assert outcome.pop("raised", None) is None
+    assert outcome.pop("send") is False
+    assert outcome.pop("ref") == [False] * 4
+    assert outcome.pop("reply") == [False] * 2
+    assert outcome.pop("thread") is False
+    assert outcome.pop("node") is True
+    assert set(outcome.values()) <= {"ActorError", "ProcessExited", "NotRegistered"}, outcome
+    await turns()
+    assert len(node.workers) <= 2
+
+
+async def test_a_task_that_will_not_end_is_abandoned_too(node: Node) -> None:
+    witness = Witness(node)
+    released = asyncio.Event()
+
+    async def stubborn_task() -> None:
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+
+    tasks: list[asyncio.Task[None]] = []
+    ref = await start(Breaks)
+    await ref.call(Breaks.do, lambda: tasks.append(asyncio.create_task(stubborn_task())))
+    await turns()
+    down = asyncio.ensure_future(wait_down(ref))
+    await turns()
+    kill(ref)
+    with pytest.raises(ProcessExited, match="killed"):
+        await ref.call(Breaks.do, list)
+    assert await down == KILLED
+    assert asyncio.get_running_loop().time() == node.kill_grace
+    (leaked,) = witness.leaks()
+    assert "stubborn_task" in leaked.stack
+    released.set()
+    await tasks[0]
+
+
+async def test_the_end_waits_for_tasks_that_unwind(node: Node) -> None:
+    ends: list[str] = []
+
+    async def slow_to_end() -> None:
+        try:
+            await forever()
+        finally:
+            await asyncio.gather(asyncio.sleep(0.25), asyncio.sleep(0.5))
+            ends.append("task")
+
+    ref = await start(Breaks)
+    tasks: list[asyncio.Task[None]] = []
+    await ref.call(Breaks.do, lambda: tasks.append(asyncio.create_task(slow_to_end())))
+    await turns()
+    down = asyncio.ensure_future(wait_down(ref))
+    await turns()
+    exit(ref, SHUTDOWN)
+    assert await down == SHUTDOWN
+    assert ends == ["task"]
+    assert asyncio.get_running_loop().time() == 0.5
+    assert node.leaks == 0
+
+
+async def test_one_that_has_not_begun_leaks_nothing_even_without_grace(node: Node) -> None:
+    witness = Witness(node)
+    refs = [await Options(kill_grace=0).start(Breaks) for _ in range(300)]
+    for ref in refs:
+        ref.cast(Breaks.do_async, forever)
+    await asyncio.sleep(0)
+    for ref in refs:
+        kill(ref)
+    await asyncio.gather(*(wait_down(ref) for ref in refs))
+    await asyncio.sleep(1.0)
+    assert [report for report in witness.leaks() if "forever" not in report.stack] == []
+    assert node.processes == {}
+
+
+# --- one that blocks the loop
+
+
+class Blocks(GenServer):
+    """Keeps the loop from turning until it is let go."""
+
+    def block(self, gate: threading.Event) -> bool:
+        return gate.wait(30.0)
+
+    async def block_async(self, gate: threading.Event) -> bool:
+        await asyncio.sleep(0)
+        return self.block(gate)
+
+    async def block_in_a_task(self, gate: threading.Event) -> bool:
+        async def inner() -> bool:
+            return self.block(gate)
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(inner())
+        return task.result()
+
+
+class Watch:
+    """Lets the loop go as soon as it was reported, from the watchdog's own thread."""
+
+    def __init__(self, node: Node) -> None:
+        self.gate = threading.Event()
+        self.reports: list[LoopBlocked] = []
+        node.reports.subscribe(self)
+
+    def __call__(self, report: object) -> None:
+        if isinstance(report, LoopBlocked):
+            self.reports.append(report)
+            self.gate.set()
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+@pytest.mark.parametrize("method", [Blocks.block, Blocks.block_async, Blocks.block_in_a_task])
+@pytest.mark.parametrize("queued", [False, True])
+async def test_one_that_blocks_the_loop_is_named_while_it_does(method: Any, node: Node, *, queued: bool) -> None:
+    watch = Watch(node)
+    ref = await Options(label="the blocker").start(Blocks)
+    if queued:
+        ref.send("something, so that the call goes through the mailbox")
+    assert await ref.within(None).call(method, watch.gate) is True, "it went on because it was reported"
+    (report,) = watch.reports
+    assert (report.pid, report.label) == (ref.pid, "the blocker")
+    assert report.seconds >= 0.05
+    assert "return gate.wait(30.0)" in report.stack
+    assert "Thread" not in report.stack
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_a_caller_is_not_blamed_for_its_callee(node: Node) -> None:
+    watch = Watch(node)
+    outer, inner = await start(Breaks), await start(Blocks)
+    assert await outer.within(None).call(Breaks.do_async, lambda: inner.within(None).call(Blocks.block, watch.gate))
+    assert [report.pid for report in watch.reports] == [inner.pid]
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_code_that_is_no_process_is_told_of_as_such(node: Node) -> None:
+    watch = Watch(node)
+    await turns()
+    assert watch.gate.wait(30.0)
+    (report,) = watch.reports
+    assert report.pid == node.root_pid()
+    assert "no process's" in report.label
+    assert "assert watch.gate.wait(30.0)" in report.stack
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_a_blocked_loop_is_reported_once_and_the_next_time_again(node: Node) -> None:
+    watch = Watch(node)
+    ref = await start(Blocks)
+    for count in (1, 2):
+        watch.gate.clear()
+        await turns()  # a loop that has not turned is still blocked by the same
+        await ref.within(None).call(Blocks.block, watch.gate)
+        assert len(watch.reports) == count
