@@ -27,6 +27,19 @@ from .behaviours.calls import Ref
 from .behaviours.gen_server import BadReturn, GenServer
 from .behaviours.requests import Answers, Request, Requests, abcast, ask_later, multi_call, request, stop
 from .behaviours.starting import Options, start, start_link, start_monitor
+from .behaviours.task import (
+    Done,
+    Exited,
+    Outcome,
+    Task,
+    start_task,
+    start_task_alone,
+    start_thread_task,
+    stream,
+    wait_all,
+)
+from .behaviours.threads import Threads
+from .groups import Groups
 from .kernel.api import (
     Timer,
     demonitor,
@@ -80,7 +93,9 @@ from .kernel.reasons import (
 )
 from .kernel.reports import CrashReport, Leaked, LoopBlocked, Report, Unexpected
 from .kernel.routine import Inbox, inbox, receive, spawn, spawn_link, spawn_monitor
+from .limits import Busy, RateLimiter, Semaphore, permit
 from .registry import Registry, via
+from .snapshot import Snapshot
 from .supervisors.backoff import Backoff
 from .supervisors.children import ChildInfo, Counts
 from .supervisors.clients import (
@@ -140,6 +155,8 @@ from .supervisors.spec import (
 from .supervisors.strategy import Strategy
 from .supervisors.supervisor import FailedToStartChild, Supervisor
 from .supervisors.tree import Branch, draw, tree
+from .task_supervisor import TaskSupervisor, supervise_job, supervise_task, supervise_task_alone
+from .tracing import Statistics, Trace, Watch, watch
 
 __all__ = [
     "ALL_SIGNIFICANT",
@@ -173,6 +190,7 @@ __all__ = [
     "BadReturn",
     "BadSpec",
     "Branch",
+    "Busy",
     "CallCycle",
     "CallTimeout",
     "Caller",
@@ -186,15 +204,18 @@ __all__ = [
     "Counts",
     "Crash",
     "CrashReport",
+    "Done",
     "Down",
     "DynamicSupervisor",
     "EventTimeout",
     "Exit",
     "ExitReason",
+    "Exited",
     "FailedToStartChild",
     "Flags",
     "GenServer",
     "GreenroomError",
+    "Groups",
     "Ignore",
     "Inbox",
     "InternalError",
@@ -214,6 +235,7 @@ __all__ = [
     "NotRegistered",
     "Offender",
     "Options",
+    "Outcome",
     "Partition",
     "PartitionSupervisor",
     "Patience",
@@ -221,6 +243,7 @@ __all__ = [
     "ProcessExited",
     "Progress",
     "Quit",
+    "RateLimiter",
     "ReachedMaxRestartIntensity",
     "Ref",
     "Registry",
@@ -230,21 +253,29 @@ __all__ = [
     "Request",
     "Requests",
     "Restart",
+    "Semaphore",
     "Shutdown",
     "ShutdownError",
+    "Snapshot",
     "StartError",
     "StartFailed",
     "StartIgnored",
     "StartRaised",
     "StartTimeout",
+    "Statistics",
     "Stop",
     "Strategy",
     "Supervisor",
     "SupervisorReport",
+    "Task",
+    "TaskSupervisor",
+    "Threads",
     "Timeout",
     "Timer",
+    "Trace",
     "Unexpected",
     "Via",
+    "Watch",
     "abcast",
     "acknowledge",
     "ask_later",
@@ -267,6 +298,7 @@ __all__ = [
     "monitor",
     "multi_call",
     "partition",
+    "permit",
     "receive",
     "register",
     "registered",
@@ -286,8 +318,15 @@ __all__ = [
     "start_monitor",
     "start_routine",
     "start_routine_link",
+    "start_task",
+    "start_task_alone",
+    "start_thread_task",
     "stop",
     "stopping",
+    "stream",
+    "supervise_job",
+    "supervise_task",
+    "supervise_task_alone",
     "template",
     "terminate_child",
     "trap_exit",
@@ -295,7 +334,9 @@ __all__ = [
     "unlink",
     "unregister",
     "via",
+    "wait_all",
     "wait_down",
+    "watch",
     "whereis",
     "which_child",
     "which_children",

@@ -23,7 +23,7 @@ from .calls import DEFAULT_TIMEOUT
 from .threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 
     from greenroom.supervision.kernel.messages import Entry
     from greenroom.supervision.kernel.pid import Pid
@@ -81,6 +81,11 @@ class Task(Generic[R]):
     def pid(self) -> Pid:
         """The address of its process."""
         return self._process.pid
+
+    @property
+    def process(self) -> Process:
+        """The process, for those who build on tasks."""
+        return self._process
 
     @property
     def outcome(self) -> Outcome[R] | None:
@@ -187,7 +192,7 @@ async def wait_all(tasks: Iterable[Task[R]], timeout: float | None = DEFAULT_TIM
     return [task.outcome for task in asked]
 
 
-async def stream(
+async def stream(  # noqa: PLR0913 - each is one setting, by keyword
     function: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T],
     *,
@@ -195,12 +200,13 @@ async def stream(
     ordered: bool = True,
     timeout: float | None = DEFAULT_TIMEOUT,
     on_timeout: Literal["raise", "kill"] = "raise",
+    start: Callable[..., Task[R] | Awaitable[Task[R]]] | None = None,
 ) -> AsyncGenerator[Outcome[R], None]:
     """Run `function` for each item, at most `limit` at a time, and give the outcomes as they come, or in order.
 
     An item is taken from `items` only when there is room for it. A task that takes longer than `timeout` ends the
     stream with `CallTimeout`, or with "kill" is killed and its outcome says so. However the stream is left, no task of
-    it is left running.
+    it is left running. `start` starts each: under a task supervisor, for instance.
     """
     if limit < 1:
         message = f"limit must be at least 1 task, not {limit!r}"
@@ -222,7 +228,8 @@ async def stream(
                     exhausted = True
                     break
                 due = None if timeout is None else loop.time() + timeout
-                running.append((due, start_task_alone(function, item)))
+                started = start_task_alone(function, item) if start is None else start(function, item)
+                running.append((due, started if isinstance(started, Task) else await started))
             if not running:
                 return
             ready = await _next(running, ordered=ordered)
