@@ -7,6 +7,7 @@ async tests are left to it. pytest imports this file at each start, so it loads 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     function = _inner(pyfuncitem.obj)
 
+    @functools.wraps(function, updated=())
     def synchronous(*args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         drawn = next((value for value in (*args, *kwargs.values()) if isinstance(value, Seed)), None)
@@ -195,6 +197,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         kwargs |= {name: getattr(stage, name) for name in _PER_RUN if name in kwargs and _is_ours(kwargs[name])}
         stage.run(lambda: function(*args, **kwargs))
 
+    del synchronous.__wrapped__  # it is no coroutine function, whatever it wraps
     names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - what pytest itself calls a test with
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     handle = getattr(pyfuncitem.obj, "hypothesis", None)

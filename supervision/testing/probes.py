@@ -11,7 +11,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
-from greenroom.supervision.behaviours.caller import Caller
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.kernel import api, clock, exits
 from greenroom.supervision.kernel.behaviour import Behaviour
@@ -26,6 +25,7 @@ from greenroom.supervision.kernel.reasons import NORMAL, Crash, ExitReason, as_r
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
+    from greenroom.supervision.behaviours.caller import Caller
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.pid import Pid
     from greenroom.supervision.kernel.process import Process
