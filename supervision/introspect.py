@@ -3,7 +3,7 @@
 Each of these is a system message. It waits its turn behind what was sent before, but passes a suspended server; no
 callback sees it, and an event timeout goes on. Made for debugging, tests and repairs, not for programs to rely on.
 
-The state of a server is its instance's fields: what `vars()` shows, and its slots.
+The state of a server is its instance's fields: what `vars()` shows, and its slots. A state machine has one more: `state`.
 """
 
 # ruff: noqa: SLF001 - to look into servers is what this file is for
@@ -47,7 +47,7 @@ class Status:
 
 async def get_state(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> dict[str, Any]:
     """The fields of a server by name: a new dict, of the very values."""
-    return await _ask(who, lambda server: {name: getattr(server, name) for name in _fields(server)}, timeout)
+    return await _ask(who, _get_fields, timeout)
 
 
 async def replace_state(
@@ -61,7 +61,7 @@ async def replace_state(
     """
 
     def replace(server: Server) -> dict[str, Any]:
-        before = {name: getattr(server, name) for name in _fields(server)}
+        before = _get_fields(server)
         try:
             after = dict(function(dict(before)))
             _set_fields(server, before, after)
@@ -118,19 +118,24 @@ def _fields(server: Server) -> list[str]:
     """The names of its fields: the behaviour's own bookkeeping is not among them."""
     theirs = [cls for cls in reversed(type(server).__mro__) if not cls.__module__.startswith(_ENGINE)]
     slots = [name for cls in theirs for name in vars(cls).get("__slots__", ())]
-    return [name for name in slots if hasattr(server, name)] + list(getattr(server, "__dict__", {}))
+    return [*server._shown, *(name for name in slots if hasattr(server, name)), *getattr(server, "__dict__", {})]
+
+
+def _get_fields(server: Server) -> dict[str, Any]:
+    return {name: getattr(server, name) for name in _fields(server)}
 
 
 def _set_fields(server: Server, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    real = server._shown
     try:
         for name in before.keys() - after.keys():
-            delattr(server, name)
+            delattr(server, real.get(name, name))
         for name, value in after.items():
-            setattr(server, name, value)
+            setattr(server, real.get(name, name), value)
     except AttributeError:  # no such slot: all or nothing
         for name in _fields(server):
             if name not in before:
                 delattr(server, name)
         for name, value in before.items():
-            setattr(server, name, value)
+            setattr(server, real.get(name, name), value)
         raise

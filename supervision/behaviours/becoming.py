@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from greenroom.supervision.kernel.names import At, Via
     from greenroom.supervision.kernel.process import Process
 
-    from .actions import NoReply
-    from .gen_server import GenServer
+    from .server import Server
 
 P = ParamSpec("P")
 
@@ -78,11 +77,12 @@ def acknowledge() -> None:
         behaviour.starting.done()
 
 
-def become(server: GenServer, *, name: Hashable | Via | At | None = None, first: NoReply | None = None) -> NoReturn:
+def become(server: Server, *, name: Hashable | Via | At | None = None, first: object = None) -> NoReturn:
     """Go on as `server`, with its mailbox, its links and its names; `init` is not called. Acknowledges the start.
 
     Call it in the process's own function, where no `finally` or `async with` is open that has to stay open. `name` is
-    the one that it goes by: it must be registered, and to this process. `first` is what is to be done before any message.
+    the one that it goes by: it must be registered, and to this process. `first` is what `init` might have returned: a
+    `NoReply` of a GenServer, the `Next` of a state machine.
     """
     process = current_process("become a server")
     behaviour = process.behaviour
@@ -95,9 +95,7 @@ def become(server: GenServer, *, name: Hashable | Via | At | None = None, first:
     starting = behaviour.starting if isinstance(behaviour, _Beginning) else None
 
     def take_over() -> None:
-        server._take(process)
-        if first is not None:
-            server._next(first)
+        server._take_over(process, first)
         if starting is not None:
             starting.done()
 

@@ -59,6 +59,7 @@ class Server(Behaviour):
     terminate_grace: ClassVar[float | None] = 5.0
     """How long `terminate` may take after a crash, when nobody waits who could end it."""
 
+    _shown: ClassVar[dict[str, str]] = {}  # what `introspect` shows besides the fields, and the attribute behind it
     _process: Process
     _kept: deque[Entry] | None
 
@@ -97,6 +98,10 @@ class Server(Behaviour):
         self._kept = None
         process.behaviour = self
         process.trap_exit = process.trap_exit or self.traps_exit
+
+    def _take_over(self, process: Process, first: Any) -> None:
+        """Go on as the behaviour of a process that has run already; `first` is what to do before any message."""
+        raise NotImplementedError
 
     def _handle_common(self, entry: Entry) -> object:
         """Begin with an entry that is no event: a system message, the beginning, or the end."""

@@ -87,6 +87,11 @@ class Serving(Server):
         super()._take(process)
         self._call = self._timer = None
 
+    def _take_over(self, process: Process, first: NoReply | None) -> None:
+        self._take(process)
+        if first is not None:
+            self._next(first)
+
     def _method(self, method: Any) -> Callable[..., Any]:
         """What to run for a method reference, when `_methods` does not know it yet."""
         return methods.find(type(self), method)

@@ -123,7 +123,7 @@ def unwatch(monitor: Monitor, *, flush: bool) -> bool:
         for index, entry in enumerate(mailbox):
             if entry[0] == SIGNAL and isinstance(entry[1], Down) and entry[1].ref is monitor:
                 del mailbox[index]
-                if watcher.exempt:
+                if watcher.limit is not None:
                     watcher.exempt -= 1
                 break
     return False

@@ -146,7 +146,7 @@ class Process:
             if self.limit is None:
                 self.mailbox = mailbox = deque((entry,))
                 self.quick = mailbox.append
-            elif -self.exempt >= self.limit:  # so many are kept by a server that is suspended
+            elif -self.exempt >= self.limit:  # so many wait inside: kept while suspended, or postponed
                 return False
             else:
                 self.mailbox = deque((entry,))
@@ -225,7 +225,7 @@ class Process:
                     if type(value) not in special:
                         continue
                 else:
-                    if self.exempt and entry[0] in EXEMPT:
+                    if self.limit is not None and entry[0] in EXEMPT:
                         self.exempt -= 1
                     value = handle(entry)
                 if type(value) is COROUTINE:

@@ -86,8 +86,11 @@ class Agenda:
         return timer.event
 
     def postpone(self, event: Queued) -> None:
-        """Keep an event for another state."""
+        """Keep an event for another state. A bound of the mailbox counts it."""
         self.postponed.append(event)
+        process = self._process
+        if process.limit is not None:
+            process.exempt -= 1
 
     def insert(self, events: list[Queued]) -> None:
         """These come before all others."""
@@ -95,8 +98,11 @@ class Agenda:
 
     def change(self) -> None:
         """The state has changed: what was postponed is retried, and the state's time is over."""
-        self._queue.extend(reversed(self.postponed))
-        self.postponed.clear()
+        if self.postponed:
+            if self._process.limit is not None:
+                self._process.exempt += len(self.postponed)
+            self._queue.extend(reversed(self.postponed))
+            self.postponed.clear()
         self.cancel(STATE)
 
     # --- timers

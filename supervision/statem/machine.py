@@ -91,6 +91,7 @@ class GenStatem(Server, Generic[S]):
     exits: ClassVar[Mapping[Any, Collection[Any]]] = {}
     """For machines that override `handle_event`: where states may lead, as `to` says it in `@state`."""
 
+    _shown: ClassVar[dict[str, str]] = {"state": "_state"}
     _agenda: Agenda
     _state: S
     _turn: _Turn | None
@@ -148,8 +149,17 @@ class GenStatem(Server, Generic[S]):
         self._turn = None
         process.resting = DOZING  # a call runs no method: it is an event as any other, and waits its turn
 
+    def _take_over(self, process: Process, first: Next[Any] | None) -> None:
+        self._take(process)
+        self._enter_first(Next(self.initial) if first is None else first)
+
     def _rests(self) -> int:
         return DOZING
+
+    def _take_up(self) -> None:
+        super()._take_up()
+        if self._process.limit is not None:
+            self._process.exempt -= len(self._agenda.postponed)
 
     def _handle(self, entry: Entry) -> object:
         if self._waits(entry):
@@ -216,22 +226,19 @@ class GenStatem(Server, Generic[S]):
 
     def _begun(self, entry: Entry, value: Any) -> None:
         if isinstance(value, _NEXT):
-            self._enter_first(entry, value)
+            self._enter_first(value)
         elif value is None and self.initial is not None:
-            self._enter_first(entry, Next(self.initial))
+            self._enter_first(Next(self.initial))
         else:
             self._not_begun(entry, value)
-
-    def _enter_first(self, entry: Entry, first: Next[Any]) -> None:
-        turn = _Turn(None, first.state)
-        try:
-            self._check_first(first.state)
-            self._act(turn, first.actions)
-        except BadReturn as error:
-            self._broke(entry, error)
             return
         starting: Starting = entry[3]
         starting.done()
+
+    def _enter_first(self, first: Next[Any]) -> None:
+        self._check_first(first.state)
+        turn = _Turn(None, first.state)
+        self._act(turn, first.actions)
         self._state = first.state
         self._turn = turn
         self._go_on(turn, enter=True)
@@ -292,6 +299,8 @@ class GenStatem(Server, Generic[S]):
             raise BadReturn(f"{name_of(state)} is no state of {states.__name__}")
 
     def _check_first(self, state: Any) -> None:
+        if not self._plan.ready:
+            raise TypeError(f"{type(self).__name__} is a base for classes that say what its states are")
         self._check_state(state)
         if self.initial is not None and not _same(state, self.initial):
             raise BadReturn(f"init begins in {name_of(state)}, and `initial` is {name_of(self.initial)}")
