@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from greenroom.supervision import GenServer, Ref, current_node, which_children
+from greenroom.supervision.supervisors.base import BaseSupervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from greenroom.supervision import Pid, Report
     from greenroom.supervision.kernel.reasons import ExitReason
+    from greenroom.supervision.supervisors.children import Child
 
 R = TypeVar("R")
 
@@ -72,8 +74,21 @@ class Dependent(Counter):
             raise Broken
 
 
+class SlowDependent(GenServer):
+    """Takes a second to find out whether its world is there."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def init(self) -> None:
+        self.world.tries.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1)
+        if not self.world.there:
+            raise Broken
+
+
 @contextmanager
-def heard() -> Iterator[list[Report]]:
+def heard() -> Generator[list[Report]]:
     """All reports of the node, while the block runs."""
     reports: list[Report] = []
     end = current_node().reports.subscribe(reports.append)
@@ -97,6 +112,13 @@ async def settled(sup: Ref[Any]) -> None:
 async def pids(sup: Ref[Any]) -> list[Pid | None]:
     """Its children's pids, in start order."""
     return [each.pid for each in reversed(await which_children(sup))]
+
+
+def kept_of(sup: Ref[Any]) -> list[Child]:
+    """What it keeps of its children."""
+    behaviour = sup._find().behaviour
+    assert isinstance(behaviour, BaseSupervisor)
+    return list(behaviour.children())
 
 
 async def ref_of(sup: Ref[Any], number: int = 0) -> Ref[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,7 @@ from greenroom.supervision import (
     DynamicSupervisor,
     Exit,
     GenServer,
+    Patience,
     Pid,
     Quit,
     Ref,
@@ -26,13 +27,11 @@ from greenroom.supervision import (
     Supervisor,
     child,
     count_children,
+    exit,
     inbox,
     is_alive,
     kill,
-    link,
-    monitor,
     receive,
-    self_pid,
     spawn_link,
     start_child,
     start_link,
@@ -43,9 +42,11 @@ from greenroom.supervision import (
     unlink,
     wait_down,
 )
-from greenroom.supervision.kernel.reasons import ExitReason
 
-from .actors import Broken, Counter, Polite, heard, of, pids, ref_of
+from .actors import Broken, Counter, Polite, heard, of, pids, ref_of, settled
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.reasons import ExitReason
 
 
 def now() -> float:
@@ -80,13 +81,6 @@ async def test_one_that_unlinked_and_is_gone_already_does_not_hang_it_either() -
         with heard() as reports:
             await terminate_child(sup, "Loose")
         assert [report.reason for report in of(reports, ShutdownError)] == [NO_PROCESS]
-
-
-class Slow(Counter):
-    """Keeps whoever starts it waiting."""
-
-    async def init(self) -> None:
-        await asyncio.sleep(1)
 
 
 async def test_the_reason_of_one_that_died_before_is_found_in_the_mailbox() -> None:
@@ -134,7 +128,7 @@ OTHER = Crash(Broken())
         ("temporary", OTHER, True),
     ],
 )
-async def test_which_ends_are_worth_a_report(restart: Any, reason: ExitReason, told: bool) -> None:
+async def test_which_ends_are_worth_a_report(restart: Any, reason: ExitReason, *, told: bool) -> None:
     async with inbox():
         sup = await start_link(Supervisor, [child(Leaving, reason).but(restart=restart)])
         with heard() as reports:
@@ -142,22 +136,17 @@ async def test_which_ends_are_worth_a_report(restart: Any, reason: ExitReason, t
         assert [report.reason for report in of(reports, ShutdownError)] == [reason] * told
 
 
-@pytest.mark.parametrize(("restart", "told"), [("permanent", True), ("temporary", False)])
-async def test_one_that_is_to_be_killed_and_ended_orderly_by_itself(restart: Any, told: bool) -> None:
+@pytest.mark.parametrize(("restart", "told"), [("permanent", True), ("transient", False)])
+async def test_one_that_was_to_be_killed_and_had_shut_down_by_itself(restart: Any, *, told: bool) -> None:
     async with inbox():
-        sup = await start_link(Supervisor, [child(Slow), child(Counter).but(shutdown="brutal_kill", restart=restart)])
+        children = [child(Counter), child(Counter).but(id="second", shutdown="brutal_kill", restart=restart)]
+        sup = await start_link(Supervisor, children, strategy="one_for_all")
+        first, second = [pid for pid in await pids(sup) if pid]
         with heard() as reports:
-            await stop(sup)
-        assert not of(reports, ShutdownError)
-        sup = await start_link(Supervisor, [child(Counter).but(shutdown="brutal_kill", restart=restart)])
-        ref = await ref_of(sup)
-        with heard() as reports:
-            sup.cast(Supervisor.terminate_child, "Counter")
-            link(sup)
-            await stop(ref, SHUTDOWN)
-            await wait_down(ref)
-            await count_children(sup)
-        assert [report.reason for report in of(reports, ShutdownError)] in ([SHUTDOWN] * told, [])
+            exit(first, Broken())
+            exit(second, SHUTDOWN)
+            await settled(sup)
+        assert [report.reason for report in of(reports, ShutdownError)] == [SHUTDOWN] * told
 
 
 async def test_a_child_has_no_time_at_all_with_zero_seconds_unless_it_ends_at_once() -> None:
@@ -253,8 +242,6 @@ async def test_a_child_may_be_a_plain_process() -> None:
         (pid,) = await pids(sup)
         assert pid is not None
         assert is_alive(pid)
-        monitor(pid)
-        assert self_pid() != pid
         with heard() as reports:
             await stop(sup)
         assert not reports
@@ -279,7 +266,8 @@ async def test_each_dynamic_child_with_a_spec_of_its_own_has_its_own_time() -> N
     async with inbox():
         told: list[Any] = []
         sup = await start_link(DynamicSupervisor)
-        for shutdown, goodbye in ((1.0, 9.0), (3.0, 2.0), ("brutal_kill", 1.0), ("infinity", 4.0)):
+        times: list[tuple[Patience, float]] = [(1.0, 9.0), (3.0, 2.0), ("brutal_kill", 1.0), ("infinity", 4.0)]
+        for shutdown, goodbye in times:
             await start_child(sup, child(Polite, goodbye, told, shutdown).but(shutdown=shutdown, restart="temporary"))
         begun = now()
         await stop(sup)

@@ -52,7 +52,8 @@ def test_what_is_kept_is_bounded_by_intensity() -> None:
     st.lists(st.integers(0, 8), max_size=60),
 )
 def test_it_is_as_if_all_restarts_were_kept_and_counted(intensity: int, period: int, steps: list[int]) -> None:
-    window, kept, now = RestartWindow(intensity, period), [], 0
+    window, now = RestartWindow(intensity, period), 0
+    kept: list[int] = []
     for step in steps:
         now += step
         recent = [time for time in kept if time >= now - period]
