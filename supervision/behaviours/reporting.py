@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from greenroom.supervision.kernel import describe, stacks
 from greenroom.supervision.kernel.messages import ASK, CALL
@@ -12,9 +12,9 @@ from .calls import CALL_CODE
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.messages import Entry
-    from greenroom.supervision.kernel.process import Process
     from greenroom.supervision.kernel.reasons import ExitReason
 
+    from .caller import Caller
     from .server import Server
 
 
@@ -25,9 +25,7 @@ def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during
         state = server.report_state()
     except Exception as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
         state = f"(report_state raised {type(broken).__name__}: {broken})"
-    client: Process | None = None
-    if entry is not None and entry[0] in (CALL, ASK):
-        client = entry[-1].process
+    caller: Caller[Any] | None = entry[-1] if entry is not None and entry[0] in (CALL, ASK) else None
     return CrashReport(
         pid=process.pid,
         label=process.label,
@@ -36,6 +34,6 @@ def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during
         state=state,
         ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
         during=during,
-        client=None if client is None else str(client),
-        client_stack="" if client is None else stacks.of_caller(client, CALL_CODE),
+        client=None if caller is None or caller.process is None else str(caller.process),
+        client_stack="" if caller is None else stacks.of_awaiter(caller._future, CALL_CODE),
     )

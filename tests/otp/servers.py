@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from greenroom.supervision import (
@@ -14,6 +15,7 @@ from greenroom.supervision import (
     NoReply,
     Pid,
     Quit,
+    Reply,
     Report,
     Shutdown,
     Stop,
@@ -110,7 +112,13 @@ class Subject(GenServer):
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
         """The answer is the request: an action is done, anything else is a bad return."""
-        return request
+        match request:
+            case ("do", first, *messages):
+                for message in messages:
+                    send(self.pid, message)
+                return Reply("ok", then=first)
+            case action:
+                return action
 
     # --- casts and messages
 
@@ -176,6 +184,11 @@ class Subject(GenServer):
                 send(pid, (self.pid, "stopped"))
             case _:
                 pass
+
+
+def raised_in(error: BaseException) -> str:
+    """The function at the innermost end of the traceback."""
+    return traceback.extract_tb(error.__traceback__)[-1].name
 
 
 def crash_reports(node: Node) -> list[CrashReport]:
