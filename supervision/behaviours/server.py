@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
-from greenroom.supervision.kernel import describe, exits
+from greenroom.supervision.kernel import describe, exits, watchdog
 from greenroom.supervision.kernel.behaviour import Behaviour
 from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
 from greenroom.supervision.kernel.messages import (
@@ -103,14 +103,15 @@ class Server(Behaviour):
         """Go on as the behaviour of a process that has run already; `first` is what to do before any message."""
         raise NotImplementedError
 
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        self.__init__(*args, **kwargs)  # type: ignore[misc]
+        return self.init()
+
     def _handle_common(self, entry: Entry) -> object:
-        """Begin with an entry that is no event: a system message, the beginning, or the end."""
+        """Begin with an entry that is no event: a system message, or the end."""
         kind = entry[0]
         if kind == SYSTEM:
             return entry[1](self)
-        if kind == INIT:
-            self.__init__(*entry[1], **entry[2])  # type: ignore[misc]
-            return self.init()
         if kind == TERMINATE:
             return self.terminate(entry[1])
         if kind == STOP:
@@ -224,3 +225,6 @@ class Server(Behaviour):
         if process.limit is not None:
             process.exempt = sum(entry[0] in EXEMPT for entry in process.mailbox or ())
         process.resting = self._rests()
+
+
+watchdog.runs_handlers(Server._set_up.__code__, lambda frame: frame["self"]._process)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.supervision.kernel import clock, describe
+from greenroom.supervision.kernel import clock, describe, watchdog
+from greenroom.supervision.kernel.behaviour import READY
 from greenroom.supervision.kernel.messages import (
     ASK,
     CALL,
@@ -91,6 +92,11 @@ class Serving(Server):
         self._take(process)
         if first is not None:
             self._next(first)
+
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        self.__init__(*args, **kwargs)  # type: ignore[misc]
+        value = self.init()
+        return READY if value is None else value
 
     def _method(self, method: Any) -> Callable[..., Any]:
         """What to run for a method reference, when `_methods` does not know it yet."""
@@ -262,4 +268,5 @@ def _does_not_fit(error: BaseException) -> bool:
     return trace.tb_frame.f_code in _CALLING
 
 
-_CALLING = (Serving._handle.__code__, CALL_CODE)
+_CALLING = (Serving._handle.__code__, Process.drain.__code__, CALL_CODE)
+watchdog.runs_handlers(Serving._set_up.__code__, lambda frame: frame["self"]._process)

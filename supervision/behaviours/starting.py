@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from greenroom.supervision.kernel import exits, links
 from greenroom.supervision.kernel.api import voided
+from greenroom.supervision.kernel.behaviour import READY
 from greenroom.supervision.kernel.current import current, current_node, current_process
 from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
 from greenroom.supervision.kernel.messages import INIT
 from greenroom.supervision.kernel.names import Via, check_name, enter, is_via
-from greenroom.supervision.kernel.process import DEAD, GONE, WORKING, Process
+from greenroom.supervision.kernel.process import DEAD, GONE, RUNNING, WORKING, Process
 from greenroom.supervision.kernel.reasons import KILLED, Crash, ExitReason, Shutdown
 
 from .calls import Ref
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from greenroom.supervision.kernel.links import Monitor
+    from greenroom.supervision.kernel.node import Node
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -44,8 +46,9 @@ class Starting:
         """`init` came through."""
         if self.outcome is PENDING:
             self.outcome = None
-            self.process.forget(self)
-            self._wake()
+            if self.future is not None:
+                self.process.forget(self)
+                self._wake()
 
     def fail(self, error: ActorError) -> None:
         """`init` did not come through; the starter hears of it when the process is gone, and its name is free."""
@@ -164,44 +167,70 @@ async def launch(
 ) -> Process:
     """Make the process, run its `init`, and come back with it alive. `made` is called before anything of it runs."""
     node = current_node()
-    if node.leaks and voided():
-        message = "the starting process is gone: its code was abandoned when it did not unwind in time"
-        raise ActorError(message)
-    begin = getattr(server, "_begin", None)
-    if begin is None:
-        message = f"{server!r} cannot be started: give a class that derives from GenServer or another behaviour"
-        raise TypeError(message)
-    if parent is not None and parent.life:
-        raise ProcessExited(parent.reason or KILLED, parent)
     if not node.inline_left and node.inline_budget:
         node.inline_left = node.inline_budget
         await asyncio.sleep(0)
     node.inline_left -= 1 if node.inline_left else 0
+    if (node.leaks and voided()) or (parent is not None and parent.life) or not hasattr(server, "_begin"):
+        raise _refusal(node, server, parent)
     process = node.create(parent, options.label or server.__name__)
-    process.limit = options.mailbox
-    process.grace = options.kill_grace
-    begin(process)
+    if options is not _DEFAULT:
+        process.limit = options.mailbox
+        process.grace = options.kill_grace
+    server._begin(process)
     if options.name is not None:
-        try:
-            enter(process, options.name)
-        except BaseException:
-            node.discard(process)
-            raise
+        _enter(process, options.name)
     if parent is not None:
         links.join(parent, process)
     if made is not None:
         made(process)
-    starting = Starting(process, parent)
+    starting: Starting | None = None  # most need none: their `init` is over when it returns
     context = process.own_context()
-    context.run(process.run, (INIT, args, kwargs, starting))
-    if process.activity != WORKING:
+    process.activity = RUNNING
+    try:
+        value = context.run(process.behaviour._set_up, args, kwargs)
+    except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
+        starting = Starting(process, parent)
+        context.run(process.failed, (INIT, args, kwargs, starting), error)
+    else:
+        if value is not READY or process.life:
+            starting = Starting(process, parent)
+            context.run(process.returned, (INIT, args, kwargs, starting), value)
+    if process.activity != WORKING:  # pyright: ignore[reportUnnecessaryComparison] - what was called may have changed it
         if len(context) == 1:
             process.context = None  # nothing in it but who we are: most of what an idle process would weigh
+        if starting is not None and process.life:
+            process.await_death(starting)  # the starter hears of it first, and gets no exit signal besides
         process.settle()
-    if starting.outcome is not None and process.life != GONE:
+    if starting is not None:
+        await _outcome(starting, options)
+    return process
+
+
+def _refusal(node: Node, server: Any, parent: Process | None) -> Exception:
+    """Why nothing can be started."""
+    if node.leaks and voided():
+        return ActorError("the starting process is gone: its code was abandoned when it did not unwind in time")
+    if parent is not None and parent.life:
+        return ProcessExited(parent.reason or KILLED, parent)
+    return TypeError(f"{server!r} cannot be started: give a class that derives from GenServer or another behaviour")
+
+
+def _enter(process: Process, name: Hashable | Via) -> None:
+    try:
+        enter(process, name)
+    except BaseException:
+        process.node.discard(process)
+        raise
+
+
+async def _outcome(starting: Starting, options: Options) -> None:
+    """Wait for a start that was not over at once, and raise what came of it."""
+    process = starting.process
+    if process.life != GONE and starting.outcome is not None:
         await acknowledged(starting, options.timeout)
     if starting.outcome is None:
-        return process
+        return
     if is_via(options.name):
         options.name.unregister(process.pid)  # the node frees its own names itself
     assert isinstance(starting.outcome, ActorError)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .process import Process
     from .reasons import ExitReason, NoConnection, NoProcess
 
+_get_ident = threading.get_ident
+
 
 def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
     """Process, pid and name of whatever a user calls a process; the process is None when nobody is there."""
@@ -74,7 +76,7 @@ def send(who: object, message: object) -> bool:
     process, _, _ = resolve(node, who)
     if process is None:
         return False
-    if threading.get_ident() != node.thread:
+    if _get_ident() != node.thread:
         return node.from_thread(process.deliver, (INFO, message))
     return process.deliver((INFO, message))
 
@@ -92,7 +94,7 @@ def exit(who: object, reason: object) -> None:
     node = current_node() if sender is None else sender.node
     if node.leaks and voided():
         return
-    if threading.get_ident() != node.thread:
+    if _get_ident() != node.thread:
         node.from_thread(exit, who, why)
         return
     process, _, _ = resolve(node, who)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from .messages import Entry
     from .reasons import ExitReason
 
+READY: Final = object()
+"""What `_set_up` returns when nothing more is to be done before the process can go to work."""
+
 
 class Behaviour:
     """The base of GenServer and its siblings, of plain routines, and of the dead.
 
-    The engine calls `_handle` inside the process's own context, and runs a coroutine that it returns in a worker; then
+    The engine calls `_set_up`, and then `_handle` for each entry, inside the process's own context, and runs a coroutine that it returns in a worker; then
     `_done` or `_failed`. The names are private because users derive from the behaviours and name their methods freely.
     """
 
@@ -33,6 +36,10 @@ class Behaviour:
     def inner(self) -> Behaviour:
         """The behaviour itself: this one, unless somebody looks on through another that stands before it."""
         return self
+
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        """Begin. Unless it is `READY`, what is returned is treated as that of an entry of the kind `INIT`."""
+        raise NotImplementedError
 
     def _handle(self, entry: Entry) -> object:
         """Begin with one entry."""

@@ -241,17 +241,12 @@ class Process:
             known = behaviour._methods.get if self.resting == IDLE else _unknown
         self.settle()
 
-    def run(self, entry: Entry) -> None:
-        """Handle one entry on the spot, as `drain` would. The caller enters `context`, and settles when it can."""
-        self.activity = RUNNING
-        try:
-            value = self.behaviour._handle(entry)
-            if type(value) is COROUTINE:
-                self.hand_over(value, entry)
-                return
+    def returned(self, entry: Entry, value: object) -> None:
+        """A handler that was not called by `drain` returned, perhaps a coroutine that has to run first."""
+        if type(value) is COROUTINE:
+            self.hand_over(value, entry)
+        else:
             self.done(entry, value)
-        except BaseException as error:  # noqa: BLE001 - as in drain
-            self.failed(entry, error)
 
     def done(self, entry: Entry, value: object) -> None:
         """The invocation returned; a process that is dying already has nothing more to say."""
@@ -342,4 +337,3 @@ class Process:
 
 
 watchdog.runs_handlers(Process.drain.__code__, lambda frame: frame.get("self"))
-watchdog.runs_handlers(Process.run.__code__, lambda frame: frame.get("self"))

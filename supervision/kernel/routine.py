@@ -223,9 +223,9 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._process.mailbox or ())
 
-    async def receive(self, match: Callable[[Any], bool] | None = None, *, timeout: float | None = 5.0) -> Any:
+    def receive(self, match: Callable[[Any], bool] | None = None, *, timeout: float | None = 5.0) -> Awaitable[Any]:
         """The next message, or the next that `match` accepts."""
-        return await take(self._process, match, timeout)
+        return take(self._process, match, timeout)
 
     def pending(self) -> tuple[Any, ...]:
         """What lies in the mailbox, without taking it."""
