@@ -1,0 +1,365 @@
+"""The model's supervisors: OTP's supervisor written down a second time, from its description and from nothing else.
+
+Who is restarted, in which order, when a supervisor gives up, what it reports and what it shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from .habits import Doing, settle, worker
+from .plan import Patience, Restart, Team, Worker, blueprint, patience
+from .world import (
+    GONE,
+    IGNORED,
+    KILLED,
+    NO_PROCESS,
+    SHUTDOWN,
+    Begun,
+    Code,
+    Gone,
+    Process,
+    Receive,
+    Wish,
+    World,
+    is_orderly,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+GAVE_UP: Final = "shutdown (reached max restart intensity)"
+UNLINKED: Final = NO_PROCESS
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """What a supervisor knows of one child: where it runs, or `restarting`, or neither."""
+
+    index: int
+    restart: Restart
+    significant: bool
+    process: Process | None = None
+    restarting: bool = False
+    formerly: Process | None = None
+    turn: int = 0
+
+    def show(self) -> str:
+        """As `which_children` shows it."""
+        return "restarting" if self.restarting else str(self.process) if self.process else "undefined"
+
+    def runs_as(self, process: Process | None) -> None:
+        """It was started, or is known not to run."""
+        self.process, self.restarting = process, False
+        self.turn += 1
+
+    def to_be_retried(self, formerly: Process | None) -> None:
+        """Its restart failed; whoever knows it by its last process may still ask for that."""
+        self.process, self.restarting, self.formerly = None, True, formerly or self.formerly
+        self.turn += 1
+
+
+@dataclass(eq=False)
+class Supervisor:
+    """A supervisor's state, and what it does."""
+
+    world: World
+    tree: Team
+    me: Process
+    plan: Team
+    children: list[Child] = field(default_factory=list[Child])
+    restarts: list[float] = field(default_factory=list[float])
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether its children come and go."""
+        return self.plan.strategy == "dynamic"
+
+    def listed(self) -> list[str]:
+        """The children as they are shown: the last one first, dynamic ones in no order and without ids."""
+        if self.dynamic:
+            return sorted(child.show() for child in self.children)
+        return [f"{child.index}: {child.show()}" for child in reversed(self.children)]
+
+    def counts(self) -> str:
+        """As `count_children` counts. A dynamic supervisor does not look whether its children are alive."""
+        number = len(self.children)
+        running = [child for child in self.children if child.process is not None]
+        active = len([child for child in running if child.process and (self.dynamic or child.process.alive())])
+        teams = sum(isinstance(self._plan_of(child), Team) for child in self.children)
+        specs = 1 if self.plan.template else number
+        return f"{specs} specs, {active} active, {teams} supervisors, {number - teams} workers"
+
+    # --- its life
+
+    def code(self) -> Code:
+        """The whole of it."""
+        if not self.dynamic:
+            self.children = [self._child(index) for index in range(len(self.plan.children))]
+            failed = yield from self._start_all(self.children)
+            if failed is not None:
+                yield from self._stop_all(self.children)
+                return f"shutdown (child {failed[0].index}: {failed[1]})"
+        self.world.begun(self.me, None)
+        yield from settle(self.me)
+        while True:
+            reason = yield from self._handle((yield Receive()))
+            if reason is not None:
+                break
+        if self.dynamic:
+            yield from self._stop_crowd()
+        else:
+            yield from self._stop_all(self.children)
+        return reason
+
+    def _child(self, index: int) -> Child:
+        plan = self.plan.children[0 if self.dynamic else index]
+        return Child(index, plan.restart, plan.significant)
+
+    def _plan_of(self, child: Child) -> Worker | Team:
+        return self.plan.children[0 if self.dynamic else child.index]
+
+    def _handle(self, message: tuple[Any, ...]) -> Generator[Wish, Any, str | None]:
+        match message:
+            case ("exit", source, reason) if source is self.me.parent:
+                return str(reason)
+            case ("exit", source, reason):
+                child = next((each for each in self.children if source and each.process is source), None)
+                return None if child is None else (yield from self._lost(child, reason))
+            case ("retry", child, turn):
+                if child in self.children and child.turn == turn:
+                    return (yield from self._restart(child))
+            case ("stop", reason):
+                return str(reason)
+            case ("order", kind, index, process, call):
+                call.settle((yield from self._obey(kind, index, process)))
+            case ("start_child", index, call):
+                call.settle((yield from self._add(index)))
+            case ("junk",):
+                pass
+            case _:
+                raise AssertionError(message)
+        return None
+
+    def _report(self, kind: str, child: Child, reason: str) -> None:
+        who = str(child.index)
+        if self.dynamic:
+            who = "1 of them" if kind == "shutdown_error" else who if child.process else "?"
+        self.world.note(self.me, f"report {kind} {who}: {reason}")
+
+    # --- starting and stopping
+
+    def _start(self, child: Child) -> Generator[Wish, Any, str | None]:
+        """Start a child; returns why it did not come up, IGNORED when it chose not to."""
+        process = spawn(self.world, self.tree, f"{self.me.role}.{child.index}", self.me)
+        outcome: str | None = yield Begun(process)
+        if outcome is None:
+            child.runs_as(process)
+        elif outcome == IGNORED:
+            child.runs_as(None)
+        return outcome
+
+    def _start_all(self, children: list[Child]) -> Generator[Wish, Any, tuple[Child, str] | None]:
+        for child in tuple(children):
+            outcome = yield from self._start(child)
+            if outcome == IGNORED and child.restart == "temporary":
+                self.children.remove(child)
+            elif outcome not in (None, IGNORED):
+                self._report("start_error", child, str(outcome))
+                return child, str(outcome)
+        return None
+
+    def _stop_all(self, children: list[Child]) -> Doing:
+        """The last first; temporary ones are forgotten."""
+        for child in reversed(tuple(children)):
+            yield from self._stop(child)
+            if child.restart == "temporary" and child in self.children:
+                self.children.remove(child)
+
+    def _stop(self, child: Child) -> Doing:
+        process = child.process
+        child.runs_as(None)
+        if process is None:
+            return
+        how = self._patience(child)
+        was_gone = process.life == GONE
+        if how == "brutal_kill":
+            self.world.condemn(process, KILLED)
+        else:
+            self.world.signal(process, self.me, SHUTDOWN)
+            if how != "infinity" and not (yield Gone((process,), how)):
+                self.world.condemn(process, KILLED)
+        yield Gone((process,))
+        reason = self._true_reason(process) if was_gone else process.reason
+        self.world.part(self.me, process)
+        self._flush(process)
+        if not _accepted(reason, child, brutal=how == "brutal_kill"):
+            self._report("shutdown_error", child, reason)
+
+    def _true_reason(self, process: Process) -> str:
+        """It was gone before: only its exit message can tell why, if it had not unlinked."""
+        found = any(message[:2] == ("exit", process) for message in self.me.mailbox)
+        return process.reason if found else UNLINKED
+
+    def _flush(self, process: Process) -> None:
+        kept = [message for message in self.me.mailbox if message[:2] != ("exit", process)]
+        self.me.mailbox.clear()
+        self.me.mailbox.extend(kept)
+
+    def _stop_crowd(self) -> Doing:
+        """A dynamic supervisor stops all of its children at once, and reports per reason."""
+        crowd = [(child, child.process, self._patience(child)) for child in self.children if child.process]
+        gone = {process for _, process, _ in crowd if process.life == GONE}
+        for _, process, how in crowd:
+            if how == "brutal_kill":
+                self.world.condemn(process, KILLED)
+            else:
+                self.world.signal(process, self.me, SHUTDOWN)
+        began = self.world.now
+        everybody = tuple(process for _, process, _ in crowd)
+        for seconds in sorted({how for _, _, how in crowd if not isinstance(how, str)}):
+            if (yield Gone(everybody, began + seconds - self.world.now)):
+                break
+            for _, process, how in crowd:
+                if how == seconds:
+                    self.world.condemn(process, KILLED)
+        yield Gone(everybody)
+        alike: Counter[tuple[str, int]] = Counter()
+        for child, process, how in crowd:
+            reason = self._true_reason(process) if process in gone else process.reason
+            if not _accepted(reason, child, brutal=how == "brutal_kill"):
+                alike[reason, 0 if self.plan.template else child.index] += 1
+        for (reason, _), number in alike.items():
+            self.world.note(self.me, f"report shutdown_error {number} of them: {reason}")
+
+    def _patience(self, child: Child) -> Patience:
+        return patience(self.tree, f"{self.me.role}.{child.index}")
+
+    # --- restarting
+
+    def _lost(self, child: Child, reason: str) -> Generator[Wish, Any, str | None]:
+        """A child died by itself."""
+        orderly = is_orderly(reason)
+        if child.restart == "permanent" or not orderly:
+            self._report("child_terminated", child, reason)
+        if child.restart == "permanent" or (child.restart == "transient" and not orderly):
+            return (yield from self._restart(child))
+        self._forget(child)
+        return self._auto_shutdown(child)
+
+    def _forget(self, child: Child) -> None:
+        child.runs_as(None)
+        if child.restart == "temporary" or self.dynamic:
+            self.children.remove(child)
+
+    def _auto_shutdown(self, child: Child) -> str | None:
+        if not child.significant or self.plan.auto_shutdown == "never":
+            return None
+        others = any(each.significant and (each.process or each.restarting) for each in self.children)
+        return None if self.plan.auto_shutdown == "all_significant" and others else SHUTDOWN
+
+    def _restart(self, child: Child) -> Generator[Wish, Any, str | None]:
+        now = self.world.now
+        self.restarts = [when for when in self.restarts if now - when <= self.plan.period]
+        if len(self.restarts) >= self.plan.intensity:
+            self._report("shutdown", child, "reached_max_restart_intensity")
+            self._forget(child)
+            return GAVE_UP
+        self.restarts.append(now)
+        formerly = child.process
+        match self.plan.strategy:
+            case "one_for_one" | "dynamic":
+                yield from self._restart_one(child, formerly)
+            case "rest_for_one":
+                yield from self._restart_many(child, formerly, self.children[self.children.index(child) :])
+            case "one_for_all":
+                yield from self._restart_many(child, formerly, self.children.copy())
+        return None
+
+    def _restart_one(self, child: Child, formerly: Process | None) -> Doing:
+        child.runs_as(None)
+        outcome = yield from self._start(child)
+        if outcome == IGNORED and self.dynamic:
+            self.children.remove(child)
+        elif outcome not in (None, IGNORED):
+            self._report("start_error", child, str(outcome))
+            self._retry(child, formerly)
+
+    def _restart_many(self, child: Child, formerly: Process | None, affected: list[Child]) -> Doing:
+        child.runs_as(None)
+        yield from self._stop_all(affected)
+        failed = yield from self._start_all([each for each in affected if each in self.children])
+        if failed is not None:
+            self._retry(failed[0], formerly if failed[0] is child else None)
+
+    def _retry(self, child: Child, formerly: Process | None) -> None:
+        child.to_be_retried(formerly)
+        self.me.mailbox.append(("retry", child, child.turn))
+
+    # --- what an operator asks for
+
+    def _obey(self, kind: str, index: int, process: Process | None) -> Generator[Wish, Any, str]:
+        if self.dynamic:
+            return (yield from self._obey_dynamic(kind, process))
+        child = next((each for each in self.children if each.index == index), None)
+        if child is None:
+            return "not found"
+        if kind == "terminate_child":
+            yield from self._stop(child)
+            self._terminated(child)
+            return "ok"
+        if child.restarting:
+            return "restarting"
+        if child.process is not None:
+            return "running"
+        if kind == "delete_child":
+            self.children.remove(child)
+            return "ok"
+        outcome = yield from self._start(child)
+        return "ok" if outcome is None else f"failed: {outcome}"
+
+    def _terminated(self, child: Child) -> None:
+        child.runs_as(None)
+        if child.restart == "temporary" or self.dynamic:
+            self.children.remove(child)
+
+    def _obey_dynamic(self, kind: str, process: Process | None) -> Generator[Wish, Any, str]:
+        if kind != "terminate_child" or process is None:
+            return "not for dynamic"
+        for child in self.children:
+            if child.process is process or (child.restarting and child.formerly is process):
+                yield from self._stop(child)
+                self._terminated(child)
+                return "ok"
+        return "not found" if process.life != GONE else "ok"
+
+    def _add(self, index: int) -> Generator[Wish, Any, str]:
+        child = self._child(index)
+        outcome = yield from self._start(child)
+        if outcome is None:
+            self.children.append(child)
+            return "ok"
+        return f"failed: {outcome}"
+
+
+def _accepted(reason: str, child: Child, *, brutal: bool) -> bool:
+    """Whether a child that was to stop has stopped as it should."""
+    if reason in ((KILLED,) if brutal else (SHUTDOWN, GAVE_UP)):
+        return True
+    return child.restart != "permanent" and is_orderly(reason)
+
+
+def spawn(world: World, tree: Team, role: str, parent: Process | None) -> Process:
+    """Start whoever plays that role."""
+    plan = blueprint(tree, role)
+    if isinstance(plan, Worker):
+        return world.create(role, parent, worker(world, plan), traps=plan.traps, stubborn=plan.stubborn)
+
+    def code(me: Process) -> Code:
+        supervisor = Supervisor(world, tree, me, plan)
+        world.supervisors.append(supervisor)
+        return supervisor.code()
+
+    return world.create(role, parent, code, traps=True, stubborn=False)

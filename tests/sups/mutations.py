@@ -1,0 +1,225 @@
+"""Small wrongs, done to the engine one at a time: each is a way in which supervision could be broken and still look well."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import greenroom.supervision.kernel.api
+import greenroom.supervision.kernel.exits
+import greenroom.supervision.supervisors.base
+import greenroom.supervision.supervisors.dynamic
+import greenroom.supervision.supervisors.intensity
+import greenroom.supervision.supervisors.shutdown
+import greenroom.supervision.supervisors.supervisor
+from greenroom.supervision import NORMAL, SHUTDOWN, Caller
+from greenroom.supervision.kernel.messages import CAST
+from greenroom.supervision.kernel.process import GONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    Mutation: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+# Whoever puts wrong parts into an engine does not ask for their types.
+api: Any = greenroom.supervision.kernel.api
+exits: Any = greenroom.supervision.kernel.exits
+base: Any = greenroom.supervision.supervisors.base
+dynamic: Any = greenroom.supervision.supervisors.dynamic
+shutdown: Any = greenroom.supervision.supervisors.shutdown
+supervisor: Any = greenroom.supervision.supervisors.supervisor
+window: Any = greenroom.supervision.supervisors.intensity.RestartWindow
+caller: Any = Caller
+
+MUTATIONS: list[Mutation] = []
+
+
+def mutation(function: Mutation) -> Mutation:
+    """One way to be wrong."""
+    MUTATIONS.append(function)
+    return function
+
+
+# --- who is restarted, and in which order
+
+
+@mutation
+def restarts_in_reverse_order(patch: pytest.MonkeyPatch) -> None:
+    right = supervisor.affected
+
+    def wrong(*args: Any) -> Any:
+        return right(*args)[::-1]
+
+    patch.setattr(supervisor, "affected", wrong)
+
+
+@mutation
+def rest_for_one_forgets_the_last(patch: pytest.MonkeyPatch) -> None:
+    right = supervisor.affected
+
+    def wrong(strategy: str, children: Any, dead: Any) -> Any:
+        found = right(strategy, children, dead)
+        return found[:-1] if strategy == "rest_for_one" and found[-1] is not dead else found
+
+    patch.setattr(supervisor, "affected", wrong)
+
+
+@mutation
+def temporary_children_are_restarted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(base, "TRANSIENT", "temporary")
+
+
+@mutation
+def transient_children_are_restarted_whatever_they_died_of(patch: pytest.MonkeyPatch) -> None:
+    def wrong(_: Any) -> bool:
+        return False
+
+    patch.setattr(base, "is_orderly", wrong)
+
+
+@mutation
+def temporary_children_come_back_with_their_group(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(supervisor, "TEMPORARY", "nobody is")
+
+
+@mutation
+def a_significant_child_ends_nobody(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, child: Any) -> None:
+        pass
+
+    patch.setattr(supervisor.Supervisor, "_shut_down_with", wrong)
+
+
+# --- when a supervisor gives up
+
+
+def _other_window(patch: pytest.MonkeyPatch, more: int, longer: float = 1.0) -> None:
+    right = window.__init__
+
+    def wrong(self: Any, intensity: int, period: float) -> None:
+        right(self, max(0, intensity + more), period * longer)
+
+    patch.setattr(window, "__init__", wrong)
+
+
+@mutation
+def one_restart_too_many(patch: pytest.MonkeyPatch) -> None:
+    _other_window(patch, 1)
+
+
+@mutation
+def one_restart_too_few(patch: pytest.MonkeyPatch) -> None:
+    _other_window(patch, -1)
+
+
+@mutation
+def restarts_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
+    _other_window(patch, 0, 1e6)
+
+
+@mutation
+def retries_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, child: Any, turn: int) -> Any:
+        return self._attempt(child) if child.turn == turn else None
+
+    patch.setattr(base.BaseSupervisor, "_try_again", wrong)
+
+
+@mutation
+def retries_jump_the_queue(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, method: Any, child: Any) -> None:
+        self._process.push_front((CAST, method, (child, child.turn), {}))
+
+    patch.setattr(base.BaseSupervisor, "_to_self", wrong)
+
+
+# --- how children are stopped
+
+
+@mutation
+def a_shutdown_knows_no_end(patch: pytest.MonkeyPatch) -> None:
+    async def wrong(process: Any, pid: Any, patience: Any, late: Any) -> Any:
+        return (await shutdown.stop_together(process, ((pid, "infinity"),), late))[0]
+
+    patch.setattr(base, "stop_child", wrong)
+
+
+@mutation
+def every_end_is_as_expected(patch: pytest.MonkeyPatch) -> None:
+    def wrong(reason: Any, spec: Any) -> bool:
+        return True
+
+    patch.setattr(base, "is_expected", wrong)
+    patch.setattr(dynamic, "is_expected", wrong)
+
+
+@mutation
+def why_one_had_died_before_is_lost(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, pid: Any) -> Any:
+        return SHUTDOWN
+
+    patch.setattr(shutdown.LateExits, "reason", wrong)
+
+
+@mutation
+def children_are_stopped_in_start_order(patch: pytest.MonkeyPatch) -> None:
+    right = supervisor.Supervisor._stop_all
+
+    def wrong(self: Any, children: Any) -> Any:
+        return right(self, list(children)[::-1])
+
+    patch.setattr(supervisor.Supervisor, "_stop_all", wrong)
+
+
+# --- who hears of it
+
+
+@mutation
+def a_reply_is_lost(patch: pytest.MonkeyPatch) -> None:
+    right = caller.reply
+
+    def wrong(self: Any, value: Any) -> bool:
+        return value == "call 1" or bool(right(self, value))
+
+    patch.setattr(caller, "reply", wrong)
+
+
+@mutation
+def callers_do_not_hear_of_a_death(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, reason: Any) -> None:
+        pass
+
+    patch.setattr(caller, "exited", wrong)
+
+
+@mutation
+def orphans_live_on(patch: pytest.MonkeyPatch) -> None:
+    right = exits.signal
+
+    def wrong(process: Any, source: Any, reason: Any) -> None:
+        parent = process.parent
+        if parent is None or parent.pid != source or parent.life != GONE:
+            right(process, source, reason)
+
+    patch.setattr(exits, "signal", wrong)
+
+
+@mutation
+def a_normal_end_does_not_travel_along_a_link(patch: pytest.MonkeyPatch) -> None:
+    right = exits.signal
+
+    def wrong(process: Any, source: Any, reason: Any) -> None:
+        if reason != NORMAL:
+            right(process, source, reason)
+
+    patch.setattr(exits, "signal", wrong)
+
+
+@mutation
+def unlinking_does_nothing(patch: pytest.MonkeyPatch) -> None:
+    def wrong(one: Any, other: Any) -> None:
+        pass
+
+    patch.setattr(api, "links", SimpleNamespace(**{**vars(api.links), "part": wrong}))

@@ -1,0 +1,176 @@
+"""What an example is made of, as data: a tree, the calls that are made into it, and the faults that are done to it.
+
+A plan is a value: it prints as JSON, comes back from it, and with the seed of the delivery order it replays a run. Both
+sides of the property read it: `model` says what must happen, `stage` makes it happen.
+
+Time is exact. All times are multiples of 2**-20 seconds, far from where floats round, and every duration carries a small
+offset of its own (`exact`), so that two timers practically never fall due together: which of two such events comes first
+would be up to the seed, and nobody could predict it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+from zlib import crc32
+
+import msgspec
+
+Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one", "dynamic"]
+Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
+AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
+Patience: TypeAlias = float | Literal["brutal_kill", "infinity"]
+Failure: TypeAlias = Literal["raise", "exit", "stop", "ignore", "hang"]
+
+GRACE: Final = 1.0 + 3 * 2.0**-18  # the node's kill grace
+SETTLING: Final = 2.0**-10  # how long whoever had a long init rests before it turns to what has come meanwhile
+TERMINATE_GRACE: Final = 3.0 + 5 * 2.0**-18  # how long a worker may take to terminate after a crash
+
+
+class Worker(msgspec.Struct, frozen=True, tag="worker"):
+    """A worker's blueprint: its place in the tree, and its habits.
+
+    `failures` says what goes wrong in which start of it, counted over the whole run. `stubborn` code does not end when
+    it is cancelled.
+    """
+
+    restart: Restart = "permanent"
+    significant: bool = False
+    shutdown: Patience = "infinity"
+    traps: bool = False
+    stubborn: bool = False
+    init: float = 0.0
+    terminate: float = 0.0
+    terminate_raises: bool = False
+    failures: dict[int, Failure] = {}
+
+
+class Team(msgspec.Struct, frozen=True, tag="team"):
+    """A supervisor's blueprint. A dynamic one has a single child, the pattern of all that it is told to start.
+
+    `template` is how it is told: by arguments for that pattern, or by a child spec each time.
+    """
+
+    strategy: Strategy = "one_for_one"
+    template: bool = False
+    intensity: int = 1
+    period: int = 5
+    auto_shutdown: AutoShutdown = "never"
+    children: tuple[Worker | Team, ...] = ()
+    restart: Restart = "permanent"
+    significant: bool = False
+    shutdown: Patience = "infinity"
+
+
+Blueprint: TypeAlias = Worker | Team
+
+SIGNALS: Final = ("kill", "signal_shutdown", "signal_crash", "signal_normal")
+STOPS: Final = ("stop_normal", "stop_shutdown")
+TROUBLES: Final = (
+    "raise",
+    "exit",
+    "interrupt",
+    "cancel",
+    "group",
+    "task_exit",
+    "quit_normal",
+    "quit_shutdown",
+    "unlink",
+    "hang",
+)
+ORDERS: Final = ("terminate_child", "restart_child", "delete_child")
+START: Final = "start_child"
+JUNK: Final = "junk"
+
+ON_WORKER: Final = SIGNALS + STOPS + TROUBLES
+ON_TEAM: Final = (*SIGNALS, *STOPS, JUNK)
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """At this time, do that to whoever plays the role then. Nothing happens if nobody does.
+
+    `TROUBLES` are done by the worker itself, in a handler, when it gets to that message; `SIGNALS` and `STOPS` come from
+    outside. `ORDERS` and `START` are requests to the supervisor of the role, as an operator would make them.
+    """
+
+    at: float
+    target: str
+    kind: str
+
+
+CALLS: Final = ("echo", "work", "later", "never", "crash", "farewell")
+
+
+class Call(msgspec.Struct, frozen=True):
+    """At this time, call whoever plays the role, or played it last.
+
+    `work` takes `seconds`; `later` is answered after `seconds` while the worker goes on; `never` is not answered;
+    `crash` raises; `farewell` is answered by a worker that then stops.
+    """
+
+    at: float
+    target: str
+    kind: str
+    seconds: float = 0.0
+    deadline: float | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One example. Faults and calls are sorted by time; the tree is told to stop at `stop_at`."""
+
+    tree: Team
+    faults: tuple[Fault, ...]
+    calls: tuple[Call, ...]
+    stop_at: float
+
+    def steps(self) -> list[tuple[int, Fault | Call]]:
+        """Faults and calls by time, each with its number among its like."""
+        numbered: list[tuple[int, Fault | Call]] = [*enumerate(self.faults), *enumerate(self.calls)]
+        return sorted(numbered, key=lambda each: each[1].at)
+
+    def dump(self) -> str:
+        """As JSON, in one line."""
+        return msgspec.json.encode(self).decode()
+
+    def dynamic(self, role: str) -> bool:
+        """Whether that role is a dynamic supervisor's."""
+        found = blueprint(self.tree, role)
+        return isinstance(found, Team) and found.strategy == "dynamic"
+
+    @classmethod
+    def load(cls, text: str | bytes) -> Plan:
+        """Back from JSON."""
+        return msgspec.json.decode(text, type=cls)
+
+
+def exact(seconds: float, *marks: object) -> float:
+    """A duration with the small offset that belongs to these marks; nothing stays nothing."""
+    if not seconds:
+        return 0.0
+    return seconds + crc32("/".join(map(str, marks)).encode()) % 2**14 * 2.0**-20
+
+
+ROOT: Final = "root"
+
+
+def blueprint(tree: Team, role: str) -> Blueprint:
+    """Who plays a role: `root.0.2` is the third child of the first child of the root."""
+    found: Blueprint = tree
+    for index in role.split(".")[1:]:
+        assert isinstance(found, Team), role
+        found = found.children[0 if found.strategy == "dynamic" else int(index)]
+    return found
+
+
+def boss(role: str) -> tuple[str, int]:
+    """The supervisor of a role, and which of its children this one is."""
+    above, _, index = role.rpartition(".")
+    return above, int(index)
+
+
+def patience(tree: Team, role: str) -> Patience:
+    """How long the supervisor of a role waits for it to stop; children of one template are all alike."""
+    seconds = blueprint(tree, role).shutdown
+    above = blueprint(tree, boss(role)[0])
+    if isinstance(above, Team) and above.template:
+        role = f"{boss(role)[0]}.0"
+    return seconds if isinstance(seconds, str) else exact(seconds, role, "shutdown")

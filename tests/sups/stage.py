@@ -1,0 +1,298 @@
+"""A plan on the real engine: the tree is started, the faults are done to it, and everything that can be seen is written down.
+
+`play` runs a plan once; with the same seed it runs to the same history, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from greenroom.supervision import (
+    NORMAL,
+    SHUTDOWN,
+    CallTimeout,
+    ChildNotFound,
+    ChildRestarting,
+    ChildRunning,
+    Crash,
+    DynamicSupervisor,
+    ExitReason,
+    Pid,
+    ProcessExited,
+    Ref,
+    StartFailed,
+    StartIgnored,
+    count_children,
+    current_node,
+    delete_child,
+    exit,
+    inbox,
+    kill,
+    restart_child,
+    start_child,
+    start_link,
+    stop,
+    terminate_child,
+    which_children,
+)
+from greenroom.supervision.testing import run
+
+from .book import Book, Boom, text
+from .company import Player, server, spec
+from .plan import GRACE, ORDERS, ROOT, START, TROUBLES, Call, Fault, Plan, Team, blueprint, boss, exact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from greenroom.supervision.testing import Seed
+
+    from .prediction import Prediction, Snapshot
+
+ATTENTION = 2.0**-12  # an idle supervisor answers at once; no plan has anything else happen so soon
+
+_SIGNALS: dict[str, ExitReason] = {
+    "signal_shutdown": SHUTDOWN,
+    "signal_crash": Crash(Boom("signal")),
+    "signal_normal": NORMAL,
+}
+
+
+@dataclass(slots=True)
+class Run:
+    """All that was seen of a run."""
+
+    lines: list[tuple[str, str]]
+    outcomes: dict[str, tuple[float, str]]
+    checks: list[Snapshot | None]
+    faults: list[str]
+
+    @property
+    def history(self) -> dict[str, list[str]]:
+        """The lines, by whose children they are about."""
+        found: dict[str, list[str]] = {}
+        for whose, line in self.lines:
+            found.setdefault(whose, []).append(line)
+        return found
+
+    def dump(self) -> str:
+        """The whole of it, to compare byte for byte."""
+        lines = [f"{line}  ({whose})" for whose, line in self.lines]
+        lines += [f"{label}: {when:.6f} {what}" for label, (when, what) in self.outcomes.items()]
+        lines += [f"check {number}: {check}" for number, check in enumerate(self.checks)]
+        return "\n".join([*lines, *self.faults])
+
+
+def play(plan: Plan, prediction: Prediction, seed: Seed | None, *, leaks: bool = False) -> Run:
+    """Run a plan. The prediction says when to look, and who has to be killed in the end."""
+    return run(
+        lambda: Stage(plan, prediction).play(), seed=seed, leaks=leaks, kill_grace=GRACE, handle_sigint=False, log=False
+    )
+
+
+class Stage:
+    """One run, from outside."""
+
+    def __init__(self, plan: Plan, prediction: Prediction) -> None:
+        """The node of the running loop is open."""
+        self.plan = plan
+        self.prediction = prediction
+        self.node = current_node()
+        self.book = Book(self.node, plan)
+        self.others = set(self.node.processes.values())
+        self.checks: list[Snapshot | None] = []
+        self.faults: list[str] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.curtain = asyncio.Event()
+        self.done = asyncio.Event()
+
+    async def play(self) -> Run:
+        """The whole plan."""
+        house = asyncio.create_task(self._house())
+        for number, step in self.plan.steps():
+            await self._until(step.at)
+            if isinstance(step, Fault):
+                await self._look()
+                self._do(number, step)
+            else:
+                self._call(number, step)
+        await self._until(self.plan.stop_at)
+        await self._look()
+        self.curtain.set()
+        await self._until(self.prediction.rest + 1.0)
+        await self._look()
+        for when, who in self.prediction.leftovers:
+            await self._until(when)
+            for serial in [serial for serial, name in self.book.names.items() if name == who]:
+                kill(Pid(self.node.name, self.node.incarnation, serial))
+        await self._until(self.prediction.end + 1.0)
+        await self._leave()
+        self.done.set()
+        await house
+        return Run(self.book.lines, self.book.outcomes, self.checks, self.faults)
+
+    async def _house(self) -> None:
+        """The process above the tree, which starts it and tells it to stop."""
+        async with inbox("outside"):
+            starting = asyncio.create_task(self._start())
+            await self.curtain.wait()
+            exit(self.book.cast[ROOT], SHUTDOWN)
+            await self.done.wait()
+            await starting
+
+    async def _start(self) -> None:
+        with suppress(StartFailed):
+            await start_link(server(self.book, ROOT), self.book, ROOT)
+
+    async def _until(self, when: float) -> None:
+        loop = self.node.loop
+        if when > loop.time():
+            moment: asyncio.Future[None] = loop.create_future()
+            loop.call_at(when, moment.set_result, None)
+            await moment
+
+    # --- what is done
+
+    def _do(self, number: int, fault: Fault) -> None:
+        kind = fault.kind
+        pid = self.book.cast.get(fault.target)
+        if kind in ORDERS or kind == START:
+            above, index = boss(fault.target)
+            supervisor = self.book.cast.get(above)
+            if supervisor is None:
+                return
+            if kind == START:
+                self._later(f"order {number}", self._hire(supervisor, fault.target))
+            elif self.plan.dynamic(above):
+                if pid is not None:
+                    self._order(number, kind, supervisor, pid)
+            else:
+                self._order(number, kind, supervisor, index)
+        elif pid is None:
+            return
+        elif kind == "kill":
+            kill(pid)
+        elif kind in _SIGNALS:
+            exit(pid, _SIGNALS[kind])
+        elif kind == "stop_normal":
+            self._later(f"stop {number}", stop(pid, NORMAL))
+        elif kind == "stop_shutdown":
+            self._later(f"stop {number}", stop(pid, SHUTDOWN))
+        elif kind in TROUBLES:
+            after = exact(0.5, fault.target, kind, number) if kind == "task_exit" else 0.0
+            Ref[Player](pid).cast(Player.trouble, kind, after)
+        else:
+            Ref[Player](pid).send(kind)
+
+    async def _hire(self, supervisor: Pid, role: str) -> None:
+        above, index = boss(role)
+        team = blueprint(self.plan.tree, above)
+        if isinstance(team, Team) and team.template:
+            await Ref[DynamicSupervisor](supervisor, None).call(DynamicSupervisor.start_child, role)
+        else:
+            await start_child(supervisor, spec(self.book, role, index))
+
+    def _order(self, number: int, kind: str, supervisor: Pid, child: object) -> None:
+        order: Callable[[Any, Any], Coroutine[Any, Any, Any]] = {
+            "terminate_child": terminate_child,
+            "restart_child": restart_child,
+            "delete_child": delete_child,
+        }[kind]
+        self._later(f"order {number}", order(supervisor, child))
+
+    def _call(self, number: int, call: Call) -> None:
+        pid = self.book.cast.get(call.target)
+        if pid is None:
+            return
+        label = f"call {number}"
+        deadline = None if call.deadline is None else exact(call.deadline, label, "deadline")
+        ref = Ref[Player](pid, deadline)
+        self._later(label, ref.call(getattr(Player, call.kind), label, exact(call.seconds, label)))
+
+    def _later(self, label: str, request: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(self._outcome(label, request), name=label)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _outcome(self, label: str, request: Coroutine[Any, Any, Any]) -> None:
+        try:
+            answer = await request
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - any outcome is one, and only one may come
+            self.book.outcome(label, _in_words(error))
+        else:
+            if label.startswith("call"):
+                self.book.outcome(label, "answered" if answer == label else f"answered {answer!r}")
+            else:
+                self.book.outcome(label, "done" if label.startswith("stop") else "ok")
+
+    # --- what is seen
+
+    async def _look(self) -> None:
+        """What the supervisors show, if all is at rest."""
+        expected = self.prediction.checks[len(self.checks)]
+        if expected is None:
+            self.checks.append(None)
+            return
+        names = {name: serial for serial, name in self.book.names.items()}
+        seen: Snapshot = {}
+        for name in expected:
+            try:
+                async with asyncio.timeout(ATTENTION):
+                    seen[name] = await self._show(Pid(self.node.name, self.node.incarnation, names[name]))
+            except (KeyError, TimeoutError, ProcessExited) as error:
+                seen[name] = [f"{type(error).__name__}: {error}"]
+        self.checks.append(seen)
+
+    async def _show(self, supervisor: Pid) -> list[str]:
+        shown: list[str] = []
+        for each in await which_children(supervisor):
+            role = self.book.name(each.pid)
+            state = role if each.state == "running" else each.state
+            shown.append(state if each.id is None else f"{each.id}: {state}")
+        if self.plan.dynamic(self.book.name(supervisor).partition("#")[0]):
+            shown.sort()
+        counts = await count_children(supervisor)
+        words = f"{counts.specs} specs, {counts.active} active"
+        return [*shown, f"{words}, {counts.supervisors} supervisors, {counts.workers} workers"]
+
+    async def _leave(self) -> None:
+        """Nobody and nothing may be left."""
+        for process in tuple(self.node.processes.values()):
+            if process not in self.others and process.label != "outside":
+                self.faults.append(f"{self.book.name(process.pid)} is still there")
+                kill(process.pid)
+        self.book.close()
+        for _ in range(8):
+            await asyncio.sleep(0)
+        for task in tuple(self.tasks):
+            self.faults.append(f"{task.get_name()} has no outcome")
+            task.cancel()
+        self.faults += [f"{label} has two outcomes" for label in self.book.twice]
+        if self.node.workers.busy:
+            self.faults.append(f"{self.node.workers.busy} handlers still run")
+
+
+def _in_words(error: BaseException) -> str:
+    match error:
+        case ProcessExited(reason=reason):
+            return f"exited: {text(reason)}"
+        case CallTimeout():
+            return "timed out"
+        case StartFailed(reason=reason):
+            return f"failed: {text(reason)}"
+        case StartIgnored():
+            return "failed: (ignored)"
+        case ChildNotFound():
+            return "not found"
+        case ChildRunning():
+            return "running"
+        case ChildRestarting():
+            return "restarting"
+        case TypeError():
+            return "not for dynamic"
+        case _:
+            return f"{type(error).__name__}: {error}"

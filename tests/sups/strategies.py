@@ -1,0 +1,148 @@
+"""How plans are drawn: small trees with many habits, and faults that come in bursts, with rest between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import strategies as st
+
+from .plan import CALLS, JUNK, ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, Team, Worker, exact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .plan import Blueprint, Failure, Patience, Restart, Strategy
+
+DEPTH: Final = 4
+NODES: Final = 12
+
+RESTARTS: Final[tuple[Restart, ...]] = ("permanent", "transient", "temporary")
+PATIENCES: Final[tuple[Patience, ...]] = (1.0, "infinity", "brutal_kill", 0.25, 4.0)
+PAUSES: Final = (0.0, 0.0, 0.0, 0.25, 0.75, 2.5, 6.0)
+GAPS: Final = (0.25, 64.0, 0.5, 1.0, 2.0, 4.0)
+FAILURES: Final[tuple[Failure, ...]] = ("raise", "ignore", "stop", "exit", "raise", "hang")
+BAD_STARTS: Final = ((), (), (), (2,), (2, 3), (3,), (2, 3, 4), (1,), (2, 4), (2, 3, 4, 5, 6))
+TEAMS: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_all", "rest_for_one", "dynamic")
+
+
+@st.composite
+def workers(draw: st.DrawFn, significant: bool = False) -> Worker:  # noqa: FBT001, FBT002 - drawn
+    """A worker with few habits; no habit is the simplest."""
+    restart = draw(st.sampled_from(RESTARTS))
+    habits = draw(st.integers(0, 63))
+    starts = draw(st.sampled_from(BAD_STARTS))
+    failure = draw(st.sampled_from(FAILURES)) if starts else "raise"
+    return Worker(
+        restart=restart,
+        significant=significant and restart != "permanent" and bool(habits & 32),
+        shutdown=draw(st.sampled_from(PATIENCES)),
+        traps=bool(habits & 1),
+        stubborn=habits & 6 == 6,
+        init=draw(st.sampled_from(PAUSES)) if habits & 8 else 0.0,
+        terminate=draw(st.sampled_from(PAUSES)) if habits & 1 or habits & 16 else 0.0,
+        terminate_raises=habits & 50 == 50,
+        failures=dict.fromkeys(starts, failure),
+    )
+
+
+@st.composite
+def teams(draw: st.DrawFn, depth: int = DEPTH, significant: bool = False) -> Team:  # noqa: FBT001, FBT002 - drawn
+    """A supervisor and all below it."""
+    strategy = draw(st.sampled_from(TEAMS))
+    restart = draw(st.sampled_from(RESTARTS)) if depth < DEPTH else "permanent"
+    dynamic = strategy == "dynamic"
+    auto = (
+        "never" if dynamic else draw(st.sampled_from(("never", "never", "never", "any_significant", "all_significant")))
+    )
+    many = 1 if dynamic else draw(st.integers(1, 4 if depth == DEPTH else 3))
+    children: list[Blueprint] = []
+    for _ in range(many):
+        if depth > 1 and draw(st.integers(0, 2)) == 2:
+            children.append(draw(teams(depth - 1, auto != "never")))
+        else:
+            children.append(draw(workers(auto != "never")))
+    return Team(
+        strategy=strategy,
+        template=dynamic and draw(st.booleans()),
+        intensity=draw(st.sampled_from((1, 2, 3, 0, 5))),
+        period=draw(st.sampled_from((5, 1, 3, 20))),
+        auto_shutdown=auto,  # type: ignore[arg-type]
+        children=tuple(children),
+        restart=restart,
+        significant=significant and restart != "permanent" and draw(st.booleans()),
+        shutdown=draw(st.sampled_from(("infinity", "infinity", 2.0, 0.5, "brutal_kill")))
+        if depth < DEPTH
+        else "infinity",
+    )
+
+
+class _Cast:
+    """The roles of a tree, as far as they have been filled."""
+
+    def __init__(self, tree: Team) -> None:
+        self.workers: list[str] = []
+        self.teams: list[str] = []
+        self.dynamic: dict[str, tuple[Blueprint, int]] = {}
+        self.enter(ROOT, tree)
+
+    def enter(self, role: str, plan: Blueprint) -> None:
+        """Somebody plays that role, and so do those below."""
+        if isinstance(plan, Worker):
+            self.workers.append(role)
+            return
+        self.teams.append(role)
+        if plan.strategy == "dynamic":
+            self.dynamic[role] = (plan.children[0], 0)
+            return
+        for index, each in enumerate(plan.children):
+            self.enter(f"{role}.{index}", each)
+
+    def hire(self, role: str) -> str:
+        """One more child of a dynamic supervisor."""
+        plan, index = self.dynamic[role]
+        self.dynamic[role] = (plan, index + 1)
+        self.enter(f"{role}.{index}", plan)
+        return f"{role}.{index}"
+
+
+_ON_WORKERS: Final = ("raise", "kill", *TROUBLES, *SIGNALS, *STOPS, *ORDERS, "raise", "kill")
+_ON_TEAMS: Final = ("kill", *SIGNALS, *STOPS, *ORDERS, JUNK, "kill")
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """A whole example."""
+    tree = draw(teams())
+    cast = _Cast(tree)
+    faults: list[Fault] = []
+    calls: list[Call] = []
+    now = 0.0
+    for number in range(draw(st.integers(1, 8))):
+        now += draw(st.sampled_from(GAPS))
+        at = exact(now, "fault", number)
+        empty = [role for role in cast.dynamic if cast.dynamic[role][1] < 3]
+        choice = draw(st.integers(0, 7))
+        if empty and (choice > 5 or not cast.workers):
+            faults.append(Fault(at, cast.hire(draw(st.sampled_from(empty))), START))
+        elif choice < 5 and cast.workers:
+            faults.append(Fault(at, draw(st.sampled_from(cast.workers)), draw(st.sampled_from(_ON_WORKERS))))
+        else:
+            role = draw(st.sampled_from(cast.teams))
+            kinds = _ON_TEAMS if role != ROOT else ("kill", *SIGNALS, *STOPS, JUNK)
+            faults.append(Fault(at, role, draw(st.sampled_from(kinds))))
+        for _ in range(draw(st.integers(0, 2)) if cast.workers else 0):
+            before = draw(st.sampled_from((-0.125, 0.125, 0.0625)))
+            calls.append(
+                Call(
+                    exact(now + before, "call", len(calls)),
+                    draw(st.sampled_from(cast.workers)),
+                    draw(st.sampled_from(CALLS)),
+                    draw(st.sampled_from((0.5, 0.0, 3.0))),
+                    draw(st.sampled_from((None, 5.0, 1.0))),
+                )
+            )
+    calls.sort(key=_when)
+    return Plan(tree, tuple(faults), tuple(calls), exact(now + draw(st.sampled_from((0.5, 64.0))), "stop"))
+
+
+_when: Callable[[Call], float] = lambda call: call.at  # noqa: E731

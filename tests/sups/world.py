@@ -1,0 +1,391 @@
+"""The model's world: processes as generators on a clock of its own, with links, exit signals, calls and a history.
+
+Pure: no event loop, nothing of greenroom's engine. A process yields what it waits for (`Sleep`, `Receive`, `Gone`,
+`Begun`) and goes on when that has come. It is the other side's rules in the fewest words: who hears of a death, what a
+signal does to whom, how long code takes to unwind.
+
+Two events at the same moment make a plan that nobody can predict; the world notices, and says so in `races`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+from .plan import GRACE
+
+NORMAL: Final = "normal"
+SHUTDOWN: Final = "shutdown"
+KILLED: Final = "killed"
+NO_PROCESS: Final = "no such process"
+IGNORED: Final = "(ignored)"
+
+
+def crash(what: str) -> str:
+    """The reason of a process whose code raised."""
+    return f"crash {what}"
+
+
+def is_crash(reason: str) -> bool:
+    """Whether code raised."""
+    return reason.startswith("crash ")
+
+
+def is_orderly(reason: str) -> bool:
+    """`normal`, `shutdown`, or a shutdown that says more."""
+    return reason == NORMAL or reason.startswith(SHUTDOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Nothing for so many seconds; for ever when None. Who sleeps `lightly` ends at once, however stubborn."""
+
+    seconds: float | None
+    lightly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """The next message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """That all of these are gone, or the time is over: resumes with whether they are."""
+
+    processes: tuple[Process, ...]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """That a process that was started has finished its init: resumes with None, or why it did not."""
+
+    process: Process
+
+
+Wish: TypeAlias = Sleep | Receive | Gone | Begun
+Code: TypeAlias = Generator[Wish, Any, str]
+
+ALIVE, DYING, GONE = range(3)
+WAITING: Final = object()
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """One process: `role` is its part in the tree, `number` tells it from those that played the part before."""
+
+    role: str
+    number: int
+    parent: Process | None
+    traps: bool
+    stubborn: bool = False
+    life: int = ALIVE
+    reason: str = ""
+    code: Code | None = None
+    wish: Wish | None = None
+    until: float | None = None
+    turn: int = 0
+    links: dict[Process, None] = field(default_factory=dict["Process", None])
+    waiters: list[Callable[[str], None]] = field(default_factory=list[Callable[[str], None]])
+    mailbox: deque[tuple[Any, ...]] = field(default_factory=deque[tuple[Any, ...]])
+    started: Any = WAITING
+    refused: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.role}#{self.number}"
+
+    def alive(self) -> bool:
+        """Whether nothing has ended it."""
+        return self.life == ALIVE
+
+    def idle(self) -> bool:
+        """Whether it lives and waits for a message."""
+        return self.alive() and isinstance(self.wish, Receive)
+
+
+def _always() -> bool:
+    return True
+
+
+def never() -> bool:
+    """For what changes nothing in the tree."""
+    return False
+
+
+class Call:
+    """A request that somebody waits for; whatever comes first is its outcome."""
+
+    __slots__ = ("label", "outcome", "wanted", "world")
+
+    def __init__(self, world: World, label: str, wanted: str | None) -> None:
+        """`label` is how the outcomes name it; `wanted` is the end that is asked for, where an end is."""
+        self.world = world
+        self.label = label
+        self.wanted = wanted
+        self.outcome: tuple[float, str] | None = None
+
+    def settle(self, outcome: str) -> None:
+        """Only the first counts."""
+        now = self.world.now
+        if self.outcome is None:
+            self.world.outcomes[self.label] = self.outcome = (now, outcome)
+        elif self.outcome[0] == now and outcome != self.outcome[1] and "timed out" in (outcome, self.outcome[1]):
+            self.world.races.append(f"{now}: {self.label} {self.outcome[1]}, or {outcome}")
+
+    def exited(self, reason: str) -> None:
+        """Who was asked is gone."""
+        self.settle("done" if reason == self.wanted else f"exited: {reason}")
+
+
+class World:
+    """All processes, the clock, and what has happened."""
+
+    def __init__(self) -> None:
+        """It is 0 o'clock and nobody is there."""
+        self.now = 0.0
+        self.history: dict[str, list[str]] = {}
+        self.outcomes: dict[str, tuple[float, str]] = {}
+        self.births: Counter[str] = Counter()
+        self.cast: dict[str, Process] = {}
+        self.processes: list[Process] = []
+        self.supervisors: list[Any] = []
+        self.races: list[str] = []
+        self._events: list[tuple[float, int, Callable[[], bool], str, Callable[[], None]]] = []
+        self._order = count()
+        self._ready: deque[Callable[[], None]] = deque()
+        self._last: tuple[float, str] | None = None
+        self._born_at: dict[str, tuple[float, Process | None]] = {}
+
+    # --- time
+
+    def at(self, when: float, what: str, then: Callable[[], None], matters: Callable[[], bool] = _always) -> None:
+        """Do that at that time; what does not matter, then, changes nothing in the tree and races with nobody."""
+        heapq.heappush(self._events, (when, next(self._order), matters, what, then))
+
+    def soon(self, then: Callable[[], None]) -> None:
+        """Do that now, when what is being done is done."""
+        self._ready.append(then)
+
+    def run(self, until: float | None = None) -> None:
+        """Let time pass; without a limit, until nothing is left that could happen."""
+        self._settle()
+        while self._events and (until is None or self._events[0][0] < until):
+            self.now, _, matters, what, then = heapq.heappop(self._events)
+            if matters():
+                self._note_race(what)
+            then()
+            self._settle()
+        if until is not None:
+            self.now = until
+
+    def step(self, what: str, then: Callable[[], None]) -> None:
+        """Somebody outside does something now."""
+        self._note_race(what)
+        then()
+        self._settle()
+
+    def _note_race(self, what: str) -> None:
+        if self._last is not None and self._last[0] == self.now:
+            self.races.append(f"{self.now}: {self._last[1]} and {what}")
+        self._last = (self.now, what)
+
+    def _settle(self) -> None:
+        while self._ready:
+            self._ready.popleft()()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing will happen any more by itself, except that somebody's deadline may pass."""
+        self._settle()
+        return not any(matters() for _, _, matters, _, _ in self._events)
+
+    # --- history
+
+    def note(self, process: Process | None, line: str) -> None:
+        """Something happened among the children of that process."""
+        self.history.setdefault(str(process) if process else "-", []).append(f"{self.now:.6f} {line}")
+
+    # --- life and death
+
+    def create(
+        self, role: str, parent: Process | None, code: Callable[[Process], Code], *, traps: bool, stubborn: bool
+    ) -> Process:
+        """Start a process, linked to its parent; it runs until it first waits."""
+        self.births[role] += 1
+        process = Process(role, self.births[role], parent, traps, stubborn)
+        self.processes.append(process)
+        self.cast[role] = process
+        born = self._born_at.get(role)
+        if born is not None and born[0] == self.now and born[1] is not parent and born[1] and born[1].life != GONE:
+            self.races.append(f"{self.now}: two of {role}")
+        self._born_at[role] = (self.now, parent)
+        if parent is not None:
+            self.join(parent, process)
+        self.note(parent, f"start {process}")
+        process.code = code(process)
+        self._advance(process, None)
+        return process
+
+    def begun(self, process: Process, outcome: str | None) -> None:
+        """Its init is over, well if the outcome is None."""
+        if process.started is not WAITING:
+            return
+        process.started = outcome
+        if outcome is None:
+            self.note(process.parent, f"ready {process}")
+        parent = process.parent
+        if parent is not None and isinstance(parent.wish, Begun) and parent.wish.process is process:
+            self._resume(parent, outcome)
+
+    def _resume(self, process: Process, value: object = None) -> None:
+        turn = process.turn = process.turn + 1
+        process.wish = None
+        self.soon(lambda: self._advance(process, value) if process.turn == turn else None)
+
+    def _advance(self, process: Process, value: object) -> None:
+        if not process.alive():
+            return
+        code = process.code
+        assert code is not None
+        while True:
+            try:
+                wish = code.send(value)
+            except StopIteration as end:
+                process.wish = None
+                self.condemn(process, end.value)
+                return
+            if not process.alive():
+                return
+            process.wish = wish
+            process.turn += 1
+            match wish:
+                case Receive():
+                    if not process.mailbox:
+                        return
+                    value = process.mailbox.popleft()
+                case Sleep(seconds=seconds):
+                    process.until = None if seconds is None else self.now + seconds
+                    if process.until is not None:
+                        self._later(process, process.until, "wakes")
+                    return
+                case Gone(processes=processes, seconds=seconds):
+                    if not self._await_gone(process, processes, seconds):
+                        return
+                    value = True
+                case Begun(process=child):
+                    if child.started is WAITING:
+                        return
+                    value = child.started
+            process.wish = None
+
+    def _later(self, process: Process, when: float, what: str, value: object = None) -> None:
+        turn = process.turn
+
+        def resume() -> None:
+            if self._still(process, turn):
+                self._resume(process, value)
+
+        self.at(when, f"{process} {what}", resume, lambda: self._still(process, turn))
+
+    def _still(self, process: Process, turn: int) -> bool:
+        return process.alive() and process.turn == turn
+
+    def _await_gone(self, process: Process, others: tuple[Process, ...], seconds: float | None) -> bool:
+        turn = process.turn
+        left = {other for other in others if other.life != GONE}
+        if not left:
+            return True
+
+        def waiter(other: Process) -> Callable[[str], None]:
+            def gone(_: str) -> None:
+                left.discard(other)
+                if not left and self._still(process, turn):
+                    self._resume(process, value=True)
+
+            return gone
+
+        for other in left.copy():
+            other.waiters.append(waiter(other))
+        if seconds is not None:
+            self._later(process, self.now + seconds, "loses patience", value=False)
+        return False
+
+    def condemn(self, process: Process, reason: str) -> None:
+        """It is to end for this reason; the first stands. Stubborn code has the grace to come back."""
+        if not process.alive():
+            return
+        process.life = DYING
+        process.reason = reason
+        process.mailbox.clear()
+        wish, process.wish = process.wish, None
+        if isinstance(wish, Begun):
+            # Nobody will ever know of that child.
+            self.condemn(wish.process, KILLED)
+        if isinstance(wish, Sleep) and process.stubborn and not wish.lightly:
+            left = None if process.until is None else process.until - self.now
+            if left is None or left >= GRACE:
+                self.at(self.now + GRACE, f"{process} is abandoned", lambda: self._bury(process, leaked=True))
+            else:
+                self.at(self.now + left, f"{process} unwinds", lambda: self._bury(process))
+            return
+        self.soon(lambda: self._bury(process))
+
+    def _bury(self, process: Process, *, leaked: bool = False) -> None:
+        process.life = GONE
+        self.note(process.parent, f"end {process}: {process.reason}{' (leaked)' if leaked else ''}")
+        if process.started is WAITING:
+            if process.parent is not None:
+                self.part(process.parent, process)
+            self.begun(process, process.refused or process.reason)
+        waiters, process.waiters = process.waiters, []
+        for waiter in waiters:
+            waiter(process.reason)
+        for other in tuple(process.links):
+            self.part(process, other)
+            self.signal(other, process, process.reason)
+
+    # --- signals and messages
+
+    def join(self, one: Process, other: Process) -> None:
+        """Link two."""
+        one.links[other] = None
+        other.links[one] = None
+
+    def part(self, one: Process, other: Process) -> None:
+        """Unlink two."""
+        one.links.pop(other, None)
+        other.links.pop(one, None)
+
+    def signal(self, process: Process, source: Process | None, reason: str) -> None:
+        """An exit signal: a message to those that trap it, the end of all others unless it is `normal`."""
+        if process.traps:
+            self.send(process, ("exit", source, reason))
+        elif reason != NORMAL:
+            self.condemn(process, reason)
+
+    def send(self, process: Process, message: tuple[Any, ...]) -> bool:
+        """Put a message into the mailbox; False when nobody will read it."""
+        if not process.alive():
+            return False
+        if isinstance(process.wish, Receive):
+            self._resume(process, message)
+        else:
+            process.mailbox.append(message)
+        return True
+
+    def call(
+        self, label: str, process: Process, message: Callable[[Call], tuple[Any, ...]], *, wanted: str | None = None
+    ) -> Call:
+        """Ask a process something: it, or its end, settles the call."""
+        call = Call(self, label, wanted)
+        if process.life == GONE:
+            call.exited(NO_PROCESS)
+            return call
+        process.waiters.append(call.exited)
+        self.send(process, message(call))
+        return call
