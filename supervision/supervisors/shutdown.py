@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 GAVE_UP: Final = Shutdown("reached max restart intensity")
 """What a supervisor ends of when its children fail too often: a shutdown, as in OTP, that says which."""
 
-_AT_ONCE = 256  # children told to stop before the loop gets its turn
+AT_ONCE: Final = 256
+"""How many children are stopped before the loop gets its turn: one that ends at once lets nobody else run."""
 
 
 def is_expected(reason: ExitReason, spec: ChildSpec[Any]) -> bool:
@@ -132,7 +133,7 @@ async def stop_together(
                     exits.signal(process, supervisor.pid, SHUTDOWN)
                     if not isinstance(patience, str) and not process.reason:
                         bounded.setdefault(patience, []).append(process)
-            if not count % _AT_ONCE:
+            if not count % AT_ONCE:
                 await asyncio.sleep(0)
         began = clock.now(node.loop)
         for seconds in sorted(bounded):

@@ -170,7 +170,8 @@ class StartLink:
         return getattr(self.server, "__name__", None) or describe.short(self.server)
 
     def __str__(self) -> str:
-        return f"{self.server_name}({describe.arguments(self.args, self.kwargs)})"
+        names = getattr(self.server, "__init__", None) if isinstance(self.server, type) else None
+        return f"{self.server_name}({describe.arguments(self.args, self.kwargs, names)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ are stopped first; when it is killed, they hear of that along their links.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -20,7 +21,7 @@ from .children import RESTARTING, RUNNING, UNDEFINED, Child, ChildInfo, Counts, 
 from .errors import AlreadyPresent, AlreadyStarted, BadSpec, ChildNotFound, ChildRestarting, ChildRunning
 from .intensity import RestartWindow
 from .reports import Progress
-from .shutdown import LateExits
+from .shutdown import AT_ONCE, LateExits
 from .spec import (
     ALL_SIGNIFICANT,
     NEVER,
@@ -198,8 +199,10 @@ class Supervisor(BaseSupervisor):
     async def _stop_all(self, children: Iterable[Child]) -> None:
         """Stop these, given in start order, one after the other, the last one first. Temporary ones are dropped."""
         late = LateExits(self._process)
-        for one in reversed(list(children)):
+        for count, one in enumerate(reversed(list(children)), 1):
             await self._stop_child(one, late)
+            if not count % AT_ONCE:
+                await asyncio.sleep(0)
             if one.spec.restart == TEMPORARY:
                 self._children.pop(one.spec.id, None)
 
