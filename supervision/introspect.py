@@ -114,10 +114,15 @@ async def _ask(who: object, look: Callable[[Server], T], timeout: float | None) 
     return await settle_call(process, (SYSTEM, look, caller), caller, timeout)
 
 
+def _slots(cls: type) -> tuple[str, ...]:
+    slots: Any = vars(cls).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
 def _fields(server: Server) -> list[str]:
     """The names of its fields: the behaviour's own bookkeeping is not among them."""
     theirs = [cls for cls in reversed(type(server).__mro__) if not cls.__module__.startswith(_ENGINE)]
-    slots = [name for cls in theirs for name in vars(cls).get("__slots__", ())]
+    slots = [name for cls in theirs for name in _slots(cls) if name not in ("__dict__", "__weakref__")]
     return [*server._shown, *(name for name in slots if hasattr(server, name)), *getattr(server, "__dict__", {})]
 
 

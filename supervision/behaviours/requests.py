@@ -86,6 +86,8 @@ class Request(Generic[R]):
         done, _ = await asyncio.wait((future,), timeout=timeout)
         if not done:
             raise CallTimeout(timeout or 0.0, self._caller._callee)
+        if future.cancelled():  # its own error, or whoever waits would take itself for cancelled
+            raise ActorError(f"{self!r} was abandoned")
         return future.result()
 
     def abandon(self) -> None:
