@@ -123,5 +123,7 @@ class Reject(Exception):
 
     def __init__(self, error: Exception) -> None:
         """`error` is raised from the caller's `await`."""
+        if not isinstance(error, Exception):  # pyright: ignore[reportUnnecessaryIsInstance] - `raise Reject("why")` is near
+            raise TypeError(f"Reject carries an exception for the caller, not {error!r}")
         super().__init__(error)
         self.error = error

@@ -23,7 +23,7 @@ def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during
     process = server._process
     try:
         state = server.report_state()
-    except Exception as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
+    except BaseException as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
         state = f"(report_state raised {type(broken).__name__}: {broken})"
     caller: Caller[Any] | None = entry[-1] if entry is not None and entry[0] in (CALL, ASK) else None
     return CrashReport(

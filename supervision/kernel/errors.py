@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .reasons import as_reason
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -174,7 +176,7 @@ class Quit(BaseException):
     A `BaseException`, so that an `except Exception` on the way does not stop it.
     """
 
-    def __init__(self, reason: ExitReason) -> None:
-        """`reason` is what links and monitors see."""
+    def __init__(self, reason: ExitReason | BaseException) -> None:
+        """`reason` is what links and monitors see; an exception becomes a `Crash`."""
         super().__init__(reason)
-        self.reason = reason
+        self.reason = as_reason(reason)

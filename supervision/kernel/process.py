@@ -262,8 +262,10 @@ class Process:
             try:
                 self.behaviour._failed(entry, error)
             except BaseException as broken:  # noqa: BLE001 - as in drain
-                broken.__context__ = error
-                exits.condemn(self, Crash(broken))
+                exits.condemn(self, Crash(error))
+                self.node.loop.call_exception_handler(
+                    {"message": f"what {self} died of could not be dealt with", "exception": broken}
+                )
 
     def hand_over(self, coroutine: Any, entry: Entry) -> None:
         """Let a worker run the rest of this invocation."""

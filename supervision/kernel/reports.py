@@ -95,5 +95,5 @@ class Reports:
         for subscriber in tuple(self._subscribers):
             try:
                 subscriber(report)
-            except Exception:  # noqa: BLE001 - it is logged whole, and must not hurt whatever was being reported
+            except BaseException:  # noqa: BLE001 - it is logged whole, and must not hurt whatever was being reported
                 _log.exception("a subscriber of reports raised on %r", report)

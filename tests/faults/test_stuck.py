@@ -36,6 +36,7 @@ from greenroom.supervision import (
     send_after,
     spawn,
     start,
+    stop,
     wait_down,
     whereis,
 )
@@ -82,7 +83,11 @@ class Cleans(GenServer):
             self.notes.append("child out")
 
 
-@pytest.mark.parametrize("end", [kill, lambda who: exit(who, SHUTDOWN)], ids=["kill", "exit"])
+def stop_by_exit(who: object) -> None:
+    exit(who, SHUTDOWN)
+
+
+@pytest.mark.parametrize("end", [kill, stop_by_exit], ids=["kill", "exit"])
 async def test_one_that_awaits_for_ever_is_cancelled_and_unwinds_before_anybody_hears(
     end: Callable[[object], None], node: Node
 ) -> None:
@@ -187,86 +192,102 @@ async def test_each_process_may_have_its_own_grace(seconds: float, node: Node) -
     await turns()
 
 
-async def test_what_abandoned_code_sends_is_void(node: Node) -> None:
-    released = asyncio.Event()
-    outcome: dict[str, object] = {}
+async def abandoned(after: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `after` as code of a process that is gone."""
+    released, done = asyncio.Event(), asyncio.get_running_loop().create_future()
 
+    async def then() -> None:
+        try:
+            await after()
+        except BaseException as error:  # noqa: BLE001 - nobody else would tell
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    ref = await start(Stubborn)
+    ref.cast(Stubborn.wait, released, then)
+    await turns()
+    kill(ref)
+    assert await wait_down(ref) == KILLED
+    released.set()
+    await done
+
+
+async def test_what_abandoned_code_sends_is_void(node: Node) -> None:
     async with inbox() as me:
-        calm, keeper, victim = await start(Calm), await start(Stubborn), await start(Calm)
-        kept = request(keeper, Stubborn.keep)
-        await turns()
-        server = process_of(keeper)
-        assert server is not None
-        assert isinstance(server.behaviour, Stubborn)
-        caller = server.behaviour.kept
+        calm, victim = await start(Calm), await start(Calm)
         by_name: Ref[Calm] = Ref(calm.pid)
 
         async def after() -> None:
-            outcome["send"] = send(me.pid, "void")
-            outcome["ref"] = [calm.send("void"), calm.tell("void"), calm.cast(Calm.add), by_name.cast(Calm.add)]
+            assert current_node() is node
+            assert not send(me.pid, "void")
+            assert not await asyncio.to_thread(send, me.pid, "void")
+            assert not any((calm.send("void"), calm.tell("void"), calm.cast(Calm.add), by_name.cast(Calm.add)))
             exit(victim, SHUTDOWN)
             kill(victim)
             link(victim)
             monitor(victim)
             send_after(0.1, me.pid, "void")
-            outcome["reply"] = [caller.reply("void"), caller.fail(ValueError("void"))]
-            outcome["thread"] = await asyncio.to_thread(send, me.pid, "void")
-            acts: dict[str, Callable[[], Any]] = {
-                "call": lambda: calm.call(Calm.add),
-                "queued call": lambda: by_name.call(Calm.add),
-                "ask": lambda: calm.ask("void"),
-                "request": lambda: request(calm, Calm.add).wait(),
-                "ask_later": lambda: ask_later(calm, "void").wait(),
-                "start": lambda: start(Calm),
-                "spawn": lambda: spawn(forever),
-                "register": lambda: register("void"),
-            }
-            for name, act in acts.items():
-                try:
-                    result = act()
-                    if asyncio.iscoroutine(result):
-                        await result
-                    outcome[name] = "went through"
-                except (ActorError, asyncio.CancelledError) as error:
-                    outcome[name] = type(error).__name__
-            outcome["node"] = current_node() is node
 
-        async def after_that() -> None:
-            try:
-                await after()
-            except BaseException as error:  # noqa: BLE001 - nobody else would tell
-                outcome["raised"] = error
-            finally:
-                done.set()
-
-        done = asyncio.Event()
-        ref = await start(Stubborn)
-        ref.cast(Stubborn.wait, released, after_that)
-        await turns()
-        kill(ref)
-        await wait_down(ref)
+        assert calm.cast(Calm.add)
+        await abandoned(after)
         assert calm.cast(Calm.add), "everybody else is heard as before"
-        released.set()
-        await done.wait()
         await asyncio.sleep(1.0)
         assert me.pending() == ()
-        assert await calm.call(Calm.add) == 2
-        assert not kept.done
-        assert process_of(victim) is not None
+        assert await calm.call(Calm.add) == 3
         watched = process_of(victim)
         assert watched is not None
-        assert (watched.links, watched.monitors) == (None, None)
-        caller.reply("at last")
-        assert await kept.wait() == "at last"
-    assert outcome.pop("raised", None) is None
-    assert outcome.pop("send") is False
-    assert outcome.pop("ref") == [False] * 4
-    assert outcome.pop("reply") == [False] * 2
-    assert outcome.pop("thread") is False
-    assert outcome.pop("node") is True
-    assert set(outcome.values()) <= {"ActorError", "ProcessExited", "NotRegistered"}, outcome
+        assert (watched.life, watched.links, watched.monitors) == (0, None, None)
+
+
+async def test_what_abandoned_code_answers_is_void() -> None:
+    keeper = await start(Stubborn)
+    kept = request(keeper, Stubborn.keep)
     await turns()
-    assert len(node.workers) <= 2
+    process = process_of(keeper)
+    assert process is not None
+    assert isinstance(process.behaviour, Stubborn)
+    caller = process.behaviour.kept
+
+    async def after() -> None:
+        assert not caller.reply("void")
+        assert not caller.fail(ValueError("void"))
+
+    await abandoned(after)
+    assert not kept.done
+    assert caller.reply("at last")
+    assert await kept.wait() == "at last"
+
+
+ACTS: dict[str, Callable[[Ref[Calm]], Any]] = {
+    "call": lambda calm: calm.call(Calm.add),
+    "call by pid": lambda calm: Ref[Calm](calm.pid).call(Calm.add),
+    "ask": lambda calm: calm.ask("void"),
+    "request": lambda calm: request(calm, Calm.add).wait(),
+    "ask_later": lambda calm: ask_later(calm, "void").wait(),
+    "start": lambda _: start(Calm),
+    "spawn": lambda _: spawn(forever),
+    "register": lambda _: register("void"),
+    "stop": stop,
+}
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+async def test_what_abandoned_code_asks_for_is_refused(act: Callable[[Ref[Calm]], Any], node: Node) -> None:
+    calm = await start(Calm)
+
+    async def attempt() -> None:
+        result = act(calm)
+        if asyncio.iscoroutine(result):
+            await result
+
+    async def after() -> None:
+        with pytest.raises(ActorError, match=r"gone|exited before it answered: killed|nobody is registered"):
+            await attempt()
+
+    await abandoned(after)
+    assert await calm.call(Calm.add) == 1
+    assert len(node.processes) == 1
 
 
 async def test_a_task_that_will_not_end_is_abandoned_too(node: Node) -> None:
