@@ -18,6 +18,8 @@ from greenroom.supervision import (
 from greenroom.supervision.kernel.process import ALIVE
 from greenroom.supervision.supervisors.supervisor import FailedToStartChild
 
+from .plan import is_dynamic
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -138,7 +140,7 @@ class Book:
         if self.node.process(report.pid) is None:
             return "?"
         role = self.name(report.pid).partition("#")[0]
-        if not self.plan.dynamic(role):
+        if not is_dynamic(self.plan.tree, role):
             return str(report.child.id)
         if report.context == "shutdown_error":
             return f"{report.child.count} of them"

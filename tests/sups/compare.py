@@ -9,6 +9,8 @@ from __future__ import annotations
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING
 
+from .plan import is_dynamic
+
 if TYPE_CHECKING:
     from .plan import Plan
     from .prediction import Prediction
@@ -43,7 +45,7 @@ def _in_order(plan: Plan, whose: str, history: dict[str, list[str]]) -> list[str
     if role == "outside":
         return lines
     killed = _killed_at(whose, history)
-    crowd = plan.dynamic(role)
+    crowd = is_dynamic(plan.tree, role)
     ordered: list[str] = []
     for (when, ends), group in groupby(lines, lambda line: (line.split()[0], line.split()[1] in ("end", "report"))):
         same = list(group)

@@ -88,7 +88,7 @@ class Supervisor:
         number = len(self.children)
         running = [child for child in self.children if child.process is not None]
         active = len([child for child in running if child.process and (self.dynamic or child.process.alive())])
-        teams = sum(isinstance(self._plan_of(child), Team) for child in self.children)
+        teams = sum(isinstance(self._plan_of(child.index), Team) for child in self.children)
         specs = 1 if self.plan.template else number
         return f"{specs} specs, {active} active, {teams} supervisors, {number - teams} workers"
 
@@ -115,11 +115,11 @@ class Supervisor:
         return reason
 
     def _child(self, index: int) -> Child:
-        plan = self.plan.children[0 if self.dynamic else index]
+        plan = self._plan_of(index)
         return Child(index, plan.restart, plan.significant)
 
-    def _plan_of(self, child: Child) -> Worker | Team:
-        return self.plan.children[0 if self.dynamic else child.index]
+    def _plan_of(self, index: int) -> Worker | Team:
+        return blueprint(self.tree, f"{self.me.role}.{index}")
 
     def _handle(self, message: tuple[Any, ...]) -> Generator[Wish, Any, str | None]:
         match message:
@@ -336,12 +336,14 @@ class Supervisor:
         return "not found" if process.life != GONE else "ok"
 
     def _add(self, index: int) -> Generator[Wish, Any, str]:
+        known = next((child for child in self.children if child.index == index), None)
+        if known is not None and not self.dynamic:
+            return "already started" if known.process is not None else "already present"
         child = self._child(index)
         outcome = yield from self._start(child)
-        if outcome is None:
+        if outcome is None or (outcome == IGNORED and not self.dynamic and child.restart != "temporary"):
             self.children.append(child)
-            return "ok"
-        return f"failed: {outcome}"
+        return "ok" if outcome is None else f"failed: {outcome}"
 
 
 def _accepted(reason: str, child: Child, *, brutal: bool) -> bool:

@@ -131,11 +131,6 @@ class Plan(msgspec.Struct, frozen=True):
         """As JSON, in one line."""
         return msgspec.json.encode(self).decode()
 
-    def dynamic(self, role: str) -> bool:
-        """Whether that role is a dynamic supervisor's."""
-        found = blueprint(self.tree, role)
-        return isinstance(found, Team) and found.strategy == "dynamic"
-
     @classmethod
     def load(cls, text: str | bytes) -> Plan:
         """Back from JSON."""
@@ -153,12 +148,21 @@ ROOT: Final = "root"
 
 
 def blueprint(tree: Team, role: str) -> Blueprint:
-    """Who plays a role: `root.0.2` is the third child of the first child of the root."""
+    """Who plays a role: `root.0.2` is the third child of the first child of the root.
+
+    Children that a supervisor is told to start have further numbers, and are made after those that it has.
+    """
     found: Blueprint = tree
     for index in role.split(".")[1:]:
         assert isinstance(found, Team), role
-        found = found.children[0 if found.strategy == "dynamic" else int(index)]
+        found = found.children[int(index) % len(found.children)]
     return found
+
+
+def is_dynamic(tree: Team, role: str) -> bool:
+    """Whether that role is a dynamic supervisor's."""
+    found = blueprint(tree, role)
+    return isinstance(found, Team) and found.strategy == "dynamic"
 
 
 def boss(role: str) -> tuple[str, int]:

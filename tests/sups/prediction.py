@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from .habits import SIGNALLED
 from .model import spawn
-from .plan import ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, boss, exact
+from .plan import ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, boss, exact, is_dynamic
 from .world import KILLED, NORMAL, SHUTDOWN, Process, World, never
 
 CLEAN_UP: float = 8.0
@@ -86,7 +86,7 @@ def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:
             return
         if kind == START:
             world.call(f"order {number}", supervisor, lambda call: ("start_child", index, call))
-        elif plan.dynamic(above) and process is None:
+        elif is_dynamic(plan.tree, above) and process is None:
             return
         else:
             world.call(f"order {number}", supervisor, lambda call: ("order", kind, index, process, call))

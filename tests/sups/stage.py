@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
+    AlreadyPresent,
+    AlreadyStarted,
     CallTimeout,
     ChildNotFound,
     ChildRestarting,
@@ -42,7 +44,7 @@ from greenroom.supervision.testing import run
 
 from .book import Book, Boom, text
 from .company import Player, server, spec
-from .plan import GRACE, ORDERS, ROOT, START, TROUBLES, Call, Fault, Plan, Team, blueprint, boss, exact
+from .plan import GRACE, ORDERS, ROOT, START, TROUBLES, Call, Fault, Plan, Team, blueprint, boss, exact, is_dynamic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -165,7 +167,7 @@ class Stage:
                 return
             if kind == START:
                 self._later(f"order {number}", self._hire(supervisor, fault.target))
-            elif self.plan.dynamic(above):
+            elif is_dynamic(self.plan.tree, above):
                 if pid is not None:
                     self._order(number, kind, supervisor, pid)
             else:
@@ -253,7 +255,7 @@ class Stage:
             role = self.book.name(each.pid)
             state = role if each.state == "running" else each.state
             shown.append(state if each.id is None else f"{each.id}: {state}")
-        if self.plan.dynamic(self.book.name(supervisor).partition("#")[0]):
+        if is_dynamic(self.plan.tree, self.book.name(supervisor).partition("#")[0]):
             shown.sort()
         counts = await count_children(supervisor)
         words = f"{counts.specs} specs, {counts.active} active"
@@ -276,23 +278,23 @@ class Stage:
             self.faults.append(f"{self.node.workers.busy} handlers still run")
 
 
+_IN_WORDS: dict[type[BaseException], str] = {
+    CallTimeout: "timed out",
+    StartIgnored: "failed: (ignored)",
+    ChildNotFound: "not found",
+    ChildRunning: "running",
+    ChildRestarting: "restarting",
+    AlreadyStarted: "already started",
+    AlreadyPresent: "already present",
+    TypeError: "not for dynamic",
+}
+
+
 def _in_words(error: BaseException) -> str:
     match error:
         case ProcessExited(reason=reason):
             return f"exited: {text(reason)}"
-        case CallTimeout():
-            return "timed out"
         case StartFailed(reason=reason):
             return f"failed: {text(reason)}"
-        case StartIgnored():
-            return "failed: (ignored)"
-        case ChildNotFound():
-            return "not found"
-        case ChildRunning():
-            return "running"
-        case ChildRestarting():
-            return "restarting"
-        case TypeError():
-            return "not for dynamic"
         case _:
-            return f"{type(error).__name__}: {error}"
+            return _IN_WORDS.get(type(error)) or f"{type(error).__name__}: {error}"

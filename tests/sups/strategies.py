@@ -6,7 +6,25 @@ from typing import TYPE_CHECKING, Final
 
 from hypothesis import strategies as st
 
-from .plan import CALLS, JUNK, ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, Team, Worker, exact
+from .plan import (
+    CALLS,
+    JUNK,
+    ORDERS,
+    ROOT,
+    SIGNALS,
+    START,
+    STOPS,
+    TROUBLES,
+    Call,
+    Fault,
+    Plan,
+    Team,
+    Worker,
+    blueprint,
+    boss,
+    exact,
+    is_dynamic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,33 +98,43 @@ class _Cast:
     """The roles of a tree, as far as they have been filled."""
 
     def __init__(self, tree: Team) -> None:
+        self.tree = tree
         self.workers: list[str] = []
         self.teams: list[str] = []
-        self.dynamic: dict[str, tuple[Blueprint, int]] = {}
-        self.enter(ROOT, tree)
+        self.next: dict[str, int] = {}
+        self.enter(ROOT)
 
-    def enter(self, role: str, plan: Blueprint) -> None:
+    def enter(self, role: str) -> None:
         """Somebody plays that role, and so do those below."""
+        plan = blueprint(self.tree, role)
         if isinstance(plan, Worker):
             self.workers.append(role)
             return
         self.teams.append(role)
-        if plan.strategy == "dynamic":
-            self.dynamic[role] = (plan.children[0], 0)
-            return
-        for index, each in enumerate(plan.children):
-            self.enter(f"{role}.{index}", each)
+        self.next[role] = 0 if plan.strategy == "dynamic" else len(plan.children)
+        for index in range(self.next[role]):
+            self.enter(f"{role}.{index}")
+
+    def hiring(self) -> list[str]:
+        """Supervisors that may be told to start one more: dynamic ones up to three, the others one at most."""
+        return [role for role in self.teams if self.next[role] < self._most(role)]
+
+    def _most(self, role: str) -> int:
+        plan = blueprint(self.tree, role)
+        assert isinstance(plan, Team)
+        return 3 if plan.strategy == "dynamic" else len(plan.children) + 1
 
     def hire(self, role: str) -> str:
-        """One more child of a dynamic supervisor."""
-        plan, index = self.dynamic[role]
-        self.dynamic[role] = (plan, index + 1)
-        self.enter(f"{role}.{index}", plan)
-        return f"{role}.{index}"
+        """One more child."""
+        hired = f"{role}.{self.next[role]}"
+        self.next[role] += 1
+        self.enter(hired)
+        return hired
 
 
 _ON_WORKERS: Final = ("raise", "kill", *TROUBLES, *SIGNALS, *STOPS, *ORDERS, "raise", "kill")
 _ON_TEAMS: Final = ("kill", *SIGNALS, *STOPS, *ORDERS, JUNK, "kill")
+_ON_ROOT: Final = ("kill", *SIGNALS, *STOPS, JUNK)
 
 
 @st.composite
@@ -120,17 +148,19 @@ def plans(draw: st.DrawFn) -> Plan:
     for number in range(draw(st.integers(1, 8))):
         now += draw(st.sampled_from(GAPS))
         at = exact(now, "fault", number)
-        empty = [role for role in cast.dynamic if cast.dynamic[role][1] < 3]
-        choice = draw(st.integers(0, 7))
-        if empty and (choice > 5 or not cast.workers):
-            faults.append(Fault(at, cast.hire(draw(st.sampled_from(empty))), START))
-        elif choice < 5 and cast.workers:
-            faults.append(Fault(at, draw(st.sampled_from(cast.workers)), draw(st.sampled_from(_ON_WORKERS))))
+        hiring = cast.hiring()
+        choice = draw(st.integers(0, 9))
+        if hiring and (choice > 7 or not cast.workers):
+            target, kind = cast.hire(draw(st.sampled_from(hiring))), START
+        elif choice < 7 and cast.workers:
+            target, kind = draw(st.sampled_from(cast.workers)), draw(st.sampled_from(_ON_WORKERS))
         else:
-            role = draw(st.sampled_from(cast.teams))
-            kinds = _ON_TEAMS if role != ROOT else ("kill", *SIGNALS, *STOPS, JUNK)
-            faults.append(Fault(at, role, draw(st.sampled_from(kinds))))
-        for _ in range(draw(st.integers(0, 2)) if cast.workers else 0):
+            target = draw(st.sampled_from(cast.teams))
+            kind = draw(st.sampled_from(_ON_ROOT if target == ROOT else _ON_TEAMS))
+        if kind == ORDERS[1] and draw(st.integers(0, 3)) == 3 and not is_dynamic(tree, boss(target)[0]):
+            kind = START  # again, which only a supervisor that has forgotten it will do
+        faults.append(Fault(at, target, kind))
+        for _ in range(draw(st.integers(0, 3)) if cast.workers else 0):
             before = draw(st.sampled_from((-0.125, 0.125, 0.0625)))
             calls.append(
                 Call(
