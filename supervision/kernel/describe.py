@@ -103,7 +103,7 @@ def message(entry: Entry) -> str:
         word = "call" if kind == CALL else "cast"
         return f"{word} {getattr(entry[1], '__name__', short(entry[1]))}({arguments(entry[2], entry[3], entry[1])})"
     if kind == INIT:
-        server: Any = getattr(getattr(entry[3], "process", None), "behaviour", None)
+        server: object = getattr(getattr(entry[3], "process", None), "behaviour", None)
         return f"init({arguments(entry[1], entry[2], getattr(type(server), '__init__', None))})"
     words = {INFO: "info", SIGNAL: "signal", TELL: "cast", ASK: "call", CONTINUE: "continue"}
     words |= {TERMINATE: "terminate", STOP: "stop", SYSTEM: "system", TIMEOUT: "timeout"}
