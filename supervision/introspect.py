@@ -74,12 +74,12 @@ async def replace_state(
 
 async def suspend(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a server keep its messages instead of handling them, until `resume`. It can still be stopped and looked into."""
-    await _ask(who, Server._set_aside, timeout)
+    await _ask(who, lambda server: server._set_aside(), timeout)
 
 
 async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a suspended server go on, with what came meanwhile, in order."""
-    await _ask(who, Server._take_up, timeout)
+    await _ask(who, lambda server: server._take_up(), timeout)
 
 
 async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Status:

@@ -22,7 +22,7 @@ def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during
     """The report; `entry` is what was being handled, None when a task of the server crashed."""
     process = server._process
     try:
-        state = server.report_state()
+        state = server._summary()
     except BaseException as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
         state = f"(report_state raised {type(broken).__name__}: {broken})"
     caller: Caller[Any] | None = entry[-1] if entry is not None and entry[0] in (CALL, ASK) else None

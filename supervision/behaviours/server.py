@@ -193,6 +193,10 @@ class Server(Behaviour):
     def _crashed(self, reason: ExitReason, entry: Entry | None, during: str = "handler") -> None:
         self._process.node.reports.emit(crash_report(self, reason, entry, during))
 
+    def _summary(self) -> str:
+        """What a crash report says of the state: what `report_state` says, and what the behaviour knows besides."""
+        return self.report_state()
+
     def _unexpected(self, kind: str, text: str) -> None:
         process = self._process
         process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind=kind, message=text))

@@ -59,8 +59,12 @@ class Routine(Behaviour):
 
     def _failed(self, entry: Entry, error: BaseException) -> None:
         if isinstance(error, Become):
-            error.take_over()
-            return
+            try:
+                error.take_over()
+            except BaseException as broken:  # noqa: BLE001 - it is to be what it cannot be: its crash, as any bug of it
+                error = broken
+            else:
+                return
         if isinstance(error, Quit):
             exits.condemn(self._process, error.reason)
             return

@@ -13,6 +13,7 @@ and whoever waits for the answer to an event that is queued or postponed hears o
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from greenroom.supervision.behaviours.actions import UNSET, Ignore, Reject, Stop
@@ -203,7 +204,7 @@ class GenStatem(Server, Generic[S]):
         return Call(method, args, kwargs, entry[4]) if entry[0] == CALL else Cast(method, args, kwargs)
 
     def _shape(self, method: Any) -> Shape:
-        shape = self._plan.events.get(method)
+        shape = self._plan.events.get(method) if isinstance(method, FunctionType) else None
         if shape is None:
             name = getattr(method, "__qualname__", describe.short(method))
             raise TypeError(f"{name} is no event of {type(self).__name__}: mark the method with @event")
@@ -225,13 +226,18 @@ class GenStatem(Server, Generic[S]):
             entry[2].reply(value)
 
     def _begun(self, entry: Entry, value: Any) -> None:
+        name = type(self).__name__
+        if not self._plan.ready:
+            raise TypeError(f"{name} is a base for classes that say what its states are")
         if isinstance(value, _NEXT):
             self._enter_first(value)
-        elif value is None and self.initial is not None:
-            self._enter_first(Next(self.initial))
-        else:
+        elif value is not None:
             self._not_begun(entry, value)
             return
+        elif self.initial is not None:
+            self._enter_first(Next(self.initial))
+        else:
+            raise BadReturn(f"init returned None, and {name} has no `initial` to begin in")
         starting: Starting = entry[3]
         starting.done()
 
@@ -299,8 +305,6 @@ class GenStatem(Server, Generic[S]):
             raise BadReturn(f"{name_of(state)} is no state of {states.__name__}")
 
     def _check_first(self, state: Any) -> None:
-        if not self._plan.ready:
-            raise TypeError(f"{type(self).__name__} is a base for classes that say what its states are")
         self._check_state(state)
         if self.initial is not None and not _same(state, self.initial):
             raise BadReturn(f"init begins in {name_of(state)}, and `initial` is {name_of(self.initial)}")
@@ -378,6 +382,13 @@ class GenStatem(Server, Generic[S]):
         self._kept = None
 
     # --- reports
+
+    def _summary(self) -> str:
+        agenda = self._agenda
+        parts = {"state": getattr(self, "_state", None), "queued": agenda.waiting}
+        parts |= {"postponed": tuple(agenda.postponed), "timers": agenda.timers}
+        said = [f"{name}={describe.short(value)}" for name, value in parts.items() if value]
+        return ", ".join([*said, *filter(None, [self.report_state()])])
 
     def _entry(self, turn: _Turn) -> Entry:
         """What is being handled, for reports."""
