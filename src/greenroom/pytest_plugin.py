@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,20 +81,18 @@ def _marked(markers: Iterable[pytest.Mark]) -> dict[str, Any]:
 # --- which tests
 
 
-def _inner(function: Any) -> Any:
-    """The function as it was written, without what Hypothesis wraps around it."""
-    handle = getattr(function, "hypothesis", None)
-    return function if handle is None else handle.inner_test
-
-
-def _claimed(item: pytest.Item) -> bool:
-    if not isinstance(item, pytest.Function) or not inspect.iscoroutinefunction(_inner(item.obj)):
-        return False
+def _ours(item: pytest.Item) -> Any:
+    """The async function of a test that is ours to run, without what Hypothesis wraps around it; None if it is not."""
+    if not isinstance(item, pytest.Function):
+        return None
+    handle = getattr(item.obj, "hypothesis", None)
+    function = item.obj if handle is None else handle.inner_test
     if item.get_closest_marker("greenroom") is not None:
-        return True
-    if any(item.get_closest_marker(name) for name in _OTHERS):
-        return False
-    return bool(item.config.getini(_MODE) == "auto")
+        # Another plugin that takes all async tests may have wrapped it already; whoever marks it wants it here.
+        function = function if inspect.iscoroutinefunction(function) else inspect.unwrap(function)
+    elif item.config.getini(_MODE) != "auto" or any(item.get_closest_marker(name) for name in _OTHERS):
+        return None
+    return function if inspect.iscoroutinefunction(function) else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -136,7 +135,7 @@ def _make_stage(item: pytest.Item, drawn: Seed | None = None) -> Stage:
 
 @pytest.fixture(name="_greenroom_stage")
 def _greenroom_stage(request: pytest.FixtureRequest) -> Stage:
-    if not _claimed(request.node):
+    if _ours(request.node) is None:
         message = f"{request.node.nodeid} does not run in a node: make it `async def` and mark it `greenroom`"
         raise pytest.UsageError(message)
     return _make_stage(request.node)
@@ -177,15 +176,49 @@ def no_leaks() -> Generator[None]:
         yield
 
 
+class _Later:
+    """An async fixture's value, which there is only once the test's loop runs."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    async def enter(self, kwargs: dict[str, Any], stack: AsyncExitStack) -> Any:
+        """Make the value; what comes after the `yield` is left to the stack."""
+        if not inspect.isasyncgenfunction(self.function):
+            return await self.function(*self.args, **kwargs)
+        return await stack.enter_async_context(asynccontextmanager(self.function)(*self.args, **kwargs))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """An async fixture of a test of ours runs in that test's own loop and node, just before the test."""
+    function: Any = fixturedef.func
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    if not is_async or _ours(request.node) is None:
+        return (yield)
+
+    def later(*args: Any, **kwargs: Any) -> _Later:
+        return _Later(function, args, kwargs)
+
+    fixturedef.func = later  # type: ignore[misc]
+    try:
+        return (yield)
+    finally:
+        fixturedef.func = function  # type: ignore[misc]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an async test of ours; with Hypothesis, each example on a stage of its own."""
     __tracebackhide__ = True
-    if not _claimed(pyfuncitem):
+    function = _ours(pyfuncitem)
+    if function is None:
         return None
     from greenroom.supervision.testing import Seed  # noqa: PLC0415 - as above
-
-    function = _inner(pyfuncitem.obj)
 
     @functools.wraps(function, updated=())
     def synchronous(*args: Any, **kwargs: Any) -> None:
@@ -194,8 +227,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         stage = pyfuncitem.stash.get(_stage_key, None)
         if stage is None or stage.used or drawn is not None:
             stage = _make_stage(pyfuncitem, drawn)
-        kwargs |= {name: getattr(stage, name) for name in _PER_RUN if name in kwargs and _is_ours(kwargs[name])}
-        stage.run(lambda: function(*args, **kwargs))
+        stage.run(lambda: _perform(stage, function, args, kwargs, pyfuncitem.funcargs))
 
     del synchronous.__wrapped__  # it is no coroutine function, whatever it wraps
     names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - what pytest itself calls a test with
@@ -204,12 +236,35 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if handle is None:
         synchronous(**arguments)
         return True
-    handle.inner_test = synchronous
+    before, handle.inner_test = handle.inner_test, synchronous
     try:
         pyfuncitem.obj(**arguments)
     finally:
-        handle.inner_test = function
+        handle.inner_test = before
     return True
+
+
+async def _perform(
+    stage: Stage, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixtures: dict[str, Any]
+) -> None:
+    """The test, with its async fixtures around it."""
+    __tracebackhide__ = True
+    made: dict[_Later, Any] = {}
+
+    async def fresh(named: dict[str, Any]) -> dict[str, Any]:
+        return {name: await value_of(name, value) for name, value in named.items()}
+
+    async def value_of(name: str, value: Any) -> Any:
+        if isinstance(value, _Later):
+            if value not in made:
+                made[value] = await value.enter(await fresh(value.kwargs), stack)
+            return made[value]
+        # Hypothesis runs a test many times with the fixtures of one; each run has its own stage.
+        return getattr(stage, name) if name in _PER_RUN and _is_ours(value) else value
+
+    async with AsyncExitStack() as stack:
+        await fresh({name: value for name, value in fixtures.items() if isinstance(value, _Later)})
+        await function(*args, **await fresh(kwargs))
 
 
 def _is_ours(value: object) -> bool:

@@ -92,7 +92,7 @@ class Outside:
             return Look(Hold.NOBODY)
         frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
         if frame is None:
-            return Look(Hold.WORKING if thread.ident is None else Hold.NOBODY)
+            return Look(Hold.WORKING)  # it is just starting
         if frame.f_code is _IDLE:
             return Look(Hold.NOBODY)
         if frame.f_code.co_name == _CHILD_WATCH:

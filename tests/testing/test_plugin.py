@@ -23,8 +23,6 @@ HEAD = """
     from greenroom.supervision.testing import *
 """
 
-Play = "Callable[..., pytest.RunResult]"
-
 
 @pytest.fixture
 def play(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
@@ -167,6 +165,97 @@ def test_fixtures_are_there(play: Callable[..., pytest.RunResult]) -> None:
             pass
     """
     play(text).assert_outcomes(passed=3)
+
+
+def test_async_fixtures_run_in_the_loop_and_the_node_of_the_test(play: Callable[..., pytest.RunResult]) -> None:
+    text = """
+        log = []
+
+        @pytest.fixture
+        async def server(node, probe):
+            assert current_node() is node
+            await asyncio.sleep(1)
+            return await start(GenServer)
+
+        @pytest.fixture
+        async def watched(server, probe):
+            log.append("begin")
+            yield probe.monitor(server)
+            await asyncio.sleep(1)
+            assert current_node().loop.time() == 3
+            log.append("end")
+
+        @pytest.fixture(autouse=True)
+        async def everywhere():
+            log.append("everywhere")
+
+        class TestClass:
+            @pytest.fixture
+            async def mine(self, watched):
+                return self, watched
+
+            async def test_it(self, mine, watched, server, probe):
+                assert mine[0] is not None and mine[1] is watched
+                assert asyncio.get_running_loop().time() == 1
+                await stop(server)
+                assert await probe.expect_down(watched) == Normal()
+                await asyncio.sleep(1)
+
+        @given(strategies.integers(0, 5))
+        @settings(deadline=None, max_examples=5)
+        async def test_property(number):
+            assert log.pop() == "everywhere"
+            log.append("example")
+
+        async def test_end():
+            assert log.pop() == "everywhere"
+            assert log[:3] == ["everywhere", "begin", "end"]
+            assert log[3:].count("example") == len(log[3:]) >= 5
+    """
+    play(text).assert_outcomes(passed=3)
+
+
+def test_an_async_fixture_that_fails_fails_the_test(play: Callable[..., pytest.RunResult]) -> None:
+    text = """
+        @pytest.fixture
+        async def before(): raise OSError("before")
+
+        @pytest.fixture
+        async def behind():
+            yield 1
+            raise OSError("behind")
+
+        async def test_before(before): pass
+        async def test_behind(behind): pass
+    """
+    result = play(text)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*OSError: before", "*OSError: behind"])
+
+
+def test_who_marks_a_test_gets_it_here_whatever_another_plugin_made_of_it(
+    play: Callable[..., pytest.RunResult],
+) -> None:
+    text = """
+        import functools
+
+        def takes_all(function):
+            @functools.wraps(function)
+            def wrapper(*args, **kwargs):
+                asyncio.run(function(*args, **kwargs))
+            return wrapper
+
+        @pytest.mark.greenroom
+        @takes_all
+        async def test_marked(node):
+            assert current_node() is node
+
+        @takes_all
+        async def test_unmarked():
+            with pytest.raises(NoNode):
+                current_node()
+    """
+    play(text).assert_outcomes(passed=2)
 
 
 def test_a_fixture_in_a_test_without_a_node_is_refused(play: Callable[..., pytest.RunResult]) -> None:
