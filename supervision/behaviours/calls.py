@@ -158,9 +158,11 @@ class Ref(Generic[S]):
         server: Any = process.behaviour
         caller: Caller[Any] = server._call or Caller(process.node, process, process.asker)
         process.await_death(caller)
+        me = process.asker
         process.failed((*entry[:4], caller), error)
         process.settle()
-        return settle_begun(process, caller, self._seconds, None)
+        waits = me is not None and asyncio.current_task() is me.worker
+        return settle_begun(process, caller, self._seconds, me if waits else None)
 
     def _queue(
         self, process: Process, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -209,7 +209,7 @@ class Serving(Server):
             if kind != ASK and _does_not_fit(error):
                 entry[-1].fail(error)
                 return
-        if kind == CAST and _does_not_fit(error):
+        if kind == CAST and (isinstance(error, Reject) or _does_not_fit(error)):
             self._unexpected("cast", describe.message(entry))
             return
         self._broke(entry, error)

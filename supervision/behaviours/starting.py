@@ -177,9 +177,13 @@ async def launch(
     if options is not _DEFAULT:
         process.limit = options.mailbox
         process.grace = options.kill_grace
-    server._begin(process)
-    if options.name is not None:
-        _enter(process, options.name)
+    try:
+        server._begin(process)
+        if options.name is not None:
+            enter(process, options.name)
+    except BaseException:
+        node.discard(process)
+        raise
     if parent is not None:
         links.join(parent, process)
     if made is not None:
@@ -214,14 +218,6 @@ def _refusal(node: Node, server: Any, parent: Process | None) -> Exception:
     if parent is not None and parent.life:
         return ProcessExited(parent.reason or KILLED, parent)
     return TypeError(f"{server!r} cannot be started: give a class that derives from GenServer or another behaviour")
-
-
-def _enter(process: Process, name: Hashable | Via) -> None:
-    try:
-        enter(process, name)
-    except BaseException:
-        process.node.discard(process)
-        raise
 
 
 async def _outcome(starting: Starting, options: Options) -> None:

@@ -1,0 +1,442 @@
+"""Calls: one outcome each, typed refusals for what does not fit, and the handles that make them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from greenroom.supervision import (
+    NO_PROCESS,
+    NORMAL,
+    Caller,
+    CallTimeout,
+    Continue,
+    Crash,
+    GenServer,
+    Node,
+    NoReply,
+    NotRegistered,
+    Options,
+    Pid,
+    ProcessExited,
+    Ref,
+    Reject,
+    Reply,
+    Stop,
+    Unexpected,
+    is_alive,
+    kill,
+    later,
+    multi_call,
+    replying,
+    spawn,
+    start,
+    stopping,
+    wait_down,
+)
+from greenroom.supervision.behaviours.requests import process_of, request
+
+from .actors import Log, forever, reports_of, turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Counter(GenServer):
+    """Adds up, in all ways that a method can answer."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+        self.kept: list[Caller[int]] = []
+
+    def add(self, number: int, *, times: int = 1) -> int:
+        self.count += number * times
+        return self.count
+
+    async def add_slowly(self, number: int) -> int:
+        await asyncio.sleep(0.01)
+        return self.add(number)
+
+    def keep(self) -> int:
+        self.kept.append(self.caller)
+        answer: int = later()
+        return answer
+
+    async def keep_slowly(self) -> int:
+        await asyncio.sleep(0)
+        return self.keep()
+
+    def release(self, number: int) -> list[bool]:
+        return [caller.reply(number) for caller in self.kept]
+
+    def divide(self, by: int) -> float:
+        if by == 0:
+            raise Reject(ZeroDivisionError("not by 0"))
+        return self.count / by
+
+    async def divide_slowly(self, by: int) -> float:
+        await asyncio.sleep(0)
+        return self.divide(by)
+
+    def last(self) -> int:
+        return stopping(self.count)
+
+    def go_on(self) -> int:
+        return replying(self.count, then=Continue("add"))
+
+    def handle_continue(self, token: object) -> None:
+        self.count += 100
+
+    def reply_early(self) -> int:
+        self.caller.reply(-1)
+        return 1
+
+    def reply_and_break(self) -> int:
+        self.caller.reply(-1)
+        raise ValueError("after the answer")
+
+    def broken_type(self) -> None:
+        _ = 1 + "2"  # type: ignore[operator]
+
+    def broken_call(self) -> NoReturn:
+        self.add()  # type: ignore[call-arg]
+        raise AssertionError
+
+    def nothing(self) -> None: ...
+
+    @functools.lru_cache  # noqa: B019 - a method that is no plain function
+    def cached(self, number: int) -> int:
+        return number
+
+    def handle_call(self, request: Any, caller: Caller[Any]) -> Reply | NoReply | Stop:
+        match request:
+            case "stop":
+                return Stop(NORMAL, "stopped")
+            case "later":
+                asyncio.get_running_loop().call_later(1.0, caller.reply, "late")
+                return NoReply()
+            case Exception():
+                raise Reject(request)
+            case _:
+                return Reply(request)
+
+
+class Twice(Counter):
+    """Overrides what others call by the base class's name."""
+
+    def add(self, number: int, *, times: int = 1) -> int:
+        return super().add(number, times=2 * times)
+
+
+# --- answers
+
+
+async def test_a_method_reference_is_a_call() -> None:
+    ref = await start(Counter, 1)
+    assert await ref.call(Counter.add, 2) == 3
+    assert await ref.call(Counter.add, 2, times=3) == 9
+    assert await ref.call(Counter.add_slowly, 1) == 10
+    await ref.call(Counter.nothing)
+    assert ref.cast(Counter.add, 5)
+    assert ref.cast(Counter.add_slowly, 5)
+    assert await ref.call(Counter.add, 0) == 20
+    assert await ref.ask({"any": "thing"}) == {"any": "thing"}
+
+
+async def test_an_overridden_method_answers_to_the_base_classs_name() -> None:
+    ref = await start(Twice)
+    assert await ref.call(Counter.add, 2) == 4
+    assert await ref.call(Twice.add, 2) == 8
+    ref.cast(Counter.add, 1)
+    ref.cast(Counter.add, 1)
+    assert await ref.call(Counter.add_slowly, 0) == 12
+
+
+async def test_two_classes_do_not_share_what_they_know_of_methods() -> None:
+    plain, twice = await start(Counter), await start(Twice)
+    for _ in range(2):
+        await plain.call(Counter.add, 1)
+        await twice.call(Counter.add, 1)
+    assert await plain.call(Counter.add, 0) == 2
+    assert await twice.call(Counter.add, 0) == 4
+
+
+async def test_a_function_of_the_server_is_a_method_of_ones_own() -> None:
+    ref = await start(Counter, 4)
+
+    def double(server: Counter, by: int) -> int:
+        server.count *= by
+        return server.count
+
+    assert await ref.call(double, 2) == 8
+    assert await ref.call(lambda server: server.count) == 8
+    assert await ref.call(functools.partial(double, by=3)) == 24
+
+
+async def test_an_answer_may_come_later_and_once() -> None:
+    ref = await start(Counter)
+    calls = [request(ref, Counter.keep), request(ref, Counter.keep_slowly)]
+    inline = asyncio.ensure_future(ref.call(Counter.keep))
+    await turns()
+    assert await ref.call(Counter.release, 7) == [True] * 3
+    assert await ref.call(Counter.release, 8) == [False] * 3
+    assert [await call.wait() for call in calls] == [7, 7]
+    assert await inline == 7
+
+
+@pytest.mark.parametrize("queued", [False, True])
+async def test_what_comes_after_an_answer_is_dropped(*, queued: bool) -> None:
+    ref = await start(Counter)
+    if queued:
+        ref.cast(Counter.nothing)
+    assert await ref.call(Counter.reply_early) == -1
+    assert await ref.call(Counter.reply_and_break) == -1
+    assert await wait_down(ref) == NO_PROCESS
+
+
+async def test_an_answer_may_be_the_last_or_go_on() -> None:
+    ref = await start(Counter, 5)
+    assert await ref.call(Counter.go_on) == 5
+    assert await ref.call(Counter.last) == 105
+    assert not is_alive(ref)
+    other = await start(Counter)
+    assert await other.ask("stop") == "stopped"
+    assert not is_alive(other)
+
+
+@pytest.mark.parametrize("queued", [False, True])
+async def test_a_rejected_call_raises_at_the_caller_and_the_server_goes_on(node: Node, *, queued: bool) -> None:
+    reports = reports_of(node)
+    ref = await start(Counter, 4)
+    for method in (Counter.divide, Counter.divide_slowly):
+        if queued:
+            ref.cast(Counter.nothing)
+        with pytest.raises(ZeroDivisionError, match="not by 0"):
+            await ref.call(method, 0)
+        assert await ref.call(method, 2) == 2
+    with pytest.raises(LookupError):
+        await ref.ask(LookupError())
+    with pytest.raises(RuntimeError, match=r"StopIteration\(3\) cannot be raised from an await"):
+        await ref.ask(StopIteration(3))
+    assert reports == []
+    with pytest.raises(TypeError, match="Reject carries an exception"):
+        Reject("why")  # type: ignore[arg-type]
+
+
+async def test_a_rejected_cast_is_told_of_and_the_server_goes_on(node: Node) -> None:
+    unexpected: list[Unexpected] = reports_of(node, Unexpected)
+    ref = await start(Counter, 4)
+    for _ in range(3):
+        ref.cast(Counter.divide, 0)
+        ref.cast(Counter.divide_slowly, 0)
+    assert await ref.call(Counter.add, 0) == 4
+    assert [report.message for report in unexpected] == ["cast divide(0)", "cast divide_slowly(0)"] * 3
+
+
+# --- what does not fit
+
+
+@pytest.mark.parametrize("queued", [False, True])
+async def test_arguments_that_do_not_fit_are_the_callers_fault(node: Node, *, queued: bool) -> None:
+    ref: Any = await start(Counter)
+    for method in (Counter.add, Counter.add_slowly):
+        for args, kwargs in [((), {}), ((1, 2, 3), {}), ((1,), {"tims": 2}), ((), {"number": 1, "self": 2})]:
+            if queued:
+                ref.cast(Counter.nothing)
+            with pytest.raises(TypeError, match=method.__name__):
+                await ref.call(method, *args, **kwargs)
+    assert await ref.call(Counter.add, 1) == 1
+
+
+async def test_a_cast_that_does_not_fit_is_told_of(node: Node) -> None:
+    unexpected: list[Unexpected] = reports_of(node, Unexpected)
+    ref: Any = await start(Counter)
+    for _ in range(3):  # the first is looked up, the others are known
+        assert ref.cast(Counter.add)
+        assert ref.cast(Counter.add, 1, 2, 3)
+    assert await ref.call(Counter.add, 1) == 1
+    assert [report.message for report in unexpected] == ["cast add()", "cast add(1, 2, 3)"] * 3
+
+
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("method", [Counter.broken_type, Counter.broken_call])
+async def test_a_type_error_inside_a_method_is_the_servers(method: Callable[[Counter], None], *, queued: bool) -> None:
+    ref = await start(Counter)
+    if queued:
+        ref.cast(Counter.nothing)
+    with pytest.raises(ProcessExited, match="crash: TypeError"):
+        await ref.call(method)
+
+
+@pytest.mark.parametrize("queued", [False, True])
+async def test_what_is_no_method_is_refused(node: Node, *, queued: bool) -> None:
+    unexpected: list[Unexpected] = reports_of(node, Unexpected)
+    ref: Any = await start(Counter)
+    if queued:
+        ref.cast(Counter.nothing)
+    with pytest.raises(TypeError, match=r"Log\.note is not a method of Counter"):
+        await ref.call(Log.note, 1)
+    with pytest.raises(TypeError, match=r"Twice\.add is not a method of Counter"):
+        await ref.call(Twice.add, 1)
+    with pytest.raises(TypeError, match=r"'add' is not a method of Counter: write Counter\.name_of_the_method"):
+        await ref.call("add", 1)
+    with pytest.raises(TypeError, match="unhashable"):
+        await ref.call(["add"], 1)
+    assert await ref.call(Counter.cached, 3) == 3
+    ref.cast("add", 1)
+    ref.cast(["add"], 1)
+    ref.cast(Log.note, 1)
+    assert await ref.call(Counter.add, 1) == 1
+    assert len(unexpected) == 3
+
+
+# --- deadlines
+
+
+async def test_a_call_has_a_deadline_and_none_is_no_limit() -> None:
+    loop = asyncio.get_running_loop()
+    ref = await start(Counter)
+    for seconds in (5.0, 0.25, 0.0):
+        began = loop.time()
+        with pytest.raises(CallTimeout) as caught:
+            await (ref if seconds == 5.0 else ref.within(seconds)).call(Counter.keep)
+        assert (caught.value.seconds, loop.time() - began) == (seconds, seconds)
+        assert str(caught.value) == f"Counter {ref.pid} did not answer within {seconds:g} s"
+    waiting = asyncio.ensure_future(ref.within(None).call(Counter.keep))
+    await asyncio.sleep(10**6)
+    await ref.call(Counter.release, 3)
+    assert await waiting == 3
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "5"])
+async def test_what_is_no_span_of_time_is_no_deadline(seconds: Any) -> None:
+    ref = await start(Counter)
+    with pytest.raises(ValueError, match="give 0 or more seconds, or None for no limit"):
+        ref.within(seconds)
+
+
+async def test_a_late_reply_is_dropped_and_the_next_call_is_answered_right() -> None:
+    ref = await start(Counter)
+    with pytest.raises(CallTimeout):
+        await ref.within(0.5).ask("later")
+    second = asyncio.ensure_future(ref.within(0.75).call(Counter.keep))
+    await asyncio.sleep(0.6)
+    assert not second.done(), "the late answer to the first is not the answer to the second"
+    await ref.call(Counter.release, 2)
+    assert await second == 2
+
+
+async def test_a_caller_that_gives_up_leaves_nothing_behind(node: Node) -> None:
+    ref = await start(Counter)
+    callers = [asyncio.ensure_future(ref.call(Counter.keep)) for _ in range(10)]
+    await turns()
+    for each in callers:
+        each.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    process = process_of(ref)
+    assert process is not None
+    assert process.callers is None
+    assert await ref.call(Counter.release, 1) == [False] * 10
+    assert is_alive(ref)
+
+
+async def test_a_killed_caller_leaves_nothing_behind() -> None:
+    ref = await start(Counter)
+    caller = await start(Log)
+    caller.cast(Log.do_async, lambda: ref.call(Counter.keep))
+    await turns()
+    kill(caller)
+    await wait_down(caller)
+    process = process_of(ref)
+    assert process is not None
+    assert process.callers is None
+    assert await ref.call(Counter.release, 1) == [False]
+
+
+# --- handles
+
+
+async def test_a_handle_by_name_is_looked_up_at_each_use() -> None:
+    by_name: Ref[Counter] = Ref("counter")
+    with pytest.raises(NotRegistered, match="nobody is registered as 'counter'"):
+        await by_name.call(Counter.add, 1)
+    with pytest.raises(NotRegistered):
+        _ = by_name.pid
+    assert not by_name.cast(Counter.add, 1)
+    for _ in range(2):
+        ref = await Options(name="counter").start(Counter)
+        assert by_name.pid == ref.pid
+        assert by_name.cast(Counter.add, 1)
+        assert await by_name.call(Counter.add, 1) == 2
+        assert await by_name.ask(1) == 1
+        kill(ref)
+
+
+async def test_handles_are_equal_when_they_mean_the_same() -> None:
+    ref = await start(Counter)
+    same: Ref[Counter] = Ref(ref.pid)
+    named: list[Ref[Counter]] = [Ref("x"), Ref("x")]
+    assert ref == same == ref.within(1.0)
+    assert len({ref, same, *named}) == 2
+    assert ref != ref.pid
+    assert repr(named[0]) == "<Ref x>"
+    assert repr(ref) == f"<Ref {ref.pid}>"
+
+
+async def test_a_caller_can_be_looked_at() -> None:
+    ref, asker = await start(Counter), await start(Log)
+    asker.cast(Log.do_async, lambda: ref.call(Counter.keep))
+    outside = request(ref, Counter.keep)
+    await turns()
+    kept = await ref.call(lambda server: server.kept)
+    by_pid = {caller.pid: caller for caller in kept}
+    assert set(by_pid) == {None, asker.pid}
+    assert {repr(caller) for caller in kept} == {"<Caller outside>", f"<Caller {asker.pid}>"}
+    await ref.call(Counter.release, 1)
+    assert all(caller.over for caller in kept)
+    assert await outside.wait() == 1
+
+
+async def test_there_is_no_caller_outside_a_call(node: Node) -> None:
+    ref = await start(Counter)
+    ref.cast(lambda server: server.caller)
+    with pytest.raises(ProcessExited, match="there is no caller: what is being handled is not a call"):
+        await ref.call(Counter.add, 1)
+
+
+async def test_a_call_to_what_is_no_server_is_refused_or_waits() -> None:
+    pid = spawn(forever)
+    by_pid: Ref[Counter] = Ref(pid, 0.5)
+    with pytest.raises(CallTimeout):
+        await by_pid.call(Counter.add, 1)
+
+
+async def test_several_are_asked_at_once_and_the_dead_do_not_spoil_it() -> None:
+    refs = [await start(Counter, number) for number in range(4)]
+    kill(refs[1])
+    answers = await multi_call([*refs, Ref(Pid("elsewhere", 1, 1))], Counter.divide, 1)
+    assert answers.replies == {refs[0]: 0, refs[2]: 2, refs[3]: 3}
+    assert [type(error) for error in answers.missing.values()] == [ProcessExited, ProcessExited]
+
+
+async def test_a_bad_idle_timeout_is_the_servers_crash_and_hangs_nobody() -> None:
+    class Wrong(GenServer):
+        def sync(self) -> None:
+            return replying(None, idle_after="soon")  # type: ignore[arg-type]
+
+        async def asynchronous(self) -> None:
+            return self.sync()
+
+    for queued in (False, True):
+        for method in (Wrong.sync, Wrong.asynchronous):
+            ref = await start(Wrong)
+            if queued:
+                ref.cast(lambda _: None)
+            call = request(ref, method) if queued else asyncio.ensure_future(ref.call(method))
+            reason = await wait_down(ref)
+            assert isinstance(reason, Crash)
+            assert isinstance(reason.error, TypeError | ValueError)
+            del call
