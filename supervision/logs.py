@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("greenroom.supervision")
 
+_LONGEST = 300  # characters of an exception's own words
+
 _Told: TypeAlias = tuple[int, str, BaseException | None]
 
 
@@ -73,13 +75,21 @@ def tell(report: Report) -> _Told:
 
 
 def _crash(report: kernel.CrashReport, who: str) -> str:
-    why = str(report.reason).removeprefix("crash: ")
+    why = _line(str(report.reason).removeprefix("crash: "))
     parts = [f"{who} crashed in its {report.during}: {why}"]
     if report.last_message:
         parts.append(f"last message: {report.last_message}")
     if report.state:
         parts.append(f"state: {report.state}")
+    if report.client:
+        parts.append(f"asked by {report.client}")
     return "; ".join(parts) + _under(report.ancestors)
+
+
+def _line(text: str) -> str:
+    """What somebody's exception says, as part of one line: the traceback has all of it."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
 def _about(report: reports.SupervisorReport, what: str) -> str:
