@@ -1,0 +1,319 @@
+"""Writes the reference of the supervision room from its own docstrings: `python tests/docs/reference.py`.
+
+Each public name stands under the theme of the module that it comes from, with the first sentence of its docstring. A
+test sees that no name is missing; so the one thing that nobody has to remember is a name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+from collections import defaultdict
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import greenroom.supervision as room
+from greenroom.supervision import GreenroomError, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "docs/reference"
+
+THEMES: dict[str, tuple[str, ...]] = {
+    "A node": ("kernel.node", "kernel.current", "kernel.pid", "background"),
+    "Starting": ("behaviours.starting", "behaviours.becoming"),
+    "Servers": ("behaviours.gen_server", "behaviours.actions", "behaviours.server", "behaviours.serving"),
+    "Asking": ("behaviours.calls", "behaviours.call", "behaviours.caller", "behaviours.requests"),
+    "Processes": ("kernel.api", "kernel.routine", "kernel.messages", "kernel.links", "kernel.timers"),
+    "Names": ("kernel.names", "registry"),
+    "Supervisors": (
+        "supervisors.supervisor",
+        "supervisors.dynamic",
+        "supervisors.partition",
+        "supervisors.spec",
+        "supervisors.strategy",
+        "supervisors.backoff",
+        "supervisors.clients",
+        "supervisors.children",
+    ),
+    "Tasks": ("behaviours.task", "behaviours.threads", "task_supervisor"),
+    "State machines": ("statem",),
+    "Groups and limits": ("groups", "limits"),
+    "Looking inside": ("supervisors.tree", "introspect", "tracing", "snapshot", "logs"),
+    "Exit reasons": ("kernel.reasons",),
+    "Reports": ("kernel.reports", "supervisors.reports"),
+    "Errors": ("kernel.errors", "supervisors.errors"),
+}
+"""Themes in the order of the page, each with the modules whose names it takes; what none takes stands under `REST`."""
+
+REST = "Further"
+MEMBERS: dict[str, tuple[str, ...]] = {
+    "BackgroundNode": ("run", "start", "start_with", "call", "ask", "stop"),
+    "Caller": ("pid", "over", "reply", "fail"),
+    "ChildSpec": ("but",),
+    "GenServer": (
+        *("init", "handle_call", "handle_cast", "handle_info", "handle_continue", "terminate", "report_state"),
+        *("pid", "caller", "ref"),
+    ),
+    "Inbox": ("pid", "receive", "pending"),
+    "Node": ("open", "close"),
+    "Options": ("but", "start", "start_link", "start_monitor"),
+    "Ref": ("pid", "within", "call", "cast", "ask", "tell", "send"),
+    "Request": ("done", "wait", "abandon"),
+    "Requests": ("add", "next", "abandon"),
+    "Task": ("pid", "outcome", "wait", "poll", "shutdown", "ignore"),
+    "Threads": ("run", "running", "waiting"),
+    "Timer": ("cancel",),
+    "Via": ("whereis", "register", "unregister"),
+}
+"""Classes that are shown with what one uses of them."""
+
+MADE_BY_HAND = {
+    "BackgroundNode",
+    "DynamicSupervisor",
+    "Node",
+    "PartitionSupervisor",
+    "RateLimiter",
+    "Ref",
+    "Registry",
+    "Semaphore",
+    "Supervisor",
+    "TaskSupervisor",
+    "Threads",
+}
+"""Classes whose constructor one writes; that of a dataclass is always shown, that of others never."""
+
+DETAILS = {
+    "Exit reasons": "[Exit reasons](reasons.md) says what each of them does to others.",
+    "Reports": "[Reports](reports.md) lists their fields.",
+    "Errors": "[Errors](errors.md) draws their tree.",
+}
+
+WIDTH = 138
+
+
+def homes() -> dict[str, str]:
+    """Every public name, and the module that the room takes it from."""
+    source = Path(inspect.getfile(room)).read_text(encoding="utf-8")
+    found = {
+        alias.asname or alias.name: node.module or alias.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+    return {name: found[name] for name in room.__all__}
+
+
+def by_theme() -> dict[str, list[str]]:
+    """The names of each theme, as they stand on the page."""
+    sorted_out: defaultdict[str, list[str]] = defaultdict(list)
+    for name, module in homes().items():
+        sorted_out[_theme(module, name)].append(name)
+    return {theme: sorted(sorted_out[theme], key=_by_kind) for theme in (*THEMES, REST) if sorted_out[theme]}
+
+
+def _theme(module: str, name: str) -> str:
+    value = getattr(room, name)
+    if isinstance(value, type) and issubclass(value, GreenroomError):
+        return "Errors"
+    for theme, modules in THEMES.items():
+        if any(module == each or module.startswith(f"{each}.") for each in modules):
+            return theme
+    return REST
+
+
+def _by_kind(name: str) -> tuple[int, str]:
+    value = getattr(room, name)
+    return (0 if isinstance(value, type) else 1 if isinstance(value, FunctionType) else 2, name)
+
+
+def sentence(value: object) -> str:
+    """What it is, in a sentence: the first of its docstring, or what a constant or a type alias stands for."""
+    if isinstance(value, type | FunctionType | ModuleType | property):
+        first = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+        return first.replace("``", "`")
+    if get_args(value):
+        return f"`{' | '.join(_alternatives(value))}`."
+    return f"`{value!r}`."
+
+
+def _alternatives(alias: object) -> Iterator[str]:
+    if get_origin(alias) is Literal:
+        yield from (f'"{word}"' for word in get_args(alias))
+        return
+    for each in get_args(alias):
+        if isinstance(each, type):
+            yield each.__name__
+        elif get_origin(each) is Literal:
+            yield from _alternatives(each)
+        else:
+            yield getattr(get_origin(each), "__name__", str(each))
+
+
+def index() -> str:
+    """The page of all names."""
+    lines = [
+        "# The supervision room",
+        "",
+        "Everything that `greenroom.supervision` exports, by theme. The tools for tests are in `greenroom.supervision.testing`",
+        "([how to](../how-to/test-an-actor.md)). This page is written by `python tests/docs/reference.py` from the docstrings; `help()`",
+        "of each shows the rest.",
+    ]
+    for theme, names in by_theme().items():
+        lines += ["", f"## {theme}", ""]
+        if theme in DETAILS:
+            lines += [DETAILS[theme], ""]
+        words = [f"`{name}`" for name in names if isinstance(getattr(room, name), str)]
+        for name in names:
+            value: object = getattr(room, name)
+            if isinstance(value, str):
+                continue
+            lines += entry(f"`{shown(name, value)}`", sentence(value))
+            for member in MEMBERS.get(name, ()):
+                found = inspect.getattr_static(value, member)
+                lines += entry(f"`{shown(member, found)}`", sentence(found), "  ")
+        if words:
+            lines += entry(
+                ", ".join(words),
+                "the words of specs and flags as constants, for those who like; the strings do as well.",
+            )
+    return "\n".join(lines) + "\n"
+
+
+def shown(name: str, value: object) -> str:
+    """A name as one writes it: a function with its parameters, and so a class that one makes by hand."""
+    made = isinstance(value, type) and (is_dataclass(value) or name in MADE_BY_HAND)
+    return f"{name}{parameters(value)}" if made or isinstance(value, FunctionType) else name
+
+
+def parameters(function: Any) -> str:
+    """The parameters of a function, without their types and without `self`."""
+    found: list[str] = []
+    star = False
+    for each in inspect.signature(function).parameters.values():
+        if each.name in ("self", "cls") and not found:
+            continue
+        name = each.name
+        if each.kind is each.VAR_POSITIONAL:
+            name, star = f"*{name}", True
+        elif each.kind is each.VAR_KEYWORD:
+            name = f"**{name}"
+        elif each.kind is each.KEYWORD_ONLY and not star:
+            found.append("*")
+            star = True
+        if each.default is not each.empty:
+            name += f"={_short(each.default)}"
+        found.append(name)
+    return f"({', '.join(found)})"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return "…" if len(text) > 30 or text.startswith("<") else text
+
+
+def entry(name: str, text: str, indent: str = "") -> list[str]:
+    """A bullet, wrapped as the other pages are."""
+    words = f"- {name}: {text}".split(" ")
+    lines: list[str] = []
+    line = indent
+    for word in words:
+        extended = f"{line}{word}" if not line.strip() else f"{line} {word}"
+        if len(extended) > WIDTH and line.strip():
+            lines.append(line)
+            extended = f"{indent}  {word}"
+        line = extended
+    return [*lines, line]
+
+
+def errors() -> str:
+    """The page of errors: their tree, and a sentence for each."""
+    public = {getattr(room, name) for name in room.__all__}
+    known = [each for each in public if isinstance(each, type) and issubclass(each, BaseException)]
+    lines = [
+        "# Errors",
+        "",
+        "Exceptions are for callers; what travels between processes is an [exit reason](reasons.md). All that greenroom raises at a caller",
+        "is a `GreenroomError`. Two are for handlers to raise: `Quit(reason)` ends the process with that reason, and `Reject(error)` has the",
+        "caller get that error. Many have more to tell than their text: `help()` shows it. This page is written by",
+        "`python tests/docs/reference.py`.",
+        "",
+        "```text",
+        *_branches(GreenroomError, known),
+        "```",
+        "",
+    ]
+    for name in sorted(each.__name__ for each in known):
+        lines += entry(f"`{name}`", sentence(getattr(room, name)))
+    return "\n".join(lines) + "\n"
+
+
+def _branches(root: type, known: Sequence[type], indent: str = "") -> list[str]:
+    lines = [root.__name__] if not indent else []
+    below = sorted((each for each in known if root in each.__bases__), key=lambda each: each.__name__)
+    for each in below:
+        last = each is below[-1]
+        lines.append(f"{indent}{'└─' if last else '├─'} {each.__name__}")
+        deeper = f"{indent}{'   ' if last else '│  '}"
+        lines += _branches(each, known, deeper)
+    return lines
+
+
+def reports() -> str:
+    """The page of reports: each with its fields."""
+    lines = [
+        "# Reports",
+        "",
+        "What a node tells about itself, as frozen dataclasses: [how to watch them](../how-to/watch-the-reports.md). This page is written by",
+        "`python tests/docs/reference.py`.",
+    ]
+    first = ("Report", "SupervisorReport", "Offender")
+    for name in (*first, *(name for name in by_theme()["Reports"] if name not in first)):
+        report: type = getattr(room, name)
+        lines += ["", f"## {name}", "", sentence(report)]
+        if not is_dataclass(report):
+            continue
+        bases: tuple[type, ...] = report.__bases__
+        inherited = {field.name for base in bases if is_dataclass(base) for field in fields(base)}
+        if issubclass(report, Report) and report is not Report:
+            lines += ["", f"A `{bases[0].__name__}`, and:"]
+        own = [field for field in fields(report) if field.name not in inherited]
+        lines += ["", "| Field | Type | Default |", "| --- | --- | --- |"] if own else []
+        for field in own:
+            default = "" if field.default is MISSING else f"`{field.default!r}`"
+            kind = str(field.type).replace("|", "\\|")
+            lines.append(f"| `{field.name}` | `{kind}` | {default} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"supervision.md": index, "errors.md": errors, "reports.md": reports}
+
+
+def missing(page: str) -> list[str]:
+    """Names of the room that no entry of the index tells of, and entries about what is no name of it."""
+    whole = re.sub(r"\n +(?!- )", " ", page)
+    heads = [line.partition("`:")[0] for line in whole.splitlines() if line.startswith("- `")]
+    told = {name for head in heads for name in re.findall(r"(?:^- |, )`(\w+)", head)}
+    public = set(room.__all__)
+    return [f"{name} is missing" for name in sorted(public - told)] + [
+        f"{name} is not exported" for name in sorted(told - public)
+    ]
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write the pages."""
+    argparse.ArgumentParser(description="Write the reference of the supervision room.").parse_args(arguments)
+    for name, write in PAGES.items():
+        (root / FOLDER / name).write_text(write(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The reference tells of every public name, and of no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from greenroom import supervision
+
+from . import reference
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_reference_is_complete(root: Path) -> None:
+    page = (root / reference.FOLDER / "supervision.md").read_text(encoding="utf-8")
+    wrong = reference.missing(page)
+    assert not wrong, f"{wrong}: run `python tests/docs/reference.py`"
+
+
+def test_every_report_and_error_has_its_entry(root: Path) -> None:
+    told = {name: (root / reference.FOLDER / name).read_text(encoding="utf-8") for name in reference.PAGES}
+    for theme, page, mark in (("Reports", "reports.md", "## {}\n"), ("Errors", "errors.md", "- `{}`: ")):
+        names = reference.by_theme()[theme]
+        assert [name for name in names if mark.format(name) not in told[page]] == [], (
+            "run `python tests/docs/reference.py`"
+        )
+
+
+def test_every_name_has_a_sentence() -> None:
+    silent = [name for name in supervision.__all__ if not reference.sentence(getattr(supervision, name)).strip("`.")]
+    assert silent == []
+
+
+def test_a_missing_name_and_a_stranger_are_found(tmp_path: Path) -> None:
+    (tmp_path / reference.FOLDER).mkdir(parents=True)
+    assert reference.main([], tmp_path) == 0
+    page = (tmp_path / reference.FOLDER / "supervision.md").read_text(encoding="utf-8")
+    assert reference.missing(page) == []
+    assert reference.missing(page.replace("- `Ref(", "- `Reference(")) == [
+        "Ref is missing",
+        "Reference is not exported",
+    ]
