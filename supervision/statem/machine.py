@@ -242,7 +242,9 @@ class GenStatem(Server, Generic[S]):
         starting.done()
 
     def _enter_first(self, first: Next[Any]) -> None:
-        self._check_first(first.state)
+        self._plan.check_state(first.state)
+        if self.initial is not None and not _same(first.state, self.initial):
+            raise BadReturn(f"init begins in {name_of(first.state)}, and `initial` is {name_of(self.initial)}")
         turn = _Turn(None, first.state)
         self._act(turn, first.actions)
         self._state = first.state
@@ -278,10 +280,10 @@ class GenStatem(Server, Generic[S]):
                 self._act(turn, value.actions)
                 return True
             case Stop() if value.reply is UNSET:
-                self._check_exit(END)
+                self._plan.check_exit(self._state, END)
                 return as_reason(value.reason)
             case StopAndReply():
-                self._check_exit(END)
+                self._plan.check_exit(self._state, END)
                 for reply in value.replies:
                     self._answer(reply)
                 return value.reason
@@ -294,27 +296,10 @@ class GenStatem(Server, Generic[S]):
             return False
         if turn.entering:
             raise BadReturn(f"an enter call cannot change the state, to {name_of(state)}")
-        self._check_state(state)
-        self._check_exit(state)
+        self._plan.check_state(state)
+        self._plan.check_exit(self._state, state)
         self._state = state
         return True
-
-    def _check_state(self, state: Any) -> None:
-        states = self._plan.states
-        if states is not None and not isinstance(state, states):
-            raise BadReturn(f"{name_of(state)} is no state of {states.__name__}")
-
-    def _check_first(self, state: Any) -> None:
-        self._check_state(state)
-        if self.initial is not None and not _same(state, self.initial):
-            raise BadReturn(f"init begins in {name_of(state)}, and `initial` is {name_of(self.initial)}")
-
-    def _check_exit(self, to: Any) -> None:
-        declared = self._plan.exits
-        if declared and (exits := declared.get(self._state)) is not None and to not in exits:
-            known = ", ".join(name_of(each) for each in exits) or "nothing"
-            there = "stop" if to is END else f"lead to {name_of(to)}"
-            raise BadReturn(f"{name_of(self._state)} may not {there}: it declares {known}")
 
     def _act(self, turn: _Turn, actions: Iterable[Any]) -> None:
         for action in actions:

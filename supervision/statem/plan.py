@@ -11,6 +11,7 @@ from enum import Enum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
+from greenroom.supervision.behaviours.server import BadReturn
 from greenroom.supervision.kernel import describe
 
 if TYPE_CHECKING:
@@ -119,6 +120,18 @@ class Plan:
     exits: Exits = field(default_factory=dict[Any, tuple[Any, ...]])
     """Where a state may lead, when that is declared."""
     events: dict[Any, Shape] = field(default_factory=dict[Any, Shape])
+
+    def check_state(self, state: Any) -> None:
+        """Refuse what is no state."""
+        if self.states is not None and not isinstance(state, self.states):
+            raise BadReturn(f"{name_of(state)} is no state of {self.states.__name__}")
+
+    def check_exit(self, state: Any, to: Any) -> None:
+        """Refuse to go where `state` says that it does not lead."""
+        if self.exits and (exits := self.exits.get(state)) is not None and to not in exits:
+            known = ", ".join(name_of(each) for each in exits) or "nothing"
+            there = "stop" if to is END else f"lead to {name_of(to)}"
+            raise BadReturn(f"{name_of(state)} may not {there}: it declares {known}")
 
 
 def read(cls: type, root: type) -> Plan:
