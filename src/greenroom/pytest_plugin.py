@@ -288,5 +288,5 @@ def pytest_runtest_makereport(
         if number:
             report.sections.append(("greenroom", f"this order of delivery again: --greenroom-seed={number}"))
         if stage.reports:
-            report.sections.append(("reports of the node", "\n".join(map(str, stage.reports))))
+            report.sections.append(("reports of the node", "\n".join(stage.reports.lines())))
     return report

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from greenroom.supervision.kernel import clock
-from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.reports import CrashReport, Leaked, LoopBlocked, Report
+from greenroom.supervision.logs import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,13 +27,16 @@ class Collected(list[Report]):
     def __init__(self, node: Node) -> None:
         """Begin to collect."""
         super().__init__()
+        self._node = node
         self._open: list[Report] = []
+        self._times: list[float] = []
         self._waiting: asyncio.Event | None = None
         self.end = node.reports.subscribe(self._collect)
 
     def _collect(self, report: Report) -> None:
         self.append(report)
         self._open.append(report)
+        self._times.append(clock.now(self._node.loop))
         if self._waiting is not None:
             self._waiting.set()
 
@@ -44,8 +47,7 @@ class Collected(list[Report]):
     async def expect(self, kind: type[R], *where: Callable[[R], object], within: float = WITHIN) -> R:
         """The next report of a kind that fits and was not taken before; fails when none comes in time."""
         __tracebackhide__ = True
-        loop = current_node().loop
-        deadline = clock.now(loop) + within
+        deadline = clock.now(self._node.loop) + within
         while True:
             for index, report in enumerate(self._open):
                 if isinstance(report, kind) and all(condition(report) for condition in where):
@@ -56,7 +58,7 @@ class Collected(list[Report]):
                 async with asyncio.timeout_at(deadline):
                     await self._waiting.wait()
             except TimeoutError:
-                came = "".join(f"\n  {report}" for report in self._open) or " nothing"
+                came = "".join(f"\n  {_words(report)}" for report in self._open) or " nothing"
                 raise AssertionError(f"no {kind.__name__} came within {within:g} s; not expected:{came}") from None
             finally:
                 self._waiting = None
@@ -70,4 +72,14 @@ class Collected(list[Report]):
         __tracebackhide__ = True
         left = self.unexpected(*kinds)
         if left:
-            raise AssertionError("".join(["reports that nobody expected:", *(f"\n  {report}" for report in left)]))
+            raise AssertionError(
+                "".join(["reports that nobody expected:", *(f"\n  {_words(report)}" for report in left)])
+            )
+
+    def lines(self) -> list[str]:
+        """All of them in words, with their times."""
+        return [f"at {at:g} s: {_words(report)}" for at, report in zip(self._times, self, strict=True)]
+
+
+def _words(report: Report) -> str:
+    return tell(report)[1]
