@@ -65,8 +65,6 @@ async def wrong() -> None:
     child(Counter, "two")  # expect-error: arg-type, reportArgumentType
     child(Counter, 2).but(restart="prmanent")  # expect-error: arg-type, reportArgumentType
     child(Counter, 2).but(restrt="transient")  # expect-error: call-arg, reportCallIssue
-    await start_link(
-        Supervisor, [child(Counter, 2)], strategy="none_for_one"
-    )  # expect-error: arg-type, reportArgumentType
+    await start_link(Supervisor, strategy="none_for_one")  # expect-error: arg-type, reportArgumentType
     await start_link(Supervisor, [Counter])  # expect-error: list-item, reportArgumentType
     ChildSpec(id="one", start=idle, restart="always")  # expect-error: arg-type, reportArgumentType
