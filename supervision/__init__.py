@@ -74,7 +74,7 @@ from .kernel.errors import (
 )
 from .kernel.links import Monitor
 from .kernel.messages import Down, Exit, Timeout
-from .kernel.names import At, Via, register, registered, unregister, whereis
+from .kernel.names import On, Via, register, registered, unregister, whereis
 from .kernel.node import Node, run
 from .kernel.pid import Pid
 from .kernel.reasons import (
@@ -183,7 +183,6 @@ __all__ = [
     "AlreadyRegistered",
     "AlreadyStarted",
     "Answers",
-    "At",
     "AutoShutdown",
     "BackgroundNode",
     "Backoff",
@@ -234,6 +233,7 @@ __all__ = [
     "NotAnActor",
     "NotRegistered",
     "Offender",
+    "On",
     "Options",
     "Outcome",
     "Partition",

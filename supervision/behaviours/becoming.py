@@ -26,7 +26,7 @@ from .starting import Starting, acknowledged
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
-    from greenroom.supervision.kernel.names import At, Via
+    from greenroom.supervision.kernel.names import On, Via
     from greenroom.supervision.kernel.process import Process
 
     from .server import Server
@@ -77,7 +77,7 @@ def acknowledge() -> None:
         behaviour.starting.done()
 
 
-def become(server: Server, *, name: Hashable | Via | At | None = None, first: object = None) -> NoReturn:
+def become(server: Server, *, name: Hashable | Via | On | None = None, first: object = None) -> NoReturn:
     """Go on as `server`, with its mailbox, its links and its names; `init` is not called. Acknowledges the start.
 
     Call it in the process's own function, where no `finally` or `async with` is open that has to stay open. `name` is

@@ -56,7 +56,7 @@ class Ref(Generic[S]):
     __slots__ = ("_process", "_seconds", "target")
 
     def __init__(self, target: Pid | Hashable | Via, seconds: float | None = DEFAULT_TIMEOUT) -> None:
-        """`target` is a pid, or a name: on this node, `At` a node, or in another registry. Names are looked up at each use."""
+        """`target` is a pid, or a name: on this node, `On` another, or in another registry. Names are looked up at each use."""
         if seconds is not DEFAULT_TIMEOUT:
             check_seconds(seconds)
         self.target = target

@@ -14,7 +14,7 @@ from . import exits, links
 from .current import current, current_node, current_process
 from .errors import ActorError, CallTimeout
 from .messages import INFO
-from .names import At, find, is_via
+from .names import On, find, is_via
 from .node import Gone
 from .pid import Pid
 from .process import GONE
@@ -51,7 +51,7 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
 
 def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnection:
     """Why `resolve` found nobody: there is nobody, or it is on a node that cannot be reached."""
-    elsewhere = name.node if isinstance(name, At) else node.name if pid is None else pid.node
+    elsewhere = name.node if isinstance(name, On) else node.name if pid is None else pid.node
     return NO_PROCESS if elsewhere == node.name else NO_CONNECTION
 
 

@@ -36,8 +36,8 @@ class Via(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class At:
-    """A name on a given node: `Ref(At("hits", "node2"))`."""
+class On:
+    """A name on a given node: `Ref(On("hits", "node2"))`."""
 
     name: Hashable
     node: str
@@ -82,11 +82,11 @@ def leave(process: Process, name: Hashable) -> None:
             process.names.pop(name, None)
 
 
-def find(node: Node, who: Pid | Hashable | Via | At) -> Process | None:
+def find(node: Node, who: Pid | Hashable | Via | On) -> Process | None:
     """The process behind a pid or a name, dying ones included; None when there is none."""
     if isinstance(who, Pid):
         return node.process(who)
-    if isinstance(who, At):
+    if isinstance(who, On):
         return node.names.get(who.name) if who.node == node.name else None
     if is_via(who):
         pid = who.whereis()

@@ -11,7 +11,6 @@ from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
     ActorError,
-    At,
     Continue,
     Crash,
     Down,
@@ -19,6 +18,7 @@ from greenroom.supervision import (
     Node,
     NoReply,
     NotAnActor,
+    On,
     Ref,
     Registry,
     StartFailed,
@@ -142,7 +142,7 @@ async def test_what_is_no_process_of_its_own_cannot_become_a_server() -> None:
 
 async def test_a_process_becomes_a_server_without_a_starter_who_waits(node: Node) -> None:
     async def main() -> None:
-        become(Subject(), name=At("plain", node.name))
+        become(Subject(), name=On("plain", node.name))
 
     async def named() -> None:
         register("plain")

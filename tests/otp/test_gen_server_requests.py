@@ -12,12 +12,12 @@ from greenroom.supervision import (
     NO_PROCESS,
     SHUTDOWN,
     ActorError,
-    At,
     BadReturn,
     CallTimeout,
     Crash,
     Exit,
     NotRegistered,
+    On,
     Options,
     Pid,
     ProcessExited,
@@ -93,7 +93,7 @@ async def test_whoever_is_not_there_is_told_in_the_waiting_and_not_in_the_sendin
     for each in nobody:
         with pytest.raises(NotRegistered):
             await request(each, Subject.started).wait()
-    elsewhere: list[Ref[Subject]] = [Ref(At("my_test_name", "unknown")), Ref(Pid("unknown", 1, 1))]
+    elsewhere: list[Ref[Subject]] = [Ref(On("my_test_name", "unknown")), Ref(Pid("unknown", 1, 1))]
     for each in elsewhere:
         assert await ended(request(each, Subject.started)) == NO_CONNECTION
 

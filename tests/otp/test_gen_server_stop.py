@@ -10,7 +10,6 @@ import pytest
 from greenroom.supervision import (
     NO_PROCESS,
     NORMAL,
-    At,
     CallTimeout,
     Crash,
     Down,
@@ -18,6 +17,7 @@ from greenroom.supervision import (
     GenServer,
     Node,
     NotRegistered,
+    On,
     Options,
     ProcessExited,
     Ref,
@@ -88,7 +88,7 @@ async def test_a_server_is_stopped_by_its_name() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "stop5")
 async def test_a_server_is_stopped_by_its_name_and_node(node: Node) -> None:
-    await stops_by(At("to_stop", node.name), await Options(name="to_stop").start(Subject))
+    await stops_by(On("to_stop", node.name), await Options(name="to_stop").start(Subject))
 
 
 @pytest.mark.otp("gen_server_SUITE", "stop6")
