@@ -14,8 +14,9 @@ What may come from outside the loop sets the rule:
   which this loop has: after a short real pause in which nobody moves, as if nobody were outside.
 - A descriptor whose other end is elsewhere, or a child process: the clock goes by real time.
 
-Two things are beyond it: a thread that blocks in C code (a raw lock, a socket) looks as if it worked; and one that was
-there before the loop counts only while a job is out, and before a deadlock is called.
+Three things are beyond it: a thread that blocks in C code (a raw lock, a socket) looks as if it worked; one that was
+there before the loop counts only while a job is out, and before a deadlock is called; and a signal that is yet to come
+(`signal.alarm`) is not seen coming.
 """
 
 from __future__ import annotations
