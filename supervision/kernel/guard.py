@@ -61,6 +61,9 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
     def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None) -> Any:
         error: BaseException = typ if val is None else val
+        if self._process.life == GONE:  # abandoned, and its loop ends: closed, as a handler would be
+            self._inner.close()
+            raise error
         try:
             return self._inner.throw(error)
         except (SystemExit, KeyboardInterrupt) as raised:

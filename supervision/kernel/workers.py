@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from . import stacks, watchdog
-from .process import DEAD
+from .process import DEAD, GONE
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -33,12 +33,19 @@ _JOBS_PER_TURN = 128
 
 
 class InContext:
-    """Await a coroutine that has begun in another context than the awaiting task's, and keep it there."""
+    """Await a coroutine that has begun in another context than the awaiting task's, and keep it there.
 
-    __slots__ = ("_awaited", "_context", "_coroutine")
+    Code that was abandoned is cancelled once more when its loop ends. It has had its grace: it is closed, and not asked
+    again, since code that swallows every cancellation would keep `asyncio.run` waiting for ever.
+    """
 
-    def __init__(self, coroutine: CoroutineType[Any, Any, Any], context: Context, awaited: object) -> None:
+    __slots__ = ("_awaited", "_context", "_coroutine", "_process")
+
+    def __init__(
+        self, process: Process, coroutine: CoroutineType[Any, Any, Any], context: Context, awaited: object
+    ) -> None:
         """`awaited` is what the coroutine's first step waits for."""
+        self._process = process
         self._coroutine = coroutine
         self._context = context
         self._awaited = awaited
@@ -49,7 +56,10 @@ class InContext:
             while True:
                 try:
                     value = yield awaited
-                except BaseException as error:  # noqa: BLE001 - whatever is thrown at the task is the coroutine's
+                except BaseException as error:
+                    if self._process.life == GONE:
+                        run(coroutine.close)
+                        raise
                     awaited = run(coroutine.throw, error)
                 else:
                     awaited = run(coroutine.send, value)
@@ -172,7 +182,7 @@ class Workers:
                 except StopIteration as stop:
                     value = stop.value
                 else:
-                    value = await InContext(coroutine, context, awaited)
+                    value = await InContext(process, coroutine, context, awaited)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 process.worker = None
                 process.failed(entry, error)
