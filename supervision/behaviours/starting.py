@@ -256,8 +256,10 @@ async def acknowledged(starting: Starting, seconds: float | None) -> None:
             if timed_out and isinstance(starting.outcome, StartFailed):
                 starting.outcome = StartTimeout(seconds, starting.outcome.reason, process)
     except asyncio.CancelledError:
-        # Nobody will ever know of this process: take it down again.
+        # Nobody will ever know of this process: take it down again, and not the starter with it.
         if process.activity != DEAD:
+            if starting.parent is not None:
+                links.part(starting.parent, process)
             exits.kill(process)
         raise
     finally:

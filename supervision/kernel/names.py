@@ -94,7 +94,7 @@ def find(node: Node, who: Pid | Hashable | Via | On) -> Process | None:
     return node.names.get(who)
 
 
-def register(name: Hashable, pid: Pid | None = None) -> None:
+def register(name: Hashable | Via, pid: Pid | None = None) -> None:
     """Register `pid`, by default the calling process, under `name` on this node."""
     if pid is None:
         enter(current_process("register itself"), name)
@@ -106,9 +106,15 @@ def register(name: Hashable, pid: Pid | None = None) -> None:
     enter(process, name)
 
 
-def unregister(name: Hashable) -> None:
+def unregister(name: Hashable | Via) -> None:
     """Free the name; its process lives on. Raises `NotRegistered` when nobody has it."""
     node = current_node()
+    if is_via(name):
+        pid = name.whereis()
+        if pid is None:
+            raise NotRegistered(NO_PROCESS, name)
+        name.unregister(pid)
+        return
     process = node.names.get(name)
     if process is None:
         raise NotRegistered(NO_PROCESS, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from greenroom.supervision import GenServer, Report, monitor
+from greenroom.supervision import SHUTDOWN, GenServer, Report, exit, monitor
 from greenroom.supervision.behaviours.requests import process_of
 from greenroom.supervision.kernel.process import DOZING
 
@@ -59,6 +59,11 @@ class Trapping(Log):
 async def forever() -> None:
     """Wait for nothing."""
     await asyncio.get_running_loop().create_future()
+
+
+def shut_down(who: object) -> None:
+    """Ask it to end."""
+    exit(who, SHUTDOWN)
 
 
 async def turns(count: int = 20) -> None:
