@@ -21,7 +21,6 @@ from greenroom.supervision import (
     Patience,
     Pid,
     Quit,
-    Ref,
     Shutdown,
     ShutdownError,
     Supervisor,
@@ -86,12 +85,10 @@ async def test_one_that_unlinked_and_is_gone_already_does_not_hang_it_either() -
 async def test_the_reason_of_one_that_died_before_is_found_in_the_mailbox() -> None:
     async with inbox():
         sup = await start_link(Supervisor, [child(Counter).but(id=n) for n in range(3)], strategy="one_for_all")
-        first, second, third = [Ref[Counter](pid) for pid in await pids(sup) if pid]
         with heard() as reports:
             # All three die before the supervisor runs: it comes to know of the first, and has to stop the others.
-            for ref in (first, second, third):
-                ref.cast(Counter.crash)
-            await wait_down(third)
+            for pid in await pids(sup):
+                exit(pid, Broken())
             assert (await count_children(sup)).active == 3
         errors = of(reports, ShutdownError)
         assert [report.child.id for report in errors] == [2, 1]
