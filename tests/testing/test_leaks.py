@@ -186,16 +186,16 @@ def test_a_run_that_leaves_a_thread_fails(thread: threading.Thread) -> None:
         run(main)
 
 
-def test_a_run_that_leaves_a_handler_behind_that_does_not_let_go_fails() -> None:
+def test_a_handler_that_does_not_let_go_is_a_fault_in_a_strict_run() -> None:
     released = asyncio.Event()
 
     async def main() -> None:
         stubborn = await start(Stubborn, released)
         await stubborn.call(Stubborn.hang)
-        asyncio.get_running_loop().call_later(1000, released.set)
 
-    with pytest.raises(LeakError, match=r"handler of Stubborn <node\.1>, waiting at .*await self.released.wait"):
-        run(main)
+    with pytest.raises(AssertionError, match=r"Stubborn <node\.1> did not unwind in time"):
+        run(main, strict=True)
+    run(main)
 
 
 def test_a_run_ends_its_processes_and_pools_itself() -> None:
