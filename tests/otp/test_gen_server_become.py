@@ -153,6 +153,15 @@ async def test_a_process_becomes_a_server_without_a_starter_who_waits(node: Node
     assert await ref.call(Subject.ping) == "pong"
 
 
+async def test_a_process_that_nobody_waits_for_may_acknowledge_all_the_same() -> None:
+    async def main() -> None:
+        acknowledge()
+        become(Subject())
+
+    ref: Ref[Subject] = Ref(spawn(main))
+    assert await ref.call(Subject.ping) == "pong"
+
+
 async def test_what_comes_first_comes_before_messages_that_were_sent_earlier() -> None:
     async with inbox() as me:
 

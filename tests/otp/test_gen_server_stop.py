@@ -110,6 +110,16 @@ async def test_a_stop_that_takes_too_long_is_told_and_goes_on() -> None:
         assert await me.receive() == Down(watch, ref.pid, Shutdown("slowly"))
 
 
+async def test_a_server_that_stops_itself_and_waits_for_that_is_told_at_once() -> None:
+    class Selfish(Subject):
+        async def end(self) -> None:
+            await stop(self.ref())
+
+    ref = await start(Selfish)
+    with pytest.raises(ProcessExited, match="cannot stop itself"):
+        await ref.within(None).call(Selfish.end)
+
+
 async def test_a_suspended_server_can_be_stopped() -> None:
     ref = await start(Subject)
     await introspect.suspend(ref)
