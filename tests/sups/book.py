@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from greenroom.supervision import (
+    AlreadyRegistered,
     Crash,
     ExitReason,
     Leaked,
@@ -40,6 +41,8 @@ class Boom(Exception):
 def text(reason: ExitReason) -> str:
     """A reason as both sides write it."""
     match reason:
+        case Crash(error=AlreadyRegistered()):
+            return "crash AlreadyRegistered"
         case Crash(error=error):
             return f"crash {type(error).__name__}: {error}"
         case Shutdown(detail=FailedToStartChild(id=index, reason=why)):

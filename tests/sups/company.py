@@ -6,6 +6,7 @@ They do what the plan says of them and enter into the `Book` what happens to the
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenroom.supervision import (
@@ -17,19 +18,21 @@ from greenroom.supervision import (
     DynamicSupervisor,
     ExitReason,
     GenServer,
+    Pid,
     Quit,
     Shutdown,
     Stop,
     Supervisor,
     child,
     later,
+    link,
     stopping,
     template,
     unlink,
 )
 
 from .book import Book, Boom
-from .plan import SETTLING, TERMINATE_GRACE, Team, Worker, blueprint, exact, patience
+from .plan import SETTLING, TERMINATE_GRACE, Team, Worker, blueprint, exact, is_named, patience
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -138,7 +141,7 @@ class Player(GenServer):
 
     # --- troubles
 
-    def trouble(self, kind: str, after: float) -> Any:
+    def trouble(self, kind: str, after: float, other: Pid | None) -> Any:
         """Do it to itself."""
         match kind:
             case "raise":
@@ -152,8 +155,11 @@ class Player(GenServer):
             case "group":
                 raise BaseExceptionGroup("group", [SystemExit("exit")])
             case "task_exit":
-                task = asyncio.get_running_loop().create_task(self._fall_over(after))
-                self.falling = task
+                self.task = asyncio.get_running_loop().create_task(self._fall_over(after))
+            case "straggle":
+                return self._leave_behind()
+            case "link":
+                link(other)
             case "quit_normal":
                 raise Quit(NORMAL)
             case "quit_shutdown":
@@ -166,6 +172,17 @@ class Player(GenServer):
             case _:
                 raise AssertionError(kind)
         return None
+
+    async def _leave_behind(self) -> None:
+        begun = asyncio.Event()
+        self.task = asyncio.get_running_loop().create_task(self._straggle(begun))
+        await begun.wait()
+
+    async def _straggle(self, begun: asyncio.Event) -> None:
+        begun.set()
+        while not self.book.over:
+            with suppress(asyncio.CancelledError):
+                await self.book.wake(None)
 
     async def _fall_over(self, after: float) -> None:
         await asyncio.sleep(after)
@@ -247,7 +264,8 @@ def server(book: Book, role: str) -> Any:
 
 def spec(book: Book, role: str, index: int) -> ChildSpec[Any]:
     """The child spec of that role."""
-    return as_planned(child(server(book, role), book, role), book, role).but(id=index)
+    made = as_planned(child(server(book, role), book, role), book, role).but(id=index)
+    return made.but(name=role) if is_named(book.plan.tree, role) else made
 
 
 def as_planned(made: ChildSpec[Any], book: Book, role: str) -> ChildSpec[Any]:

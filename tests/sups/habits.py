@@ -9,7 +9,21 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, TypeAlias
 
 from .plan import SETTLING, TERMINATE_GRACE, Worker, exact
-from .world import IGNORED, NORMAL, SHUTDOWN, Code, Process, Receive, Sleep, Wish, World, crash, is_crash, never
+from .world import (
+    IGNORED,
+    NO_PROCESS,
+    NORMAL,
+    SHUTDOWN,
+    Code,
+    Process,
+    Receive,
+    Sleep,
+    Wish,
+    World,
+    crash,
+    is_crash,
+    never,
+)
 
 Doing: TypeAlias = Generator[Wish, Any, Any]
 """Part of a process's code."""
@@ -91,6 +105,13 @@ def _handle(world: World, me: Process, message: tuple[Any, ...]) -> Generator[Wi
         case ("trouble", "unlink"):
             if me.parent is not None:
                 world.part(me, me.parent)
+        case ("trouble", "link", Process() as other):
+            if other.alive():
+                world.join(me, other)
+            else:
+                world.signal(me, other, NO_PROCESS)
+        case ("trouble", "straggle"):
+            me.straggler = True
         case ("trouble", "hang"):
             yield Sleep(None)
         case ("trouble", "task_exit", after):

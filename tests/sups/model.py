@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from .habits import Doing, settle, worker
-from .plan import Patience, Restart, Team, Worker, blueprint, patience
+from .plan import Patience, Restart, Team, Worker, blueprint, is_named, patience
 from .world import (
     GONE,
     IGNORED,
@@ -24,6 +24,7 @@ from .world import (
     Receive,
     Wish,
     World,
+    crash,
     is_orderly,
 )
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 GAVE_UP: Final = "shutdown (reached max restart intensity)"
 UNLINKED: Final = NO_PROCESS
+TAKEN: Final = crash("AlreadyRegistered")
 
 
 @dataclass(eq=False, slots=True)
@@ -153,7 +155,10 @@ class Supervisor:
 
     def _start(self, child: Child) -> Generator[Wish, Any, str | None]:
         """Start a child; returns why it did not come up, IGNORED when it chose not to."""
-        process = spawn(self.world, self.tree, f"{self.me.role}.{child.index}", self.me)
+        role = f"{self.me.role}.{child.index}"
+        if is_named(self.tree, role) and self.world.holder(role, self.me) is not None:
+            return TAKEN
+        process = spawn(self.world, self.tree, role, self.me)
         outcome: str | None = yield Begun(process)
         if outcome is None:
             child.runs_as(process)
@@ -356,12 +361,13 @@ def _accepted(reason: str, child: Child, *, brutal: bool) -> bool:
 def spawn(world: World, tree: Team, role: str, parent: Process | None) -> Process:
     """Start whoever plays that role."""
     plan = blueprint(tree, role)
+    named = is_named(tree, role)
     if isinstance(plan, Worker):
-        return world.create(role, parent, worker(world, plan), traps=plan.traps, stubborn=plan.stubborn)
+        return world.create(role, parent, worker(world, plan), named=named, traps=plan.traps, stubborn=plan.stubborn)
 
     def code(me: Process) -> Code:
         supervisor = Supervisor(world, tree, me, plan)
         world.supervisors.append(supervisor)
         return supervisor.code()
 
-    return world.create(role, parent, code, traps=True, stubborn=False)
+    return world.create(role, parent, code, named=named, traps=True, stubborn=False)

@@ -30,12 +30,13 @@ class Worker(msgspec.Struct, frozen=True, tag="worker"):
     """A worker's blueprint: its place in the tree, and its habits.
 
     `failures` says what goes wrong in which start of it, counted over the whole run. `stubborn` code does not end when
-    it is cancelled.
+    it is cancelled. Whoever is `named` has its role for a name, which only one process can have at a time.
     """
 
     restart: Restart = "permanent"
     significant: bool = False
     shutdown: Patience = "infinity"
+    named: bool = False
     traps: bool = False
     stubborn: bool = False
     init: float = 0.0
@@ -59,6 +60,7 @@ class Team(msgspec.Struct, frozen=True, tag="team"):
     restart: Restart = "permanent"
     significant: bool = False
     shutdown: Patience = "infinity"
+    named: bool = False
 
 
 Blueprint: TypeAlias = Worker | Team
@@ -75,6 +77,8 @@ TROUBLES: Final = (
     "quit_normal",
     "quit_shutdown",
     "unlink",
+    "link",
+    "straggle",
     "hang",
 )
 ORDERS: Final = ("terminate_child", "restart_child", "delete_child")
@@ -88,8 +92,9 @@ ON_TEAM: Final = (*SIGNALS, *STOPS, JUNK)
 class Fault(msgspec.Struct, frozen=True):
     """At this time, do that to whoever plays the role then. Nothing happens if nobody does.
 
-    `TROUBLES` are done by the worker itself, in a handler, when it gets to that message; `SIGNALS` and `STOPS` come from
-    outside. `ORDERS` and `START` are requests to the supervisor of the role, as an operator would make them.
+    `TROUBLES` are done by the worker itself, in a handler, when it gets to that message: `link` ties it to the next
+    child of its supervisor, `straggle` starts a task that does not end when it is cancelled. `SIGNALS` and `STOPS` come
+    from outside. `ORDERS` and `START` are requests to the supervisor of the role, as an operator would make them.
     """
 
     at: float
@@ -169,6 +174,18 @@ def boss(role: str) -> tuple[str, int]:
     """The supervisor of a role, and which of its children this one is."""
     above, _, index = role.rpartition(".")
     return above, int(index)
+
+
+def is_named(tree: Team, role: str) -> bool:
+    """Whether whoever plays that role has it for a name; children of one template could not each have their own."""
+    above = blueprint(tree, boss(role)[0]) if "." in role else tree
+    return blueprint(tree, role).named and not (isinstance(above, Team) and above.template)
+
+
+def neighbour(role: str) -> str:
+    """The role of the next child of the same supervisor."""
+    above, index = boss(role)
+    return f"{above}.{index + 1}"
 
 
 def patience(tree: Team, role: str) -> Patience:

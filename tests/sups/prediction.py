@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from .habits import SIGNALLED
 from .model import spawn
-from .plan import ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, boss, exact, is_dynamic
+from .plan import ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, boss, exact, is_dynamic, neighbour
 from .world import KILLED, NORMAL, SHUTDOWN, Process, World, never
 
 CLEAN_UP: float = 8.0
@@ -101,6 +101,10 @@ def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:
         world.call(f"stop {number}", process, lambda call: ("stop", reason), wanted=reason)
     elif kind == "task_exit":
         world.send(process, ("trouble", kind, exact(0.5, fault.target, kind, number)))
+    elif kind == "link":
+        other = world.cast.get(neighbour(fault.target))
+        if other is not None:
+            world.send(process, ("trouble", kind, other))
     elif kind in TROUBLES:
         world.send(process, ("trouble", kind))
     else:

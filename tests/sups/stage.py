@@ -14,6 +14,7 @@ from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
     AlreadyPresent,
+    AlreadyRegistered,
     AlreadyStarted,
     CallTimeout,
     ChildNotFound,
@@ -44,7 +45,22 @@ from greenroom.supervision.testing import run
 
 from .book import Book, Boom, text
 from .company import Player, server, spec
-from .plan import GRACE, ORDERS, ROOT, START, TROUBLES, Call, Fault, Plan, Team, blueprint, boss, exact, is_dynamic
+from .plan import (
+    GRACE,
+    ORDERS,
+    ROOT,
+    START,
+    TROUBLES,
+    Call,
+    Fault,
+    Plan,
+    Team,
+    blueprint,
+    boss,
+    exact,
+    is_dynamic,
+    neighbour,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -184,7 +200,9 @@ class Stage:
             self._later(f"stop {number}", stop(pid, SHUTDOWN))
         elif kind in TROUBLES:
             after = exact(0.5, fault.target, kind, number) if kind == "task_exit" else 0.0
-            Ref[Player](pid).cast(Player.trouble, kind, after)
+            other = self.book.cast.get(neighbour(fault.target))
+            if kind != "link" or other is not None:
+                Ref[Player](pid).cast(Player.trouble, kind, after, other)
         else:
             Ref[Player](pid).send(kind)
 
@@ -287,6 +305,7 @@ _IN_WORDS: dict[type[BaseException], str] = {
     AlreadyStarted: "already started",
     AlreadyPresent: "already present",
     TypeError: "not for dynamic",
+    AlreadyRegistered: "failed: crash AlreadyRegistered",
 }
 
 

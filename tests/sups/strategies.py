@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 DEPTH: Final = 4
 NODES: Final = 12
 
-RESTARTS: Final[tuple[Restart, ...]] = ("permanent", "transient", "temporary")
+RESTARTS: Final[tuple[Restart, ...]] = ("permanent", "transient", "permanent", "temporary")
 PATIENCES: Final[tuple[Patience, ...]] = (1.0, "infinity", "brutal_kill", 0.25, 4.0)
 PAUSES: Final = (0.0, 0.0, 0.0, 0.25, 0.75, 2.5, 6.0)
 GAPS: Final = (0.25, 64.0, 0.5, 1.0, 2.0, 4.0)
 FAILURES: Final[tuple[Failure, ...]] = ("raise", "ignore", "stop", "exit", "raise", "hang")
-BAD_STARTS: Final = ((), (), (), (2,), (2, 3), (3,), (2, 3, 4), (1,), (2, 4), (2, 3, 4, 5, 6))
+BAD_STARTS: Final = ((), (), (), (), (2,), (2, 3), (3,), (2, 3, 4), (2,), (2, 4), (2, 3, 4, 5, 6), (3, 4), (1,))
 TEAMS: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_all", "rest_for_one", "dynamic")
 
 
@@ -47,13 +47,14 @@ TEAMS: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_all", "rest_for_on
 def workers(draw: st.DrawFn, significant: bool = False) -> Worker:  # noqa: FBT001, FBT002 - drawn
     """A worker with few habits; no habit is the simplest."""
     restart = draw(st.sampled_from(RESTARTS))
-    habits = draw(st.integers(0, 63))
+    habits = draw(st.integers(0, 127))
     starts = draw(st.sampled_from(BAD_STARTS))
     failure = draw(st.sampled_from(FAILURES)) if starts else "raise"
     return Worker(
         restart=restart,
         significant=significant and restart != "permanent" and bool(habits & 32),
         shutdown=draw(st.sampled_from(PATIENCES)),
+        named=bool(habits & 64),
         traps=bool(habits & 1),
         stubborn=habits & 6 == 6,
         init=draw(st.sampled_from(PAUSES)) if habits & 8 else 0.0,
@@ -82,11 +83,12 @@ def teams(draw: st.DrawFn, depth: int = DEPTH, significant: bool = False) -> Tea
     return Team(
         strategy=strategy,
         template=dynamic and draw(st.booleans()),
-        intensity=draw(st.sampled_from((1, 2, 3, 0, 5))),
+        intensity=draw(st.sampled_from((1, 3, 2, 5, 3, 0, 8))),
         period=draw(st.sampled_from((5, 1, 3, 20))),
         auto_shutdown=auto,  # type: ignore[arg-type]
         children=tuple(children),
         restart=restart,
+        named=draw(st.booleans()),
         significant=significant and restart != "permanent" and draw(st.booleans()),
         shutdown=draw(st.sampled_from(("infinity", "infinity", 2.0, 0.5, "brutal_kill")))
         if depth < DEPTH
@@ -145,17 +147,17 @@ def plans(draw: st.DrawFn) -> Plan:
     faults: list[Fault] = []
     calls: list[Call] = []
     now = 0.0
-    for number in range(draw(st.integers(1, 8))):
+    for number in range(draw(st.integers(1, 10))):
         now += draw(st.sampled_from(GAPS))
         at = exact(now, "fault", number)
         hiring = cast.hiring()
-        choice = draw(st.integers(0, 9))
-        if hiring and (choice > 7 or not cast.workers):
+        choice = draw(st.integers(0, 19))
+        if hiring and (choice > 16 or not cast.workers):
             target, kind = cast.hire(draw(st.sampled_from(hiring))), START
-        elif choice < 7 and cast.workers:
+        elif cast.workers and (choice < 11 or (choice != 13 and not cast.teams[1:])):
             target, kind = draw(st.sampled_from(cast.workers)), draw(st.sampled_from(_ON_WORKERS))
         else:
-            target = draw(st.sampled_from(cast.teams))
+            target = draw(st.sampled_from(cast.teams[1:])) if choice != 13 and cast.teams[1:] else ROOT
             kind = draw(st.sampled_from(_ON_ROOT if target == ROOT else _ON_TEAMS))
         if kind == ORDERS[1] and draw(st.integers(0, 3)) == 3 and not is_dynamic(tree, boss(target)[0]):
             kind = START  # again, which only a supervisor that has forgotten it will do

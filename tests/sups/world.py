@@ -10,6 +10,7 @@ Two events at the same moment make a plan that nobody can predict; the world not
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -72,6 +73,13 @@ Wish: TypeAlias = Sleep | Receive | Gone | Begun
 Code: TypeAlias = Generator[Wish, Any, str]
 
 ALIVE, DYING, GONE = range(3)
+
+
+def _is_busy(wish: Wish | None) -> bool:
+    """Whether code that waits for that is in the middle of something."""
+    return isinstance(wish, Sleep | Gone | Begun)
+
+
 WAITING: Final = object()
 
 
@@ -95,6 +103,9 @@ class Process:
     mailbox: deque[tuple[Any, ...]] = field(default_factory=deque[tuple[Any, ...]])
     started: Any = WAITING
     refused: str = ""
+    straggler: bool = False
+    slowly: bool = False
+    ended_at: float = -1.0
 
     def __str__(self) -> str:
         return f"{self.role}#{self.number}"
@@ -160,6 +171,9 @@ class World:
         self._ready: deque[Callable[[], None]] = deque()
         self._last: tuple[float, str] | None = None
         self._born_at: dict[str, tuple[float, Process | None]] = {}
+        self._graves: deque[Process] = deque()
+        self._names: dict[str, Process] = {}
+        self._taken: dict[str, float] = {}
 
     # --- time
 
@@ -213,13 +227,22 @@ class World:
     # --- life and death
 
     def create(
-        self, role: str, parent: Process | None, code: Callable[[Process], Code], *, traps: bool, stubborn: bool
+        self,
+        role: str,
+        parent: Process | None,
+        code: Callable[[Process], Code],
+        *,
+        named: bool,
+        traps: bool,
+        stubborn: bool,
     ) -> Process:
         """Start a process, linked to its parent; it runs until it first waits."""
         self.births[role] += 1
         process = Process(role, self.births[role], parent, traps, stubborn)
         self.processes.append(process)
         self.cast[role] = process
+        if named:
+            self._names[role] = process
         born = self._born_at.get(role)
         if born is not None and born[0] == self.now and born[1] is not parent and born[1] and born[1].life != GONE:
             self.races.append(f"{self.now}: two of {role}")
@@ -256,6 +279,7 @@ class World:
             try:
                 wish = code.send(value)
             except StopIteration as end:
+                process.slowly = True
                 process.wish = None
                 self.condemn(process, end.value)
                 return
@@ -326,17 +350,39 @@ class World:
         if isinstance(wish, Begun):
             # Nobody will ever know of that child.
             self.condemn(wish.process, KILLED)
+        left = self._unwinding(process, wish)
+        if left is not None:
+            leaked = left >= GRACE
+            self.at(self.now + min(left, GRACE), f"{process} is gone", lambda: self._bury(process, leaked=leaked))
+        elif _is_busy(wish):
+            process.slowly = True
+            self.soon(lambda: self._bury(process))
+        else:
+            self._bury(process)
+
+    def _unwinding(self, process: Process, wish: Wish | None) -> float | None:
+        """How long its code, and a task that it has started, go on when they are cancelled; None if they end at once."""
+        if process.straggler:
+            return math.inf
         if isinstance(wish, Sleep) and process.stubborn and not wish.lightly:
-            left = None if process.until is None else process.until - self.now
-            if left is None or left >= GRACE:
-                self.at(self.now + GRACE, f"{process} is abandoned", lambda: self._bury(process, leaked=True))
-            else:
-                self.at(self.now + left, f"{process} unwinds", lambda: self._bury(process))
-            return
-        self.soon(lambda: self._bury(process))
+            return math.inf if process.until is None else process.until - self.now
+        return None
 
     def _bury(self, process: Process, *, leaked: bool = False) -> None:
+        """One grave after the other: who dies of a death is buried behind it."""
         process.life = GONE
+        process.ended_at = self.now
+        self._graves.append(process)
+        if len(self._graves) > 1:
+            return
+        while self._graves:
+            self._last_rites(self._graves[0], leaked=leaked)
+            self._graves.popleft()
+            leaked = False
+
+    def _last_rites(self, process: Process, *, leaked: bool) -> None:
+        if self._taken.get(process.role) == self.now:
+            self.races.append(f"{self.now}: {process} gives its name back, and its successor wants it")
         self.note(process.parent, f"end {process}: {process.reason}{' (leaked)' if leaked else ''}")
         if process.started is WAITING:
             if process.parent is not None:
@@ -347,7 +393,26 @@ class World:
             waiter(process.reason)
         for other in tuple(process.links):
             self.part(process, other)
+            alive = other.alive()
             self.signal(other, process, process.reason)
+            if alive and other.slowly and other.parent is process.parent and not other.alive():
+                self.races.append(f"{self.now}: {other} dies with {process}, and their supervisor")
+
+    # --- names
+
+    def holder(self, role: str, asker: Process) -> Process | None:
+        """Who has that name."""
+        process = self._names.get(role)
+        if process is None or process.life == GONE:
+            if process is not None and process.ended_at == self.now and not self._at_once(process, asker):
+                self.races.append(f"{self.now}: {process} has given its name back, and its successor wants it")
+            return None
+        self._taken[role] = self.now
+        return process
+
+    def _at_once(self, process: Process, asker: Process) -> bool:
+        """Whether it was gone before anybody could ask: its supervisor has seen to that, or it died of its death."""
+        return process.parent is asker or (process.reason == KILLED and not process.slowly)
 
     # --- signals and messages
 
