@@ -171,7 +171,8 @@ async def launch(
         node.inline_left = node.inline_budget
         await asyncio.sleep(0)
     node.inline_left -= 1 if node.inline_left else 0
-    if (node.leaks and voided()) or (parent is not None and parent.life) or not hasattr(server, "_begin"):
+    wrong = not issubclass(type(server), type) or not hasattr(server, "_begin")
+    if wrong or (node.leaks and voided()) or (parent is not None and parent.life):
         raise _refusal(node, server, parent)
     process = node.create(parent, options.label or server.__name__)
     if options is not _DEFAULT:
@@ -217,6 +218,9 @@ def _refusal(node: Node, server: Any, parent: Process | None) -> Exception:
         return ActorError("the starting process is gone: its code was abandoned when it did not unwind in time")
     if parent is not None and parent.life:
         return ProcessExited(parent.reason or KILLED, parent)
+    if hasattr(server, "_begin"):
+        name = type(server).__name__
+        return TypeError(f"an instance of {name} cannot be started: give the class, and what its constructor needs")
     return TypeError(f"{server!r} cannot be started: give a class that derives from GenServer or another behaviour")
 
 

@@ -168,6 +168,8 @@ async def test_what_cannot_be_started_leaves_nothing_behind(node: Node) -> None:
             for what in (int, "text", forever):
                 with pytest.raises(TypeError, match="cannot be started: give a class that derives from GenServer"):
                     await begin(what)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="an instance of GenServer cannot be started: give the class"):
+                await begin(GenServer())  # type: ignore[arg-type]
         assert len(node.processes) == 1
 
 

@@ -128,6 +128,8 @@ def test_an_unknown_field_is_refused_by_name() -> None:
 def test_a_class_that_is_no_behaviour_is_no_child() -> None:
     with pytest.raises(BadSpec, match="server must be a class that derives"):
         child(dict)
+    with pytest.raises(BadSpec, match="server must be a class that derives"):
+        child(Counter())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 @pytest.mark.parametrize(
