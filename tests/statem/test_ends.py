@@ -19,7 +19,9 @@ from greenroom.supervision import (
     ProcessExited,
     Quit,
     Shutdown,
+    acknowledge,
     ask_later,
+    become,
     inbox,
     is_alive,
     kill,
@@ -28,12 +30,12 @@ from greenroom.supervision import (
     send,
     start,
     start_link,
+    start_routine,
     stop,
     wait_down,
 )
 from greenroom.supervision import Reply as ServerReply
 from greenroom.supervision import Stop as ServerStop
-from greenroom.supervision.behaviours.becoming import acknowledge, become, start_routine
 from greenroom.supervision.introspect import get_state
 from greenroom.supervision.statem import (
     POSTPONE,
