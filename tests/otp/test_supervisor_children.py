@@ -14,13 +14,13 @@ from greenroom.supervision import (
     BadSpec,
     ChildNotFound,
     ChildSpec,
-    GenServer,
     ProcessExited,
     Ref,
     StartFailed,
     child,
     delete_child,
     inbox,
+    introspect,
     is_alive,
     link,
     restart_child,
@@ -299,10 +299,7 @@ async def test_a_running_supervisor_can_be_asked_what_made_it() -> None:
 
     async with inbox():
         sup = await start_link(Office)
-        process = sup._process
-        assert process is not None
-        assert type(process.behaviour) is Office
-        assert issubclass(Office, GenServer)
+        assert (await introspect.status(sup)).behaviour is Office
 
 
 @pytest.mark.otp("supervisor_SUITE", "scale_start_stop_many_children")
