@@ -1,10 +1,10 @@
-"""What of OTP's own suites is ported: the manifests beside this file, the tests that say so, and the page made of both.
+"""What of OTP's and Elixir's own suites is ported: the manifests beside this file, the tests that say so, and the page.
 
 A manifest (`manifest/<suite>.toml`) lists every case of one suite, in the suite's order and groups. A case is
 
 - ``port``: its behaviour is ported, and at least one test carries ``@pytest.mark.otp("<suite>", "<case>")``;
 - ``nodes``: it needs a second node, and waits for that;
-- ``n/a (<why>)``: it does not apply, for one of the five reasons in `EXEMPTIONS`.
+- ``n/a (<why>)``: it does not apply, for one of the reasons that `EXEMPTIONS` has for its family of suites.
 
 What follows a colon is a remark: the reason, or how the behaviour differs knowingly from OTP's.
 
@@ -30,7 +30,23 @@ ROOT = Path(__file__).parents[2]
 MANIFESTS = Path(__file__).parent / "manifest"
 PAGE = "docs/reference/otp-parity.md"
 BAR = "\\|"  # a bar inside a cell
-EXEMPTIONS = ("code upgrade", "hibernation", "format callback", "undefined callback", "change of callback module")
+EXEMPTIONS = {
+    "OTP": {
+        "code upgrade": "A running process does not change to another version of its code.",
+        "hibernation": "There is no heap of a process that could be packed: an idle one is an object and nothing else.",
+        "format callback": "What a report says of a state is one method, `report_state`, and not a family of callbacks.",
+        "undefined callback": "A callback that is not there is Python's default one, from the base class.",
+        "change of callback module": "A server is an instance of its class, for as long as it lives.",
+    },
+    "Elixir": {
+        "code upgrade": "A running process does not change to another version of its code.",
+        "spawn option": "A process has no scheduling priority and no heap of its own that could be set at its start.",
+        "child spec macro": "A child spec is made by a function, `child`: there is no `use`, no spec as a tuple or a map.",
+        "match specification": "What is sought is said by a Python predicate: ETS patterns, their reserved words and their mistakes are not here.",
+        "partitioned table": "A registry's tables are dicts of one thread, which nothing is gained by splitting.",
+    },
+}
+"""Why a case may not apply, by family of suites."""
 
 Status = Literal["port", "nodes", "n/a"]
 WORDS: dict[Status, str] = {"port": "ported", "nodes": "waits for nodes", "n/a": "does not apply"}
@@ -55,9 +71,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """One suite of OTP's."""
+    """One suite of OTP's, or one file of Elixir's tests."""
 
     name: str
+    family: str
     origin: str
     release: str
     cases: tuple[Case, ...]
@@ -75,6 +92,8 @@ class Mark:
 def read(name: str, text: str) -> Suite:
     """A suite from its manifest."""
     data = tomllib.loads(text)
+    family = data.get("family", "OTP")
+    exemptions = EXEMPTIONS[family]
     cases: list[Case] = []
     for group in data["group"]:
         for case, entry in group["cases"].items():
@@ -82,20 +101,21 @@ def read(name: str, text: str) -> Suite:
             if found is None:
                 raise BadManifest(f"{name}, {case}: {entry!r} is none of `port`, `nodes: why`, `n/a (reason): why`")
             status, exemption, remark = found.groups(default="")
-            if (exemption in EXEMPTIONS) != (status == "n/a") or (exemption and status != "n/a"):
-                raise BadManifest(f"{name}, {case}: only {', '.join(EXEMPTIONS)} excuse a case, not {exemption!r}")
+            if (exemption in exemptions) != (status == "n/a") or (exemption and status != "n/a"):
+                raise BadManifest(f"{name}, {case}: only {', '.join(exemptions)} excuse a case, not {exemption!r}")
             if status != "port" and len(remark.split()) < 3:
                 raise BadManifest(f"{name}, {case}: why {WORDS[_STATUSES[status]]}?")
             cases.append(Case(case, group.get("name", ""), _STATUSES[status], exemption, remark))
     names = Counter(case.name for case in cases)
     if twice := [case for case, count in names.items() if count > 1]:
         raise BadManifest(f"{name} lists {', '.join(twice)} more than once")
-    return Suite(name, data["origin"], data["release"], tuple(cases))
+    return Suite(name, family, data["origin"], data["release"], tuple(cases))
 
 
 def suites(folder: Path = MANIFESTS) -> list[Suite]:
-    """All of them, by name."""
-    return [read(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))]
+    """All of them, by family and name."""
+    found = [read(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))]
+    return sorted(found, key=lambda suite: list(EXEMPTIONS).index(suite.family))
 
 
 def marks_in(path: str, text: str) -> Iterator[Mark]:
@@ -150,10 +170,10 @@ def render(every: Sequence[Suite], marked: Iterable[Mark]) -> str:
     lines = [
         "# OTP parity",
         "",
-        "Which cases of OTP's own test suites greenroom keeps. The behaviour is ported, not the text: a test here makes the promise of the",
-        "case in the words of this library, and is listed beside it. The remarks say where the behaviour differs knowingly, and why a case",
-        "does not apply. This page is written by `python tests/otp/parity.py` from the manifests in `tests/otp/manifest` and the tests'",
-        "markers, and a test compares.",
+        "Which cases of OTP's own test suites greenroom keeps, and of Elixir's tests for what OTP has not. The behaviour is ported, not the",
+        "text: a test here makes the promise of the case in the words of this library, and is listed beside it. The remarks say where the",
+        "behaviour differs knowingly, and why a case does not apply. This page is written by `python tests/otp/parity.py` from the manifests",
+        "in `tests/otp/manifest` and the tests' markers, and a test compares.",
         "",
         f"| Suite | Cases | {' | '.join(word.capitalize() for word in WORDS.values())} |",
         f"| --- | --- | {' | '.join('---' for _ in WORDS)} |",
@@ -166,8 +186,13 @@ def render(every: Sequence[Suite], marked: Iterable[Mark]) -> str:
             *(str(counts[each]) for each in WORDS),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## What does not apply"]
+    for family in sorted({suite.family for suite in every}, key=list(EXEMPTIONS).index):
+        lines += ["", f"Of {family}'s cases, those about"]
+        lines += ["", *(f"- *{word}*: {why}" for word, why in EXEMPTIONS[family].items())]
     for suite in every:
-        lines += ["", f"## {suite.name}", "", f"From [{suite.name}]({suite.origin}), OTP {suite.release}."]
+        source = f"From [{suite.name}]({suite.origin}), {suite.family} {suite.release}."
+        lines += ["", f"## {suite.name}", "", source]
         lines += ["", "| Case | Group | Status | Tests | Remarks |", "| --- | --- | --- | --- | --- |"]
         lines += [_row(case, tests[suite.name, case.name]) for case in suite.cases]
     return "\n".join(lines) + "\n"

@@ -113,6 +113,19 @@ def test_a_case_without_a_good_reason_is_refused(entry: str) -> None:
         parity.read("x_SUITE", MANIFEST.replace('start = "port"', f'start = "{entry}"'))
 
 
+def test_a_family_has_exemptions_of_its_own_and_comes_in_its_turn(tmp_path: Path) -> None:
+    elixir = 'family = "Elixir"\n' + MANIFEST.replace("hibernation", "spawn option")
+    (tmp_path / "a_test.toml").write_text(elixir, encoding="utf-8")
+    (tmp_path / "x_SUITE.toml").write_text(MANIFEST, encoding="utf-8")
+    suites = parity.suites(tmp_path)
+    assert [suite.name for suite in suites] == ["x_SUITE", "a_test"]
+    page = parity.render(suites, [])
+    assert f"- *spawn option*: {parity.EXEMPTIONS['Elixir']['spawn option']}" in page
+    assert "From [a_test](https://example.com/x_SUITE.erl), Elixir 29." in page
+    with pytest.raises(parity.BadManifest, match="only code upgrade, hibernation"):
+        parity.read("x_SUITE", MANIFEST.replace("hibernation", "spawn option"))
+
+
 def test_a_case_that_is_listed_twice_is_refused() -> None:
     with pytest.raises(parity.BadManifest, match="start more than once"):
         parity.read("x_SUITE", MANIFEST.replace("stop8", "start"))
