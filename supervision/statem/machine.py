@@ -342,8 +342,10 @@ class GenStatem(Server, Generic[S]):
         if not _same(self._state, turn.old):
             agenda.change()
         agenda.cancel(EVENT)
-        agenda.insert(turn.inserted)
-        agenda.set(turn.timings.values())
+        if turn.inserted:
+            agenda.insert(turn.inserted)
+        if turn.timings:
+            agenda.set(turn.timings.values())
         following = agenda.take()
         if following is not None:
             process.push_front((CONTINUE, following))
