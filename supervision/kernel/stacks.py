@@ -47,8 +47,8 @@ def of_awaiter(future: asyncio.Future[Any], call: CodeType) -> str:
         loop = [index for index, each in enumerate(frames) if each.f_code is _TURN]
         return _text(frames[loop[-1] + 1 if loop else 0 :][-_DEEPEST:])
     for callback, _ in getattr(future, "_callbacks", None) or ():
-        task = getattr(callback, "__self__", None)
-        if isinstance(task, asyncio.Task):
+        task: Any = getattr(callback, "__self__", None)
+        if task.__class__ is asyncio.Task:
             return of_task(task)
     return ""
 
