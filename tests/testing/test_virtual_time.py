@@ -17,6 +17,7 @@ import pytest
 
 from greenroom.supervision import CallTimeout, GenServer, Node, current_node, start
 from greenroom.supervision.testing import VirtualLoop, advance, run
+from greenroom.supervision.testing.outside import Look, Outside
 
 
 def now() -> float:
@@ -173,6 +174,24 @@ async def test_an_answer_from_a_thread_of_ones_own_is_waited_for() -> None:
     async with asyncio.timeout(0.01):
         assert await answer == 7
     await asyncio.to_thread(thread.join)
+
+
+async def test_a_thread_that_answers_and_ends_just_before_the_loop_looks_around_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[int] = loop.create_future()
+    look = Outside.look
+
+    def late(outside: Outside, jobs: int, *, everybody: bool = False) -> Look:
+        if not answer.done():
+            thread = threading.Thread(target=loop.call_soon_threadsafe, args=(answer.set_result, 7))
+            thread.start()
+            thread.join()
+        return look(outside, jobs, everybody=everybody)
+
+    monkeypatch.setattr(Outside, "look", late)
+    assert await answer == 7
 
 
 def test_an_executor_that_was_there_before_counts_while_it_has_a_job() -> None:
