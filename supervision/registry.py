@@ -8,26 +8,56 @@ are gone with it, and its supervisor starts it empty: owners that care register 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .behaviours.actions import Reject
+from .behaviours.actions import Reject, later
 from .behaviours.gen_server import GenServer
 from .kernel import api
 from .kernel.current import current, current_node, current_process
-from .kernel.errors import ActorError, AlreadyRegistered, NotRegistered
+from .kernel.errors import ActorError, AlreadyRegistered, NotAnActor, NotRegistered
 from .kernel.messages import Down
 from .kernel.names import Via
+from .kernel.pid import Pid
 from .kernel.reasons import NO_PROCESS
+from .key_locks import KeyLocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 
     from .behaviours.calls import Ref
     from .kernel.links import Monitor
-    from .kernel.pid import Pid
     from .kernel.process import Process
 
 Keys = Literal["unique", "duplicate"]
+
+
+class Entry(NamedTuple):
+    """One registration."""
+
+    key: Hashable
+    pid: Pid
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a listener is told when a process has taken a key of the registry with the pid `registry`."""
+
+    registry: Pid
+    key: Hashable
+    pid: Pid
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    """What a listener is told when a process has given a key back, or has died with it."""
+
+    registry: Pid
+    key: Hashable
+    pid: Pid
 
 
 class Registry(GenServer):
@@ -37,69 +67,135 @@ class Registry(GenServer):
     calls whoever has it now.
     """
 
-    def __init__(self, keys: Keys = "unique") -> None:
-        """`unique`: one process a key. `duplicate`: any number, in the order they registered."""
+    def __init__(self, keys: Keys = "unique", listeners: Iterable[Any] = ()) -> None:
+        """`unique`: one process a key. `duplicate`: any number, in the order they registered.
+
+        `listeners` are names, pids or `Ref`s of those who get a `Registered` or an `Unregistered` for every change. A
+        name that nobody has at that moment is passed over.
+        """
         if keys not in ("unique", "duplicate"):
             raise ValueError(f"keys must be 'unique' or 'duplicate', not {keys!r}")
         self.keys = keys
-        self._entries: dict[Hashable, dict[Pid, Any]] = {}
-        self._owned: dict[Pid, dict[Hashable, None]] = {}
+        self.listeners = tuple(listeners)
+        self._entries: dict[Hashable, dict[int, Entry]] = {}
+        self._owned: dict[Pid, dict[int, Hashable]] = {}
         self._monitors: dict[Pid, Monitor] = {}
+        self._locks = KeyLocks()
+        self._last = 0
 
     def register(self, key: Hashable, pid: Pid, value: Any = None) -> None:
-        """Enter `pid` under `key`."""
-        hash(key)
-        holders = self._living(key)
-        if pid in holders or (self.keys == "unique" and holders):
-            raise Reject(AlreadyRegistered(key, next(iter(holders)) if pid not in holders else pid))
+        """Enter `pid` under `key`. Where keys are duplicate, as often as it asks for."""
+        _check(key)
+        for entry in tuple(self._entries.get(key, {}).values()):
+            if not api.is_alive(entry.pid):
+                self._forget(entry.pid)  # so that listeners hear of its end before they hear of its successor
+            elif self.keys == "unique":
+                raise Reject(AlreadyRegistered(key, entry.pid))
         if not api.is_alive(pid):
             raise Reject(ActorError(f"cannot register {key!r}: {pid} is not alive on this node"))
-        self._entries.setdefault(key, {})[pid] = value
-        self._owned.setdefault(pid, {})[key] = None
-        if pid not in self._monitors:
-            self._monitors[pid] = api.monitor(pid)
+        self._last += 1
+        self._entries.setdefault(key, {})[self._last] = Entry(key, pid, value)
+        self._owned.setdefault(pid, {})[self._last] = key
+        self._watch(pid)
+        self._tell(Registered(self.pid, key, pid, value))
 
-    def unregister(self, key: Hashable, pid: Pid) -> None:
-        """Take `pid` off `key`; the last key of a process ends its monitor too."""
-        self._remove(key, pid)
-        owned = self._owned.get(pid)
-        if owned is not None:
-            owned.pop(key, None)
-            if not owned:
-                del self._owned[pid]
-                api.demonitor(self._monitors.pop(pid), flush=True)
+    def unregister(self, key: Hashable, pid: Pid, where: Callable[[Any], bool] | None = None) -> None:
+        """Take `pid` off `key`, or only those entries whose value satisfies `where`."""
+        _check(key)
+        held = self._entries.get(key, {})
+        mine = [(number, entry) for number, entry in held.items() if entry.pid == pid]
+        try:
+            leaving = [number for number, entry in mine if where is None or where(entry.value)]
+        except Exception as error:
+            raise Reject(error) from error  # the mistake of whoever asks must not end the registry
+        for number in leaving:
+            self._remove(number, key, pid)
+        self._unwatch(pid)
 
     def update(self, key: Hashable, pid: Pid, change: Callable[[Any], Any]) -> Any:
-        """Replace the value of one entry by what `change` makes of it, and return that."""
-        holders = self._living(key)
-        if pid not in holders:
-            raise Reject(NotRegistered(NO_PROCESS, key))
-        self._entries[key][pid] = value = change(holders[pid])
-        return value
+        """Replace the value of one entry by what `change` makes of it, and return that. For unique keys."""
+        _check(key)
+        if self.keys != "unique":
+            raise Reject(ActorError(f"cannot update {key!r}: in a registry of duplicate keys it may have many values"))
+        for number, entry in self._entries.get(key, {}).items():
+            if entry.pid == pid and api.is_alive(pid):
+                try:
+                    value = change(entry.value)
+                except Exception as error:
+                    raise Reject(error) from error  # as in `unregister`
+                self._entries[key][number] = entry._replace(value=value)
+                return value
+        raise Reject(NotRegistered(NO_PROCESS, key))
+
+    def hold(self, key: Hashable, ticket: object) -> None:
+        """Lock a key for the calling process, or wait for it; `ticket` is the caller's own mark. See `lock`."""
+        _check(key)
+        pid = self.caller.pid
+        if pid is None:
+            raise Reject(NotAnActor("hold a lock"))
+        if self._locks.take(key, pid, ticket, self.caller):
+            self._watch(pid)
+            return None
+        return later()  # type: ignore[no-any-return]  # stands for the None that comes later
+
+    def release(self, key: Hashable, pid: Pid, ticket: object) -> None:
+        """`pid` gives a lock back, or waits for it no more."""
+        heir = self._locks.release(key, pid, ticket)
+        if heir is not None:
+            self._watch(heir)
+        self._unwatch(pid)
 
     def handle_info(self, message: Any) -> None:
-        """An owner is gone: so are its entries."""
+        """An owner is gone: so are its entries and its locks."""
         match message:
-            case Down(pid=pid) if pid is not None:
+            case Down(pid=Pid() as pid):
                 self._monitors.pop(pid, None)
-                for key in self._owned.pop(pid, {}):
-                    self._remove(key, pid)
+                for heir in self._locks.gone(pid):
+                    self._watch(heir)
+                self._forget(pid)
             case _:
                 super().handle_info(message)
 
-    def _remove(self, key: Hashable, pid: Pid) -> None:
-        holders = self._entries.get(key)
-        if holders is not None:
-            holders.pop(pid, None)
-            if not holders:
-                del self._entries[key]
+    def _forget(self, pid: Pid) -> None:
+        for number, key in tuple(self._owned.get(pid, {}).items()):
+            self._remove(number, key, pid)
+        self._unwatch(pid)
 
-    def _living(self, key: Hashable) -> dict[Pid, Any]:
-        return {pid: value for pid, value in self._entries.get(key, {}).items() if api.is_alive(pid)}
+    def _remove(self, number: int, key: Hashable, pid: Pid) -> None:
+        del self._entries[key][number]
+        if not self._entries[key]:
+            del self._entries[key]
+        del self._owned[pid][number]
+        if not self._owned[pid]:
+            del self._owned[pid]
+        self._tell(Unregistered(self.pid, key, pid))
+
+    def _watch(self, pid: Pid) -> None:
+        if pid not in self._monitors:
+            self._monitors[pid] = api.monitor(pid)
+
+    def _unwatch(self, pid: Pid) -> None:
+        if pid in self._monitors and pid not in self._owned and not self._locks.held_by(pid):
+            api.demonitor(self._monitors.pop(pid), flush=True)
+
+    def _tell(self, message: Registered | Unregistered) -> None:
+        for listener in self.listeners:
+            with suppress(NotRegistered):  # its name is in a registry that does not run now
+                api.send(listener, message)
+
+    def _living(self, key: Hashable) -> list[Entry]:
+        return [entry for entry in self._entries.get(key, {}).values() if api.is_alive(entry.pid)]
 
     def report_state(self) -> str:
         """How much is in it; keys and values are the users'."""
-        return f"keys={self.keys}, {len(self._entries)} keys, {len(self._owned)} owners"
+        return f"keys={self.keys}, {len(self._entries)} keys, {len(self._owned)} owners, {len(self._locks)} locks"
+
+
+def _check(key: Hashable) -> None:
+    try:
+        hash(key)
+    except TypeError as error:
+        raise Reject(error) from None
 
 
 def _server(registry: Ref[Registry]) -> Registry:
@@ -109,25 +205,43 @@ def _server(registry: Ref[Registry]) -> Registry:
     return process.behaviour.inner
 
 
-def lookup(registry: Ref[Registry], key: Hashable) -> list[tuple[Pid, Any]]:
-    """Who is registered under `key`, with the values, in the order they registered. Reads; sends nothing."""
-    return list(_server(registry)._living(key).items())  # noqa: SLF001 - reading is this module's half of the registry
+# --- reading: it sends nothing, and predicates run where they are written
+
+
+def lookup(registry: Ref[Registry], key: Hashable, where: Callable[[Any], bool] | None = None) -> list[tuple[Pid, Any]]:
+    """Who is registered under `key`, with the values, in the order they registered; only values `where` that holds."""
+    entries = _server(registry)._living(key)  # noqa: SLF001 - reading is this module's half of the registry
+    return [(entry.pid, entry.value) for entry in entries if where is None or where(entry.value)]
+
+
+def values(registry: Ref[Registry], key: Hashable, pid: Pid) -> list[Any]:
+    """What `pid` has put beside its entries under `key`."""
+    return [value for holder, value in lookup(registry, key) if holder == pid]
 
 
 def keys(registry: Ref[Registry], pid: Pid) -> list[Hashable]:
-    """Under which keys `pid` is registered, in the order of registration."""
-    return list(_server(registry)._owned.get(pid, {})) if api.is_alive(pid) else []  # noqa: SLF001
+    """Under which keys `pid` is registered, in the order of registration, each as often as it is."""
+    return list(_server(registry)._owned.get(pid, {}).values()) if api.is_alive(pid) else []  # noqa: SLF001
 
 
-def count(registry: Ref[Registry]) -> int:
-    """How many entries there are, of the living."""
+def select(registry: Ref[Registry], where: Callable[[Entry], bool] | None = None) -> list[Entry]:
+    """All entries of the living, or those `where` that holds, key by key."""
     server = _server(registry)
-    return sum(len(server._living(key)) for key in tuple(server._entries))  # noqa: SLF001
+    entries = (entry for key in tuple(server._entries) for entry in server._living(key))  # noqa: SLF001
+    return [entry for entry in entries if where is None or where(entry)]
+
+
+def count(registry: Ref[Registry], where: Callable[[Entry], bool] | None = None) -> int:
+    """How many entries there are of the living, or `where` that holds."""
+    return len(select(registry, where))
 
 
 def dispatch(registry: Ref[Registry], key: Hashable, message: object) -> int:
-    """Send `message` to everybody under `key`; how many mailboxes took it."""
+    """Send `message` to everybody under `key`, once for each entry; how many mailboxes took it."""
     return sum(api.send(pid, message) for pid, _ in lookup(registry, key))
+
+
+# --- for the calling process
 
 
 async def join(registry: Ref[Registry], key: Hashable, value: Any = None) -> None:
@@ -135,9 +249,31 @@ async def join(registry: Ref[Registry], key: Hashable, value: Any = None) -> Non
     await registry.call(Registry.register, key, current_process("register itself").pid, value)
 
 
-async def leave(registry: Ref[Registry], key: Hashable) -> None:
-    """Take the calling process off `key`."""
-    await registry.call(Registry.unregister, key, current_process("unregister itself").pid)
+async def leave(registry: Ref[Registry], key: Hashable, where: Callable[[Any], bool] | None = None) -> None:
+    """Take the calling process off `key`, or only those of its entries whose value satisfies `where`."""
+    await registry.call(Registry.unregister, key, current_process("unregister itself").pid, where)
+
+
+async def update(registry: Ref[Registry], key: Hashable, change: Callable[[Any], Any]) -> Any:
+    """Change the value beside the calling process's entry, and return the new one. Raises `NotRegistered`."""
+    return await registry.call(Registry.update, key, current_process("update its entry").pid, change)
+
+
+@asynccontextmanager
+async def lock(registry: Ref[Registry], key: Hashable, timeout: float | None = 5.0) -> AsyncGenerator[None]:
+    """Hold a key for as long as the block runs: one block at a time, each in its turn. Raises `CallTimeout`.
+
+    The key need not be registered, and other keys are not held up. For processes: when the holder dies, and has
+    unwound, the next one's turn has come. The block itself is not ended when the registry dies.
+    """
+    me = current_process("hold a lock").pid
+    ticket = object()
+    try:
+        await registry.within(timeout).call(Registry.hold, key, ticket)
+        yield
+    finally:
+        # Also when the wait was cancelled: the lock may have been given in that very moment.
+        registry.cast(Registry.release, key, me, ticket)
 
 
 class RegistryVia(Via):
@@ -156,8 +292,7 @@ class RegistryVia(Via):
         server = _server(self.registry)
         if server.keys != "unique":
             raise ActorError(f"{self.key!r} may have many owners in a registry of duplicate keys: use lookup()")
-        holders = server._living(self.key)  # noqa: SLF001
-        return next(iter(holders), None)
+        return next((entry.pid for entry in server._living(self.key)), None)  # noqa: SLF001
 
     def register(self, pid: Pid) -> None:
         """Enter a process that is just being started."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -25,7 +25,7 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.registry import count, dispatch, join, keys, leave, lookup
+from greenroom.supervision.registry import count, dispatch, join, keys, leave, lookup, update, values
 
 
 class Room(GenServer):
@@ -47,6 +47,8 @@ class Room(GenServer):
         await leave(registry, key)
 
 
+@pytest.mark.otp("registry_unique_test", "via callbacks")
+@pytest.mark.otp("registry_unique_test", "uses value provided in via")
 async def test_a_name_of_a_registry_is_a_name_like_any_other() -> None:
     registry = await start(Registry)
     name = via(registry, "attic", "cold")
@@ -58,6 +60,7 @@ async def test_a_name_of_a_registry_is_a_name_like_any_other() -> None:
     assert keys(registry, ref.pid) == ["attic"]
 
 
+@pytest.mark.otp("registry_unique_test", "has unique registrations across processes")
 async def test_a_unique_key_has_one_owner() -> None:
     registry = await start(Registry)
     first = await Options(name=via(registry, "attic")).start(Room)
@@ -70,6 +73,8 @@ async def test_a_unique_key_has_one_owner() -> None:
     assert count(registry) == 1
 
 
+@pytest.mark.otp("registry_duplicate_test", "has duplicate registrations across processes")
+@pytest.mark.otp("registry_duplicate_test", "raises if attempt to be used on via")
 async def test_a_duplicate_key_has_its_owners_in_the_order_they_came() -> None:
     registry = await start(Registry, "duplicate")
     rooms = [await start(Room, size) for size in range(3)]
@@ -78,10 +83,11 @@ async def test_a_duplicate_key_has_its_owners_in_the_order_they_came() -> None:
     assert [pid for pid, _ in lookup(registry, "house")] == [room.pid for room in rooms]
     with pytest.raises(ActorError, match="duplicate keys"):
         whereis(via(registry, "house"))
-    with pytest.raises(AlreadyRegistered):
-        await rooms[0].call(Room.enter, registry, "house")
+    assert keys(registry, rooms[1].pid) == ["house"]
+    assert values(registry, "house", rooms[1].pid) == ["here"]
 
 
+@pytest.mark.otp("registry_unique_test", "has unique registrations even if partition is delayed")
 async def test_an_entry_goes_with_its_owner_at_once() -> None:
     registry = await start(Registry)
     ref = await Options(name=via(registry, "attic")).start(Room)
@@ -95,8 +101,11 @@ async def test_an_entry_goes_with_its_owner_at_once() -> None:
     assert count(registry) == 1
 
 
-async def test_whoever_leaves_is_not_watched_any_more() -> None:
-    registry = await start(Registry)
+@pytest.mark.otp("registry_unique_test", "links and unlinks on register/unregister")
+@pytest.mark.otp("registry_duplicate_test", "links and unlinks on register/unregister")
+@pytest.mark.parametrize("kind", ["unique", "duplicate"])
+async def test_whoever_leaves_is_not_watched_any_more(kind: Any) -> None:
+    registry = await start(Registry, kind)
     room = await start(Room)
     await room.call(Room.enter, registry, "a")
     await room.call(Room.enter, registry, "b")
@@ -110,15 +119,30 @@ async def test_whoever_leaves_is_not_watched_any_more() -> None:
     assert count(registry) == 1
 
 
+@pytest.mark.otp("registry_unique_test", "updates current process value")
 async def test_values_change_in_place() -> None:
     registry = await start(Registry)
     ref = await Options(name=via(registry, "attic", 1)).start(Room)
     assert await registry.call(Registry.update, "attic", ref.pid, lambda value: value + 1) == 2
     assert lookup(registry, "attic") == [(ref.pid, 2)]
-    with pytest.raises(NotRegistered):
-        await registry.call(Registry.update, "cellar", ref.pid, lambda value: value)
+    other = await start(Room)
+    for key, pid in (("cellar", ref.pid), ("attic", other.pid)):
+        with pytest.raises(NotRegistered):
+            await registry.call(Registry.update, key, pid, never)
+    async with inbox() as me:
+        await join(registry, "hall", 1)
+        assert await update(registry, "hall", lambda value: value + 1) == 2
+        assert lookup(registry, "hall") == [(me.pid, 2)]
+        with pytest.raises(ZeroDivisionError):
+            await update(registry, "hall", lambda value: value / 0)
+        assert lookup(registry, "hall") == [(me.pid, 2)], "and the registry lives on"
 
 
+def never(_: Any) -> NoReturn:
+    raise AssertionError
+
+
+@pytest.mark.otp("registry_duplicate_test", "dispatches to multiple keys in serial")
 async def test_dispatch_reaches_everybody_under_the_key() -> None:
     registry = await start(Registry, "duplicate")
 
@@ -133,11 +157,13 @@ async def test_dispatch_reaches_everybody_under_the_key() -> None:
             spawn(member, here)
         for _ in range(3):
             assert await me.receive() == "ready"
+        assert dispatch(registry, "weather", "nobody hears this") == 0
         assert dispatch(registry, "news", "hello") == 3
         for _ in range(3):
             assert await me.receive() == "hello"
 
 
+@pytest.mark.otp("registry_duplicate_test", "rejects invalid tuple syntax")
 async def test_the_dead_cannot_be_entered_and_nonsense_is_refused() -> None:
     registry = await start(Registry)
     room = await start(Room)
