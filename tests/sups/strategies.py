@@ -104,6 +104,7 @@ class _Cast:
         self.workers: list[str] = []
         self.teams: list[str] = []
         self.next: dict[str, int] = {}
+        self.filled: set[str] = set()
         self.enter(ROOT)
 
     def enter(self, role: str) -> None:
@@ -151,16 +152,20 @@ def plans(draw: st.DrawFn) -> Plan:
         now += draw(st.sampled_from(GAPS))
         at = exact(now, "fault", number)
         hiring = cast.hiring()
+        last = faults[-1] if faults else None
         choice = draw(st.integers(0, 19))
-        if hiring and (choice > 16 or not cast.workers):
+        if last is not None and last.kind == "terminate_child" and choice % 2:
+            target, kind = last.target, draw(st.sampled_from(("restart_child", "delete_child", "start_child")))
+        elif hiring and (choice > 16 or not cast.workers):
             target, kind = cast.hire(draw(st.sampled_from(hiring))), START
         elif cast.workers and (choice < 11 or (choice != 13 and not cast.teams[1:])):
             target, kind = draw(st.sampled_from(cast.workers)), draw(st.sampled_from(_ON_WORKERS))
         else:
             target = draw(st.sampled_from(cast.teams[1:])) if choice != 13 and cast.teams[1:] else ROOT
             kind = draw(st.sampled_from(_ON_ROOT if target == ROOT else _ON_TEAMS))
-        if kind == ORDERS[1] and draw(st.integers(0, 3)) == 3 and not is_dynamic(tree, boss(target)[0]):
-            kind = START  # again, which only a supervisor that has forgotten it will do
+        if kind == START and target in cast.filled and is_dynamic(tree, boss(target)[0]):
+            kind = "terminate_child"  # a dynamic supervisor would start the same again, beside the first
+        cast.filled.add(target)
         faults.append(Fault(at, target, kind))
         for _ in range(draw(st.integers(0, 3)) if cast.workers else 0):
             before = draw(st.sampled_from((-0.125, 0.125, 0.0625)))
