@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -9,10 +10,24 @@ from .model import Model
 from .player import play
 from .tables import Source, script, table
 
+machines = st.binary(min_size=200, max_size=600)
+happenings = st.binary(min_size=8, max_size=60)
 
-@settings(max_examples=2_000)
-@given(machine=st.binary(min_size=200, max_size=600), events=st.binary(min_size=8, max_size=60))
-def test_a_machine_does_what_the_rules_say(machine: bytes, events: bytes) -> None:
-    plan, happens = table(Source(machine)), script(Source(events))
+
+def check(machine: bytes, happening: bytes) -> None:
+    plan, happens = table(Source(machine)), script(Source(happening))
     note(f"{plan}\n{happens}")
     assert play(plan, happens) == Model(plan).play(happens)
+
+
+@settings(max_examples=2_000)
+@given(machine=machines, happening=happenings)
+def test_a_machine_does_what_the_rules_say(machine: bytes, happening: bytes) -> None:
+    check(machine, happening)
+
+
+@pytest.mark.soak
+@settings(max_examples=50_000)
+@given(machine=machines, happening=happenings)
+def test_a_machine_does_what_the_rules_say_for_long(machine: bytes, happening: bytes) -> None:
+    check(machine, happening)
