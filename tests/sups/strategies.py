@@ -1,8 +1,12 @@
-"""How plans are drawn: small trees with many habits, and faults that come in bursts, with rest between them."""
+"""How plans are drawn: small trees with many habits, and faults that come in bursts, with rest between them.
+
+Every choice is a number below a small bound, and zero is the plainest: that is quick to draw, and shrinks well.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hypothesis import strategies as st
 
@@ -27,72 +31,87 @@ from .plan import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from .plan import Blueprint, Failure, Patience, Restart, Strategy
+    from .plan import AutoShutdown, Blueprint, Failure, Patience, Restart, Strategy
+
+T = TypeVar("T")
 
 DEPTH: Final = 4
-NODES: Final = 12
-
 RESTARTS: Final[tuple[Restart, ...]] = ("permanent", "transient", "permanent", "temporary")
 PATIENCES: Final[tuple[Patience, ...]] = (1.0, "infinity", "brutal_kill", 0.25, 4.0)
-PAUSES: Final = (0.0, 0.0, 0.0, 0.25, 0.75, 2.5, 6.0)
+TEAM_PATIENCES: Final[tuple[Patience, ...]] = ("infinity", "infinity", 2.0, 0.5, "brutal_kill")
+PAUSES: Final = (0.0, 0.25, 0.75, 2.5, 6.0)
 GAPS: Final = (0.25, 64.0, 0.5, 1.0, 2.0, 4.0)
 FAILURES: Final[tuple[Failure, ...]] = ("raise", "ignore", "stop", "exit", "raise", "hang")
-BAD_STARTS: Final = ((), (), (), (), (2,), (2, 3), (3,), (2, 3, 4), (2,), (2, 4), (2, 3, 4, 5, 6), (3, 4), (1,))
+BAD_STARTS: Final = ((), (), (), (), (2,), (2, 3), (3,), (2, 3, 4), (2, 4), (2, 3, 4, 5, 6), (3, 4), (1,))
 TEAMS: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_all", "rest_for_one", "dynamic")
+AUTO: Final[tuple[AutoShutdown, ...]] = ("never", "never", "never", "any_significant", "all_significant")
+INTENSITIES: Final = (1, 3, 2, 5, 3, 0, 8)
+PERIODS: Final = (5, 1, 3, 20)
+
+ON_WORKERS: Final = ("raise", "kill", *TROUBLES, *SIGNALS, *STOPS, *ORDERS, "raise", "kill")
+ON_TEAMS: Final = ("kill", *SIGNALS, *STOPS, *ORDERS, JUNK, "kill")
+ON_ROOT: Final = ("kill", *SIGNALS, *STOPS, JUNK)
+AFTERWARDS: Final = (*ORDERS[1:], START)  # what an operator asks for who has stopped a child
+BEFORE: Final = (-0.125, 0.125, 0.0625)
+DEADLINES: Final = (None, 5.0, 1.0)
 
 
-@st.composite
-def workers(draw: st.DrawFn, significant: bool = False) -> Worker:  # noqa: FBT001, FBT002 - drawn
-    """A worker with few habits; no habit is the simplest."""
-    restart = draw(st.sampled_from(RESTARTS))
-    habits = draw(st.integers(0, 127))
-    starts = draw(st.sampled_from(BAD_STARTS))
-    failure = draw(st.sampled_from(FAILURES)) if starts else "raise"
+@cache
+def _numbers(below: int) -> st.SearchStrategy[int]:
+    return st.integers(0, below - 1)
+
+
+def _pick(draw: st.DrawFn, options: Sequence[T]) -> T:
+    return options[draw(_numbers(len(options)))]
+
+
+def _worker(draw: st.DrawFn, *, significant: bool) -> Worker:
+    """A worker with few habits."""
+    restart = _pick(draw, RESTARTS)
+    starts = _pick(draw, BAD_STARTS)
+    habits = draw(_numbers(128))
+    traps, slow_start, ends_ill = bool(habits & 1), bool(habits & 8), bool(habits & 16)
     return Worker(
         restart=restart,
         significant=significant and restart != "permanent" and bool(habits & 32),
-        shutdown=draw(st.sampled_from(PATIENCES)),
+        shutdown=_pick(draw, PATIENCES),
         named=bool(habits & 64),
-        traps=bool(habits & 1),
+        traps=traps,
         stubborn=habits & 6 == 6,
-        init=draw(st.sampled_from(PAUSES)) if habits & 8 else 0.0,
-        terminate=draw(st.sampled_from(PAUSES)) if habits & 1 or habits & 16 else 0.0,
+        init=_pick(draw, PAUSES) if slow_start else 0.0,
+        terminate=_pick(draw, PAUSES) if traps or ends_ill else 0.0,
         terminate_raises=habits & 50 == 50,
-        failures=dict.fromkeys(starts, failure),
+        failures=dict.fromkeys(starts, _pick(draw, FAILURES)) if starts else {},
     )
 
 
-@st.composite
-def teams(draw: st.DrawFn, depth: int = DEPTH, significant: bool = False) -> Team:  # noqa: FBT001, FBT002 - drawn
+def _team(draw: st.DrawFn, depth: int, *, significant: bool) -> Team:
     """A supervisor and all below it."""
-    strategy = draw(st.sampled_from(TEAMS))
-    restart = draw(st.sampled_from(RESTARTS)) if depth < DEPTH else "permanent"
+    strategy = _pick(draw, TEAMS)
     dynamic = strategy == "dynamic"
-    auto = (
-        "never" if dynamic else draw(st.sampled_from(("never", "never", "never", "any_significant", "all_significant")))
-    )
-    many = 1 if dynamic else draw(st.integers(1, 4 if depth == DEPTH else 3))
+    top = depth == DEPTH
+    auto = "never" if dynamic else _pick(draw, AUTO)
     children: list[Blueprint] = []
-    for _ in range(many):
-        if depth > 1 and draw(st.integers(0, 2)) == 2:
-            children.append(draw(teams(depth - 1, auto != "never")))
+    for _ in range(1 if dynamic else 1 + draw(_numbers(4 if top else 3))):
+        if depth > 1 and draw(_numbers(3)) == 2:
+            children.append(_team(draw, depth - 1, significant=auto != "never"))
         else:
-            children.append(draw(workers(auto != "never")))
+            children.append(_worker(draw, significant=auto != "never"))
+    restart = "permanent" if top else _pick(draw, RESTARTS)
+    habits = draw(_numbers(8))
     return Team(
         strategy=strategy,
-        template=dynamic and draw(st.booleans()),
-        intensity=draw(st.sampled_from((1, 3, 2, 5, 3, 0, 8))),
-        period=draw(st.sampled_from((5, 1, 3, 20))),
-        auto_shutdown=auto,  # type: ignore[arg-type]
+        template=dynamic and bool(habits & 1),
+        intensity=_pick(draw, INTENSITIES),
+        period=_pick(draw, PERIODS),
+        auto_shutdown=auto,
         children=tuple(children),
         restart=restart,
-        named=draw(st.booleans()),
-        significant=significant and restart != "permanent" and draw(st.booleans()),
-        shutdown=draw(st.sampled_from(("infinity", "infinity", 2.0, 0.5, "brutal_kill")))
-        if depth < DEPTH
-        else "infinity",
+        named=not top and bool(habits & 2),
+        significant=significant and restart != "permanent" and bool(habits & 4),
+        shutdown="infinity" if top else _pick(draw, TEAM_PATIENCES),
     )
 
 
@@ -104,7 +123,6 @@ class _Cast:
         self.workers: list[str] = []
         self.teams: list[str] = []
         self.next: dict[str, int] = {}
-        self.filled: set[str] = set()
         self.enter(ROOT)
 
     def enter(self, role: str) -> None:
@@ -135,51 +153,44 @@ class _Cast:
         return hired
 
 
-_ON_WORKERS: Final = ("raise", "kill", *TROUBLES, *SIGNALS, *STOPS, *ORDERS, "raise", "kill")
-_ON_TEAMS: Final = ("kill", *SIGNALS, *STOPS, *ORDERS, JUNK, "kill")
-_ON_ROOT: Final = ("kill", *SIGNALS, *STOPS, JUNK)
+def _fault(draw: st.DrawFn, cast: _Cast, last: Fault | None) -> tuple[str, str]:
+    """Who comes to harm next, and how."""
+    hiring = cast.hiring()
+    choice = draw(_numbers(20))
+    if last is not None and last.kind == "terminate_child" and choice % 2:
+        kind = _pick(draw, AFTERWARDS)
+        if kind == START and is_dynamic(cast.tree, boss(last.target)[0]):
+            kind = "terminate_child"  # a dynamic supervisor would start the same again, beside the first
+        return last.target, kind
+    if hiring and (choice > 16 or not cast.workers):
+        return cast.hire(_pick(draw, hiring)), START
+    if cast.workers and (choice < 11 or (choice != 13 and not cast.teams[1:])):
+        return _pick(draw, cast.workers), _pick(draw, ON_WORKERS)
+    if choice != 13 and cast.teams[1:]:
+        return _pick(draw, cast.teams[1:]), _pick(draw, ON_TEAMS)
+    return ROOT, _pick(draw, ON_ROOT)
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """A whole example."""
-    tree = draw(teams())
+    tree = _team(draw, DEPTH, significant=False)
     cast = _Cast(tree)
     faults: list[Fault] = []
     calls: list[Call] = []
     now = 0.0
-    for number in range(draw(st.integers(1, 10))):
-        now += draw(st.sampled_from(GAPS))
-        at = exact(now, "fault", number)
-        hiring = cast.hiring()
-        last = faults[-1] if faults else None
-        choice = draw(st.integers(0, 19))
-        if last is not None and last.kind == "terminate_child" and choice % 2:
-            target, kind = last.target, draw(st.sampled_from(("restart_child", "delete_child", "start_child")))
-        elif hiring and (choice > 16 or not cast.workers):
-            target, kind = cast.hire(draw(st.sampled_from(hiring))), START
-        elif cast.workers and (choice < 11 or (choice != 13 and not cast.teams[1:])):
-            target, kind = draw(st.sampled_from(cast.workers)), draw(st.sampled_from(_ON_WORKERS))
-        else:
-            target = draw(st.sampled_from(cast.teams[1:])) if choice != 13 and cast.teams[1:] else ROOT
-            kind = draw(st.sampled_from(_ON_ROOT if target == ROOT else _ON_TEAMS))
-        if kind == START and target in cast.filled and is_dynamic(tree, boss(target)[0]):
-            kind = "terminate_child"  # a dynamic supervisor would start the same again, beside the first
-        cast.filled.add(target)
-        faults.append(Fault(at, target, kind))
-        for _ in range(draw(st.integers(0, 3)) if cast.workers else 0):
-            before = draw(st.sampled_from((-0.125, 0.125, 0.0625)))
-            calls.append(
-                Call(
-                    exact(now + before, "call", len(calls)),
-                    draw(st.sampled_from(cast.workers)),
-                    draw(st.sampled_from(CALLS)),
-                    draw(st.sampled_from((0.5, 0.0, 3.0))),
-                    draw(st.sampled_from((None, 5.0, 1.0))),
-                )
-            )
+    for number in range(1 + draw(_numbers(10))):
+        now += _pick(draw, GAPS)
+        target, kind = _fault(draw, cast, faults[-1] if faults else None)
+        faults.append(Fault(exact(now, "fault", number), target, kind))
+        for _ in range(draw(_numbers(4)) if cast.workers else 0):
+            at = exact(now + _pick(draw, BEFORE), "call", len(calls))
+            habits = draw(_numbers(9))
+            seconds, deadline = (0.5, 0.0, 3.0)[habits % 3], DEADLINES[habits // 3]
+            calls.append(Call(at, _pick(draw, cast.workers), _pick(draw, CALLS), seconds, deadline))
     calls.sort(key=_when)
-    return Plan(tree, tuple(faults), tuple(calls), exact(now + draw(st.sampled_from((0.5, 64.0))), "stop"))
+    return Plan(tree, tuple(faults), tuple(calls), exact(now + _pick(draw, (0.5, 64.0)), "stop"))
 
 
-_when: Callable[[Call], float] = lambda call: call.at  # noqa: E731
+def _when(call: Call) -> float:
+    return call.at
