@@ -18,10 +18,13 @@ from greenroom.supervision import (
     Node,
     ProcessExited,
     Quit,
+    Ref,
     Shutdown,
+    Supervisor,
     acknowledge,
     ask_later,
     become,
+    child,
     inbox,
     is_alive,
     kill,
@@ -280,3 +283,15 @@ async def test_links_and_monitors_fire() -> None:
         first, second = await me.receive(), await me.receive()
     assert {type(first).__name__, type(second).__name__} == {"Exit", "Down"}
     assert watch in (*first, *second)
+
+
+async def test_a_supervisor_starts_a_machine_again_where_it_begins() -> None:
+    async with inbox():
+        await start_link(Supervisor, [child(Door, "12").but(name="door")])
+        ref: Ref[Door] = Ref("door")
+        assert await ref.call(Door.unlock, "12")
+        before = ref.pid
+        kill(ref)
+        await asyncio.sleep(0)
+        assert ref.pid != before
+        assert not await ref.call(Door.unlock, "13")
