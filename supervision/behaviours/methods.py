@@ -24,7 +24,7 @@ def find(cls: type[Serving], method: Any) -> Callable[..., Any]:
         cls._methods[method] = function
         return function
     owner = getattr(method, "__qualname__", "").rpartition(".")[0]
-    if isinstance(method, FunctionType) and owner and not owner.endswith("<locals>"):
+    if isinstance(method, FunctionType) and owner and not owner.endswith(">"):
         return _refuse(f"{method.__qualname__} is not a method of {cls.__name__}")
     if not callable(method):
         return _refuse(f"{method!r} is not a method of {cls.__name__}: write {cls.__name__}.name_of_the_method")

@@ -173,6 +173,7 @@ async def test_a_function_of_the_server_is_a_method_of_ones_own() -> None:
 
     assert await ref.call(double, 2) == 8
     assert await ref.call(lambda server: server.count) == 8
+    assert [await ref.call(lambda server: server.count) for _ in range(2)] == [8, 8]
     assert await ref.call(functools.partial(double, by=3)) == 24
 
 
