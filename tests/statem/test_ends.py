@@ -292,6 +292,6 @@ async def test_a_supervisor_starts_a_machine_again_where_it_begins() -> None:
         assert await ref.call(Door.unlock, "12")
         before = ref.pid
         kill(ref)
-        await asyncio.sleep(0)
+        await asyncio.sleep(1)
         assert ref.pid != before
         assert not await ref.call(Door.unlock, "13")
