@@ -10,6 +10,7 @@ import pytest
 from greenroom.supervision import (
     MailboxFull,
     Options,
+    demonitor,
     kill,
     monitor,
     request,
@@ -123,3 +124,19 @@ async def test_signals_and_postponed_events_do_not_spoil_each_others_count() -> 
     await asyncio.sleep(0)
     assert (await get_state(ref))["heard"][0].message.pid == child.pid
     assert not ref.send("one too many")
+
+
+async def test_a_signal_that_is_flushed_does_not_spoil_the_count_of_what_is_postponed() -> None:
+    ref = await Options(mailbox=2).start(Script)
+    child = await start(Script)
+
+    def flush(_: Script) -> None:
+        watch = monitor(child)
+        kill(child)
+        demonitor(watch, flush=True)
+
+    do(ref, lambda _: Keep(POSTPONE))
+    do(ref, flush)
+    await asyncio.sleep(0)
+    assert (await get_state(ref))["heard"] == []
+    assert [ref.send(number) for number in range(2)] == [True, False]
