@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
     from .plan import Plan
 
-MOST_STARTS: Final = (
-    400  # more than any prediction has: a supervisor that restarts for ever is stopped by hanging starts
-)
+MARGIN: Final = 50  # starts beyond those predicted: then it is a supervisor that restarts for ever, and starts hang
 
 
 class Boom(Exception):
@@ -54,8 +52,9 @@ def text(reason: ExitReason) -> str:
 class Book:
     """What happened in one run, in the order in which it did."""
 
-    def __init__(self, node: Node, plan: Plan) -> None:
-        """Nothing has."""
+    def __init__(self, node: Node, plan: Plan, starts: int) -> None:
+        """Nothing has, and so many starts are to come."""
+        self.starts = starts
         self.node = node
         self.plan = plan
         self.over = False
@@ -121,7 +120,7 @@ class Book:
     @property
     def overrun(self) -> bool:
         """Whether somebody restarts and restarts."""
-        return self.births.total() > MOST_STARTS
+        return self.births.total() > self.starts + MARGIN
 
     def ended(self, process: Process, whose: str, reason: ExitReason) -> None:
         """It is gone."""

@@ -25,7 +25,7 @@ class Prediction:
     `history` has the lines of each supervisor, about its children: two supervisors need not agree on an order between
     theirs. `outcomes` has when and how each call ended. `checks` has what the supervisors show just before a fault (and
     last, before and after the stop), None where something is still under way. `leftovers` are the processes that
-    outlive their tree, and when they are killed. A plan with `races` cannot be predicted.
+    outlive their tree, and when they are killed. `starts` counts processes. A plan with `races` cannot be predicted.
     """
 
     history: dict[str, list[str]]
@@ -33,6 +33,7 @@ class Prediction:
     checks: list[Snapshot | None] = field(default_factory=list[Snapshot | None])
     leftovers: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     races: list[str] = field(default_factory=list[str])
+    starts: int = 0
     rest: float = 0.0
     end: float = 0.0
 
@@ -63,6 +64,7 @@ def predict(plan: Plan) -> Prediction:
         world.step("clean-up", partial(world.condemn, left[0], KILLED))
         world.run()
     seen.end = world.now
+    seen.starts = world.births.total()
     return seen
 
 

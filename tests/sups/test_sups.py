@@ -100,12 +100,6 @@ def test_another_seed_is_another_order() -> None:
     assert len({verdict.run.dump() for verdict in runs if verdict is not None}) > 1
 
 
-def test_a_run_leaves_nothing_behind() -> None:
-    verdict = attempt(BUSY, Seed(1), leaks=True)
-    assert verdict is not None
-    assert not verdict.wrong, str(verdict)
-
-
 @given(plans())
 @settings(max_examples=50)
 def test_a_plan_is_the_same_after_json(plan: Plan) -> None:

@@ -44,10 +44,10 @@ class Verdict:
         return f"tests/sups/replay.py --seed {seed} {shlex.quote(self.plan.dump())}"
 
 
-def attempt(plan: Plan, seed: Seed | None, *, leaks: bool = False) -> Verdict | None:
-    """Predict, play and compare; None for a plan that nobody can predict. `leaks` looks for leftovers of the system."""
+def attempt(plan: Plan, seed: Seed | None) -> Verdict | None:
+    """Predict, play and compare; None for a plan that nobody can predict."""
     prediction = predict(plan)
     if prediction.races:
         return None
-    run = play(plan, prediction, seed, leaks=leaks)
+    run = play(plan, prediction, seed)
     return Verdict(plan, seed, run, differences(plan, prediction, run))
