@@ -6,6 +6,7 @@ moves deadlines, timers, restart windows and whatever user code sleeps on, all t
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,16 @@ def real() -> float:
     return time.monotonic()
 
 
+_lock = threading.Lock()
+_last = 0
+
+
 def incarnation() -> int:
-    """A number that differs each time a node starts, in this process or another, also within one clock tick."""
-    return time.time_ns()
+    """A number that differs each time a node starts, in whatever thread, also within one tick of the clock."""
+    global _last  # noqa: PLW0603 - what is unique in a process is kept once in a process
+    with _lock:
+        _last = max(_last + 1, time.time_ns())
+        return _last
 
 
 def check_seconds(seconds: object) -> None:

@@ -140,6 +140,7 @@ class StartTimeout(StartFailed):
     def __init__(self, seconds: float, reason: ExitReason, what: object = None) -> None:
         """`seconds` is what it had."""
         super().__init__(reason, what)
+        self.args = (seconds, reason, what)  # what makes another one like it, for pickle and copy
         self.seconds = seconds
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ class Unexpected(Report):
     message: str
 
 
-DEFAULT_SUBSCRIBERS: list[Callable[[Report], None]] = []
+DEFAULT_SUBSCRIBERS: list[Callable[[Report], object]] = []
 """Who hears the reports of every node that is not told otherwise: `logging`, whose door is above this floor."""
 
 
@@ -74,13 +74,14 @@ DEFAULT_SUBSCRIBERS: list[Callable[[Report], None]] = []
 class Reports:
     """The bus of one node."""
 
-    _subscribers: list[Callable[[Report], None]] = field(default_factory=list["Callable[[Report], None]"])
+    _subscribers: list[Callable[[Report], object]] = field(default_factory=list["Callable[[Report], object]"])
 
-    def subscribe(self, subscriber: Callable[[Report], None]) -> Callable[[], None]:
+    def subscribe(self, subscriber: Callable[[Report], object]) -> Callable[[], None]:
         """Call `subscriber` with each report from now on; the returned function ends that.
 
         It is called on the spot, often in the middle of a death: it must be quick, must not raise, and does its
-        real work elsewhere (`send` the report to a process).
+        real work elsewhere (`send` the report to a process: `subscribe(ref.send)`). That of a blocked loop comes from
+        the watchdog's own thread.
         """
         self._subscribers.append(subscriber)
 
