@@ -62,7 +62,7 @@ class Crash:
         name = type(self.error).__name__
         try:
             text = str(self.error)
-        except Exception:  # noqa: BLE001 - a reason must be told whatever a user's __str__ does
+        except BaseException:  # noqa: BLE001 - a reason must be told whatever a user's __str__ does
             return f"crash: {name} (its str raised)"
         return f"crash: {name}: {text}" if text else f"crash: {name}"
 

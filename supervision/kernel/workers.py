@@ -67,6 +67,12 @@ class InContext:
             return stop.value
 
 
+def _closes(error: BaseException) -> bool:
+    """Whether the task that a handler raised this in is over: Python throws no GeneratorExit inwards, it closes."""
+    why: object = error.args[0] if type(error) is RuntimeError and error.args else None
+    return isinstance(error, GeneratorExit) or (type(why) is str and why.endswith("ignored GeneratorExit"))
+
+
 class Workers:
     """The pool of one node."""
 
@@ -186,8 +192,7 @@ class Workers:
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 process.worker = None
                 process.failed(entry, error)
-                # Python does not throw a GeneratorExit into what a coroutine awaits, it closes that: this task is over.
-                closed = isinstance(error, GeneratorExit) or "ignored GeneratorExit" in str(error.args[:1])
+                closed = _closes(error)
             else:
                 closed = False
                 process.worker = None

@@ -441,3 +441,38 @@ async def test_a_bad_idle_timeout_is_the_servers_crash_and_hangs_nobody() -> Non
             assert isinstance(reason, Crash)
             assert isinstance(reason.error, TypeError | ValueError)
             del call
+
+
+async def test_a_server_whose_own_machinery_breaks_dies_of_the_error_all_the_same() -> None:
+    class Broken(GenServer):
+        def fall(self) -> None:
+            raise KeyError("the error")
+
+        async def fall_slowly(self) -> None:
+            self.fall()
+
+        def _failed(self, entry: Any, error: BaseException) -> None:
+            raise SystemExit("the machinery")
+
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    for method in (Broken.fall, Broken.fall_slowly):
+        for queued in (False, True):
+            ref = await start(Broken)
+            if queued:
+                ref.cast(lambda _: None)
+            with pytest.raises(ProcessExited, match="crash: KeyError: 'the error'"):
+                await ref.call(method)
+    assert [str(error) for error in told] == ["the machinery"] * 4
+
+
+async def test_what_a_server_sends_itself_in_a_call_is_handled_after_it() -> None:
+    ref = await start(Log)
+
+    def send_to_itself() -> str:
+        ref.send("later")
+        assert ref.cast(Log.note, "later still")
+        return "first"
+
+    assert await ref.call(Log.do, send_to_itself) == "first"
+    assert await ref.call(Log.read) == ["later", "later still"]

@@ -151,3 +151,17 @@ async def test_the_reason_is_told_however_badly_the_server_describes_itself(erro
     assert report.state is not None
     assert type(error).__name__ in report.state
     assert report.last_message == f"call fall(<Broken: its repr raised {type(error).__name__}>)"
+
+
+@pytest.mark.parametrize("error", [ValueError("mute"), SystemExit(1)])
+async def test_an_error_that_cannot_be_told_is_a_crash_like_any_other(error: BaseException, node: Node) -> None:
+    class Falls(GenServer):
+        async def fall(self) -> None:
+            raise ValueError(Broken(error))
+
+    crashes: list[CrashReport] = reports_of(node, CrashReport)
+    falls = await start(Falls)
+    with pytest.raises(ProcessExited, match=r"crash: ValueError \(its str raised\)"):
+        await falls.call(Falls.fall)
+    assert [report.pid for report in crashes] == [falls.pid]
+    assert len(node.workers) == 1

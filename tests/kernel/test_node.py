@@ -265,6 +265,26 @@ def test_cancelling_the_close_kills_whoever_is_left_and_still_closes() -> None:
     assert ended == []
 
 
+def test_leaving_the_block_can_be_cancelled_as_well() -> None:
+    ended: list[Any] = []
+
+    async def inside() -> None:
+        async with quiet(stop_grace=100.0):
+            await start(Ends, ended, "slow", 50.0)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(inside())
+        await asyncio.sleep(1.0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(NoNode):
+            current_node()
+
+    alone(main)
+    assert ended == []
+
+
 def test_a_close_that_is_cancelled_twice_abandons_what_does_not_unwind() -> None:
     async def stubborn(released: asyncio.Event) -> None:
         while not released.is_set():
