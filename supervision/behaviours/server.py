@@ -97,7 +97,8 @@ class Server(Behaviour):
         self._process = process
         self._kept = None
         process.behaviour = self
-        process.trap_exit = process.trap_exit or self.traps_exit
+        if self.traps_exit:
+            process.trap_exit = True
 
     def _take_over(self, process: Process, first: Any) -> None:
         """Go on as the behaviour of a process that has run already; `first` is what to do before any message."""

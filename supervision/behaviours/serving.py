@@ -85,8 +85,11 @@ class Serving(Server):
     # --- entries in
 
     def _take(self, process: Process) -> None:
-        super()._take(process)
-        self._call = self._timer = None
+        self._process = process
+        self._kept = self._call = self._timer = None
+        process.behaviour = self
+        if self.traps_exit:
+            process.trap_exit = True
 
     def _take_over(self, process: Process, first: NoReply | None) -> None:
         self._take(process)

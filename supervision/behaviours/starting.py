@@ -19,7 +19,7 @@ from greenroom.supervision.kernel.reasons import KILLED, Crash, ExitReason, Shut
 from .calls import Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Coroutine, Hashable
 
     from greenroom.supervision.kernel.links import Monitor
     from greenroom.supervision.kernel.node import Node
@@ -111,13 +111,13 @@ class Options:
         """The same with other values for some fields."""
         return replace(self, **changes)
 
-    async def start(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+    def start(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Ref[S]]:
         """Start a process that lives on its own."""
-        return Ref.of(await launch(self, server, args, kwargs, None))
+        return launch(self, server, args, kwargs)
 
-    async def start_link(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+    def start_link(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Ref[S]]:
         """Start a process linked to the calling one, its parent."""
-        return Ref.of(await launch(self, server, args, kwargs, current_process("start a linked process")))
+        return launch(self, server, args, kwargs, link=True)
 
     async def start_monitor(
         self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs
@@ -126,30 +126,34 @@ class Options:
         watcher = current_process("monitor")
         watching: list[Monitor] = []
         try:
-            process = await launch(
-                self, server, args, kwargs, None, lambda made: watching.append(links.watch(watcher, made, made.pid))
+            ref = await launch(
+                self,
+                server,
+                args,
+                kwargs,
+                made=lambda process: watching.append(links.watch(watcher, process, process.pid)),
             )
         except BaseException:
             for each in watching:
                 links.unwatch(each, flush=True)
             raise
-        return Ref.of(process), watching[0]
+        return ref, watching[0]
 
 
 _DEFAULT = Options()
 
 
-async def start(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+def start(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Ref[S]]:
     """Start a server and wait for its `init`; the arguments are its constructor's.
 
     Raises `StartFailed` with the reason when it does not come up, `StartIgnored` when it chose not to.
     """
-    return Ref.of(await launch(_DEFAULT, server, args, kwargs, None))
+    return launch(_DEFAULT, server, args, kwargs)
 
 
-async def start_link(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
+def start_link(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Ref[S]]:
     """As `start`, linked to the calling process, which becomes the parent."""
-    return Ref.of(await launch(_DEFAULT, server, args, kwargs, current_process("start a linked process")))
+    return launch(_DEFAULT, server, args, kwargs, link=True)
 
 
 async def start_monitor(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> tuple[Ref[S], Monitor]:
@@ -162,24 +166,36 @@ async def launch(
     server: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    parent: Process | None,
+    *,
+    link: bool = False,
     made: Callable[[Process], object] | None = None,
-) -> Process:
+) -> Ref[Any]:
     """Make the process, run its `init`, and come back with it alive. `made` is called before anything of it runs."""
-    node = current_node()
+    if link:
+        parent: Process | None = current_process("start a linked process")
+        assert parent is not None
+        node = parent.node
+    else:
+        parent = None
+        node = current_node()
     if not node.inline_left and node.inline_budget:
         node.inline_left = node.inline_budget
         await asyncio.sleep(0)
     node.inline_left -= 1 if node.inline_left else 0
-    wrong = not issubclass(type(server), type) or not hasattr(server, "_begin")
-    if wrong or (node.leaks and voided()) or (parent is not None and parent.life):
+    begin = getattr(server, "_begin", None)
+    if (
+        begin is None
+        or begin.__self__ is not server
+        or (node.leaks and voided())
+        or (parent is not None and parent.life)
+    ):
         raise _refusal(node, server, parent)
     process = node.create(parent, options.label or server.__name__)
     if options is not _DEFAULT:
         process.limit = options.mailbox
         process.grace = options.kill_grace
     try:
-        server._begin(process)
+        begin(process)
         if options.name is not None:
             enter(process, options.name)
     except BaseException:
@@ -206,10 +222,13 @@ async def launch(
             process.context = None  # nothing in it but who we are: most of what an idle process would weigh
         if starting is not None and process.life:
             process.await_death(starting)  # the starter hears of it first, and gets no exit signal besides
-        process.settle()
+        if process.life or process.mailbox is not None:
+            process.settle()
+        else:
+            process.activity = process.resting
     if starting is not None:
         await _outcome(starting, options)
-    return process
+    return Ref.of(process)
 
 
 def _refusal(node: Node, server: Any, parent: Process | None) -> Exception:

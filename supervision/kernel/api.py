@@ -97,7 +97,9 @@ def exit(who: object, reason: object) -> None:
     if _get_ident() != node.thread:
         node.from_thread(exit, who, why)
         return
-    process, _, _ = resolve(node, who)
+    process: Process | None = getattr(who, "_process", None)  # most know it, and the dead do not mind a signal
+    if process is None or process.node is not node:
+        process = resolve(node, who)[0]
     if process is not None:
         exits.signal(process, node.root_pid() if sender is None else sender.pid, why)
 

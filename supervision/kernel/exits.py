@@ -16,7 +16,7 @@ from . import links, stacks
 from . import process as cell
 from .behaviour import Behaviour
 from .errors import InternalError
-from .messages import Down, Exit
+from .messages import make_down, make_exit
 from .reasons import KILLED, Normal
 from .reports import Leaked
 
@@ -123,7 +123,7 @@ def _bury(process: Process) -> None:
         for monitor in monitors:
             monitor.target = None
             links.forget_monitor(monitor)
-            monitor.watcher.deliver_signal(Down(monitor, pid, reason, monitor.name))
+            monitor.watcher.deliver_signal(make_down(monitor, pid, reason, monitor.name))
     process.behaviour._exiting(reason)
     # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
     process.behaviour = TOMBSTONE
@@ -149,7 +149,7 @@ def signal(process: Process, source: Pid, reason: ExitReason) -> None:
     `Normal` from oneself ends too, as OTP has it.
     """
     if process.trap_exit:
-        process.deliver_signal(Exit(source, reason))
+        process.deliver_signal(make_exit(source, reason))
     elif not isinstance(reason, Normal) or source == process.pid:
         condemn(process, reason)
 

@@ -53,6 +53,19 @@ class Exit(NamedTuple):
     reason: ExitReason
 
 
+def make_down(ref: Monitor, pid: Pid | None, reason: ExitReason, name: Any | None) -> Down:
+    """A `Down`, made as `make_pid` makes a pid."""
+    return _new(Down, (ref, pid, reason, name))
+
+
+def make_exit(pid: Pid, reason: ExitReason) -> Exit:
+    """An `Exit`, made as `make_pid` makes a pid."""
+    return _new(Exit, (pid, reason))
+
+
+_new = tuple.__new__
+
+
 @dataclass(frozen=True, slots=True)
 class Timeout:
     """Nothing came for as long as the last callback had asked for."""

@@ -241,7 +241,8 @@ class Node:
         if not self.running or self.ending:
             message = f"{self!r} is {'closing' if self.running else 'not open'}"
             raise ActorError(message)
-        self.check_thread("start a process")
+        if threading.get_ident() != self.thread:
+            self.check_thread("start a process")
         self._serial += 1
         process = Process(self, make_pid(self.name, self.incarnation, self._serial), parent, label)
         self.processes[self._serial] = process

@@ -176,7 +176,10 @@ class Process:
 
     def deliver_signal(self, message: Down | Exit) -> None:
         """A `Down` or a trapped `Exit`."""
-        self.deliver_exempt((SIGNAL, message))
+        if self.limit is None:
+            self.deliver((SIGNAL, message))
+        else:
+            self.deliver_exempt((SIGNAL, message))
 
     def push_front(self, entry: Entry) -> None:
         """What has to come before anything that already waits: the next step of what is being done."""

@@ -30,7 +30,8 @@ class Report:
 class CrashReport(Report):
     """Code of a process raised, or asked to stop with a reason that is not orderly.
 
-    `client` is who made the call that it died of, and `client_stack` where that client waits, as far as can be known.
+    `client` is who made the call that it died of, or asked for the task, and `client_stack` where that client waits, as
+    far as can be known.
     """
 
     reason: ExitReason

@@ -80,8 +80,13 @@ class Routine(Behaviour):
                 reason=Crash(error),
                 ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
                 during="routine",
+                client=self._client(),
             )
         )
+
+    def _client(self) -> str | None:
+        """Who wanted this to be done, where that is known."""
+        return None
 
 
 class Lent(Routine):

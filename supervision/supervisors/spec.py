@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeA
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.starting import Options, launch
 from greenroom.supervision.kernel import describe
-from greenroom.supervision.kernel.current import current_process
 
 from .backoff import Backoff
 from .errors import BadSpec
@@ -94,7 +93,7 @@ class ChildSpec(Generic[R_co]):
         _check_word("type", self.type, ChildType)
         if self.shutdown is None:
             object.__setattr__(self, "shutdown", SHUTDOWN_OF[self.type])
-        _check_shutdown(self.shutdown)
+        check_shutdown(self.shutdown)
         if type(self.significant) is not bool:
             raise BadSpec("significant", self.significant, "True or False")
         if self.significant and self.restart == PERMANENT:
@@ -161,8 +160,7 @@ class StartLink:
     async def __call__(self, *more: Any, **named: Any) -> Ref[Any]:
         """Start it, linked to the calling process."""
         kwargs = {**self.kwargs, **named}
-        parent = current_process("start a linked process")
-        return Ref.of(await launch(self.options, self.server, self.args + more, kwargs, parent))
+        return await launch(self.options, self.server, self.args + more, kwargs, link=True)
 
     @property
     def server_name(self) -> str:
@@ -285,7 +283,8 @@ def _check_word(field: str, value: object, words: Any) -> None:
         raise BadSpec(field, value, " or ".join((", ".join(map(repr, known[:-1])), repr(known[-1]))))
 
 
-def _check_shutdown(value: object) -> None:
+def check_shutdown(value: object) -> None:
+    """Refuse what does not say how long a child may take to stop."""
     if value in (BRUTAL_KILL, INFINITY):
         return
     if not _is_seconds(value) or value < 0:
