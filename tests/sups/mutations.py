@@ -12,9 +12,9 @@ import greenroom.supervision.supervisors.dynamic
 import greenroom.supervision.supervisors.intensity
 import greenroom.supervision.supervisors.shutdown
 import greenroom.supervision.supervisors.supervisor
-from greenroom.supervision import NORMAL, SHUTDOWN, Caller
+from greenroom.supervision import NORMAL, SHUTDOWN, Caller, Node
 from greenroom.supervision.kernel.messages import CAST
-from greenroom.supervision.kernel.process import GONE
+from greenroom.supervision.kernel.process import DYING, GONE, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,8 @@ shutdown: Any = greenroom.supervision.supervisors.shutdown
 supervisor: Any = greenroom.supervision.supervisors.supervisor
 window: Any = greenroom.supervision.supervisors.intensity.RestartWindow
 caller: Any = Caller
+node: Any = Node
+process_of_the_engine: Any = Process
 
 MUTATIONS: list[Mutation] = []
 
@@ -135,6 +137,14 @@ def retries_jump_the_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(base.BaseSupervisor, "_to_self", wrong)
 
 
+@mutation
+def old_retries_are_still_good(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, child: Any, turn: int) -> Any:
+        return self._restart(child)
+
+    patch.setattr(base.BaseSupervisor, "_try_again", wrong)
+
+
 # --- how children are stopped
 
 
@@ -223,3 +233,53 @@ def unlinking_does_nothing(patch: pytest.MonkeyPatch) -> None:
         pass
 
     patch.setattr(api, "links", SimpleNamespace(**{**vars(api.links), "part": wrong}))
+
+
+# --- how a process dies
+
+
+@mutation
+def a_death_is_told_before_the_code_has_unwound(patch: pytest.MonkeyPatch) -> None:
+    right = exits.condemn
+
+    def wrong(process: Any, reason: Any) -> None:
+        alive = not process.life
+        right(process, reason)
+        if alive and process.life == DYING and process.worker is not None:
+            exits.bury(process)
+
+    patch.setattr(exits, "condemn", wrong)
+
+
+@mutation
+def stubborn_code_is_waited_for_without_end(patch: pytest.MonkeyPatch) -> None:
+    def wrong(process: Any) -> None:
+        pass
+
+    patch.setattr(exits, "_arm_grace", wrong)
+
+
+@mutation
+def tasks_of_the_dead_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    def wrong(process: Any) -> None:
+        for task in tuple(process.tasks or ()):
+            task.cancel()
+        exits.bury(process)
+
+    patch.setattr(exits, "unwound", wrong)
+
+
+@mutation
+def a_task_cannot_crash_its_process(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, error: BaseException) -> None:
+        pass
+
+    patch.setattr(process_of_the_engine, "crash", wrong)
+
+
+@mutation
+def a_name_outlives_its_process(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, process: Any) -> None:
+        self.processes.pop(process.pid.serial, None)
+
+    patch.setattr(node, "remove", wrong)

@@ -26,7 +26,7 @@ SETTLING: Final = 2.0**-10  # how long whoever had a long init rests before it t
 TERMINATE_GRACE: Final = 3.0 + 5 * 2.0**-18  # how long a worker may take to terminate after a crash
 
 
-class Worker(msgspec.Struct, frozen=True, tag="worker"):
+class Worker(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker"):
     """A worker's blueprint: its place in the tree, and its habits.
 
     `failures` says what goes wrong in which start of it, counted over the whole run. `stubborn` code does not end when
@@ -45,7 +45,7 @@ class Worker(msgspec.Struct, frozen=True, tag="worker"):
     failures: dict[int, Failure] = {}
 
 
-class Team(msgspec.Struct, frozen=True, tag="team"):
+class Team(msgspec.Struct, frozen=True, omit_defaults=True, tag="team"):
     """A supervisor's blueprint. A dynamic one has a single child, the pattern of all that it is told to start.
 
     `template` is how it is told: by arguments for that pattern, or by a child spec each time.
@@ -105,7 +105,7 @@ class Fault(msgspec.Struct, frozen=True):
 CALLS: Final = ("echo", "work", "later", "never", "crash", "farewell")
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """At this time, call whoever plays the role, or played it last.
 
     `work` takes `seconds`; `later` is answered after `seconds` while the worker goes on; `never` is not answered;

@@ -42,7 +42,7 @@ RESTARTS: Final[tuple[Restart, ...]] = ("permanent", "transient", "permanent", "
 PATIENCES: Final[tuple[Patience, ...]] = (1.0, "infinity", "brutal_kill", 0.25, 4.0)
 TEAM_PATIENCES: Final[tuple[Patience, ...]] = ("infinity", "infinity", 2.0, 0.5, "brutal_kill")
 PAUSES: Final = (0.0, 0.25, 0.75, 2.5, 6.0)
-GAPS: Final = (0.25, 64.0, 0.5, 1.0, 2.0, 4.0)
+GAPS: Final = (0.25, 64.0, 0.5, 1.0, 0.25, 2.0, 4.0)
 FAILURES: Final[tuple[Failure, ...]] = ("raise", "ignore", "stop", "exit", "raise", "hang")
 BAD_STARTS: Final = ((), (), (), (), (2,), (2, 3), (3,), (2, 3, 4), (2, 4), (2, 3, 4, 5, 6), (3, 4), (1,))
 TEAMS: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_all", "rest_for_one", "dynamic")
@@ -72,7 +72,8 @@ def _worker(draw: st.DrawFn, *, significant: bool) -> Worker:
     restart = _pick(draw, RESTARTS)
     starts = _pick(draw, BAD_STARTS)
     habits = draw(_numbers(128))
-    traps, slow_start, ends_ill = bool(habits & 1), bool(habits & 8), bool(habits & 16)
+    traps, ends_ill = bool(habits & 1), bool(habits & 16)
+    slow_start = bool(habits & 8) or (starts and ends_ill)
     return Worker(
         restart=restart,
         significant=significant and restart != "permanent" and bool(habits & 32),
@@ -136,6 +137,10 @@ class _Cast:
         for index in range(self.next[role]):
             self.enter(f"{role}.{index}")
 
+    def near(self, role: str) -> list[str]:
+        """The workers of the same supervisor."""
+        return [each for each in self.workers if each.rpartition(".")[0] == role.rpartition(".")[0]]
+
     def hiring(self) -> list[str]:
         """Supervisors that may be told to start one more: dynamic ones up to three, the others one at most."""
         return [role for role in self.teams if self.next[role] < self._most(role)]
@@ -162,6 +167,9 @@ def _fault(draw: st.DrawFn, cast: _Cast, last: Fault | None) -> tuple[str, str]:
         if kind == START and is_dynamic(cast.tree, boss(last.target)[0]):
             kind = "terminate_child"  # a dynamic supervisor would start the same again, beside the first
         return last.target, kind
+    near = cast.near(last.target) if last is not None and choice < 5 else []
+    if near:
+        return _pick(draw, near), _pick(draw, ON_WORKERS)
     if hiring and (choice > 16 or not cast.workers):
         return cast.hire(_pick(draw, hiring)), START
     if cast.workers and (choice < 11 or (choice != 13 and not cast.teams[1:])):

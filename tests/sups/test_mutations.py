@@ -54,7 +54,7 @@ def is_caught(examples: int) -> bool:
 def test_is_caught(wrong: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         wrong(patch)
-        assert is_caught(1_000)
+        assert is_caught(4_000)
 
 
 def test_nothing_is_caught_where_nothing_is_wrong() -> None:

@@ -32,7 +32,8 @@ def verify(plan: Plan, seed: Seed | None) -> None:
     verdict = attempt(plan, seed)
     assume(verdict is not None)
     assert verdict is not None
-    assert not verdict.wrong, str(verdict)
+    if verdict.wrong:
+        raise AssertionError(str(verdict))
 
 
 @settings(max_examples=1_000, suppress_health_check=SLOW_START)
