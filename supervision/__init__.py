@@ -27,15 +27,16 @@ from .behaviours.calls import Ref
 from .behaviours.gen_server import BadReturn, GenServer
 from .behaviours.requests import Answers, Request, Requests, abcast, ask_later, multi_call, request, stop
 from .behaviours.starting import Options, start, start_link, start_monitor
+from .behaviours.streams import stream
 from .behaviours.task import (
     Done,
     Exited,
     Outcome,
     Task,
+    callers,
     start_task,
     start_task_alone,
     start_thread_task,
-    stream,
     wait_all,
 )
 from .behaviours.threads import Threads
@@ -280,6 +281,7 @@ __all__ = [
     "acknowledge",
     "ask_later",
     "become",
+    "callers",
     "check_children",
     "child",
     "count_children",

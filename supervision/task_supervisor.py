@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .behaviours.task import Task, start_task_alone
+from .behaviours.actions import Reject
+from .behaviours.task import Task, asking, begin_task
 from .kernel import links
 from .kernel.current import current_process
+from .kernel.errors import ActorError
 from .kernel.pid import Pid
-from .kernel.routine import spawn_link
 from .supervisors.dynamic import DynamicSupervisor
-from .supervisors.spec import TEMPORARY, ChildSpec, Patience, Restart
+from .supervisors.spec import TEMPORARY, ChildSpec, Patience, Restart, check_shutdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -47,15 +48,23 @@ class TaskSupervisor(DynamicSupervisor):
     ) -> None:
         """No task runs yet."""
         super().__init__(max_children=max_children, intensity=intensity, period=period)
+        check_shutdown(shutdown)
         self.shutdown = shutdown
 
     async def begin(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any, linked: Process | None
+        self,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        args: Any,
+        kwargs: Any,
+        callers: tuple[Pid, ...],
+        linked: Process | None,
     ) -> Task[Any]:
         """Start a task for somebody, linked to that process too from the first moment."""
+        if self.caller.over:
+            raise Reject(ActorError("nobody waits for this task any more"))
 
         async def start() -> tuple[Pid, Task[Any]]:
-            task = start_task_alone(function, *args, **kwargs)
+            task = begin_task(function, args, kwargs, callers, link=False)
             process = task.process
             me = current_process("supervise a task")
             process.parent = me
@@ -70,12 +79,12 @@ class TaskSupervisor(DynamicSupervisor):
         return started[1]
 
     async def begin_job(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any, restart: Restart
+        self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, callers: tuple[Pid, ...], restart: Restart
     ) -> Pid:
         """Start a job that nobody waits for."""
 
         async def start() -> Pid:
-            return spawn_link(function, *args, **kwargs)
+            return begin_task(function, args, {}, callers, link=True).pid
 
         name = getattr(function, "__qualname__", repr(function))
         pid = await self.start_child(ChildSpec(id=name, start=start, restart=restart, shutdown=self.shutdown))
@@ -92,7 +101,7 @@ async def supervise_task(
 ) -> Task[R]:
     """Run an async function as a task under a supervisor, linked to the calling process as well."""
     me = current_process("start a linked task; supervise_task_alone() needs none")
-    return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, me)
+    return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), me)
 
 
 async def supervise_task_alone(
@@ -103,7 +112,7 @@ async def supervise_task_alone(
     **kwargs: P.kwargs,
 ) -> Task[R]:
     """Run an async function as a task under a supervisor: its crash is an outcome, and nobody else's end."""
-    return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, None)
+    return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), None)
 
 
 async def supervise_job(
@@ -114,4 +123,4 @@ async def supervise_job(
     restart: Restart = TEMPORARY,
 ) -> Pid:
     """Run an async function under a supervisor for its effect; nobody waits for it. It may be restarted as any child."""
-    return await supervisor.within(None).call(TaskSupervisor.begin_job, function, args, {}, restart)
+    return await supervisor.within(None).call(TaskSupervisor.begin_job, function, args, asking(), restart)

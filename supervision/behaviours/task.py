@@ -2,15 +2,14 @@
 
 ``task = start_task(fetch, url)`` links it to the calling process: either's crash is the other's. `start_task_alone`
 does not: its crash is an answer like any other. A task is awaited with a deadline, asked once, or shut down; whatever
-happens to it, it has exactly one outcome.
+happens to it, it has exactly one outcome. It knows on whose behalf it runs: `callers`, and the report of its crash.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from greenroom.supervision.kernel import exits, links
 from greenroom.supervision.kernel.current import current, current_node, current_process
@@ -23,7 +22,7 @@ from .calls import DEFAULT_TIMEOUT
 from .threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from greenroom.supervision.kernel.messages import Entry
     from greenroom.supervision.kernel.pid import Pid
@@ -60,19 +59,31 @@ class _Work(Routine):
         super().__init__(process)
         self._task = task
 
+    @property
+    def callers(self) -> tuple[Pid, ...]:
+        """On whose behalf it runs."""
+        return self._task.callers
+
     def _done(self, entry: Entry, value: object) -> None:
         self._task._settle(Done(value))
         super()._done(entry, value)
+
+    def _client(self) -> str | None:
+        if not self.callers:
+            return None
+        asker = self.callers[0]
+        return str(self._process.node.process(asker) or asker)
 
 
 class Task(Generic[R]):
     """A handle on the process; made by `start_task` and its siblings."""
 
-    __slots__ = ("_future", "_process")
+    __slots__ = ("_future", "_process", "callers")
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, callers: tuple[Pid, ...] = ()) -> None:
         """`process` has been made a task's just now."""
         self._process = process
+        self.callers = callers
         self._future: asyncio.Future[Outcome[R]] = process.node.loop.create_future()
         process.behaviour = _Work(process, self)
         process.await_death(self)
@@ -86,6 +97,11 @@ class Task(Generic[R]):
     def process(self) -> Process:
         """The process, for those who build on tasks."""
         return self._process
+
+    @property
+    def ended(self) -> asyncio.Future[Outcome[R]]:
+        """What waits for several tasks at once waits for this; never cancel it."""
+        return self._future
 
     @property
     def outcome(self) -> Outcome[R] | None:
@@ -150,20 +166,39 @@ class Task(Generic[R]):
             links.part(me, self._process)
 
 
-def _start(function: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any, *, link: bool) -> Task[R]:
-    process = begin(current_node(), function, args, kwargs, link=link)
-    return Task(process)
+_FARTHEST = 32
+"""How many callers a task knows: one that starts its own successor, for ever, must not carry them all."""
+
+
+def callers() -> tuple[Pid, ...]:
+    """On whose behalf the calling task runs: who asked for it, who asked for that one, and so on. Empty if it is none."""
+    me = current.get()
+    work = None if me is None else me.behaviour.inner
+    return work.callers if isinstance(work, _Work) else ()
+
+
+def asking() -> tuple[Pid, ...]:
+    """The callers of a task that is asked for here."""
+    me = current.get()
+    return () if me is None else (me.pid, *callers()[: _FARTHEST - 1])
+
+
+def begin_task(
+    function: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any, callers: tuple[Pid, ...], *, link: bool
+) -> Task[R]:
+    """Start a task on behalf of others."""
+    return Task(begin(current_node(), function, args, kwargs, link=link), callers)
 
 
 def start_task(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
     """Run an async function as a task linked to the calling process."""
     current_process("start a linked task; start_task_alone() needs none")
-    return _start(function, args, kwargs, link=True)
+    return begin_task(function, args, kwargs, asking(), link=True)
 
 
 def start_task_alone(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
     """Run an async function as a task of its own: its crash is an outcome, and nobody else's end."""
-    return _start(function, args, kwargs, link=False)
+    return begin_task(function, args, kwargs, asking(), link=False)
 
 
 _threads = Threads()
@@ -190,92 +225,3 @@ async def wait_all(tasks: Iterable[Task[R]], timeout: float | None = DEFAULT_TIM
     if futures:
         await asyncio.wait(futures, timeout=timeout)
     return [task.outcome for task in asked]
-
-
-async def stream(  # noqa: PLR0913 - each is one setting, by keyword
-    function: Callable[[T], Coroutine[Any, Any, R]],
-    items: Iterable[T],
-    *,
-    limit: int,
-    ordered: bool = True,
-    timeout: float | None = DEFAULT_TIMEOUT,
-    on_timeout: Literal["raise", "kill"] = "raise",
-    start: Callable[..., Task[R] | Awaitable[Task[R]]] | None = None,
-) -> AsyncGenerator[Outcome[R], None]:
-    """Run `function` for each item, at most `limit` at a time, and give the outcomes as they come, or in order.
-
-    An item is taken from `items` only when there is room for it. A task that takes longer than `timeout` ends the
-    stream with `CallTimeout`, or with "kill" is killed and its outcome says so. However the stream is left, no task of
-    it is left running. `start` starts each: under a task supervisor, for instance.
-    """
-    if limit < 1:
-        message = f"limit must be at least 1 task, not {limit!r}"
-        raise ValueError(message)
-    loop = asyncio.get_running_loop()
-    source = iter(items)
-    owner = current.get()
-    running: deque[tuple[float | None, Task[R]]] = deque()
-    exhausted = False
-    guard = _Heir(running)
-    if owner is not None:
-        owner.await_death(guard)
-    try:
-        while True:
-            while not exhausted and len(running) < limit:
-                try:
-                    item = next(source)
-                except StopIteration:
-                    exhausted = True
-                    break
-                due = None if timeout is None else loop.time() + timeout
-                started = start_task_alone(function, item) if start is None else start(function, item)
-                running.append((due, started if isinstance(started, Task) else await started))
-            if not running:
-                return
-            ready = await _next(running, ordered=ordered)
-            if ready is None:
-                due, late = running[0]
-                if on_timeout == "raise":
-                    raise CallTimeout(timeout or 0.0, late._process, "come to an end")
-                exits.kill(late._process)
-                await late.poll(None)
-                continue
-            running.remove(ready)
-            outcome = ready[1].outcome
-            assert outcome is not None
-            yield outcome
-    finally:
-        if owner is not None:
-            owner.forget(guard)
-        for _, task in running:
-            exits.kill(task._process)
-        for _, task in running:
-            await task.poll(None)
-
-
-class _Heir:
-    """Ends the tasks of a stream whose owner died between two of its items: nobody is left to close the stream."""
-
-    __slots__ = ("_running",)
-
-    def __init__(self, running: deque[tuple[float | None, Task[Any]]]) -> None:
-        self._running = running
-
-    def exited(self, reason: ExitReason) -> None:
-        for _, task in self._running:
-            exits.kill(task._process)
-
-
-async def _next(running: deque[tuple[float | None, Task[R]]], *, ordered: bool) -> tuple[float | None, Task[R]] | None:
-    """The entry whose outcome is to be given next; None when the oldest is overdue."""
-    loop = asyncio.get_running_loop()
-    while True:
-        for entry in (running[0],) if ordered else tuple(running):
-            if entry[1].outcome is not None:
-                return entry
-        due, oldest = running[0]
-        left = None if due is None else due - loop.time()
-        if left is not None and left <= 0 and oldest.outcome is None:
-            return None
-        waited = (oldest._future,) if ordered else tuple(task._future for _, task in running)
-        await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)

@@ -43,7 +43,7 @@ THEMES: dict[str, tuple[str, ...]] = {
         "supervisors.clients",
         "supervisors.children",
     ),
-    "Tasks": ("behaviours.task", "behaviours.threads", "task_supervisor"),
+    "Tasks": ("behaviours.task", "behaviours.streams", "behaviours.threads", "task_supervisor"),
     "State machines": ("statem",),
     "Groups and limits": ("groups", "limits"),
     "Looking inside": ("supervisors.tree", "introspect", "tracing", "snapshot", "logs"),

@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from greenroom.supervision import (
     KILLED,
+    NORMAL,
     SHUTDOWN,
+    AlreadyStarted,
+    BadSpec,
+    CallTimeout,
     Crash,
+    Down,
     Exit,
+    ExitReason,
     GenServer,
     NotAnActor,
     ProcessExited,
+    Quit,
     Ref,
+    Registry,
+    Shutdown,
+    StartFailed,
+    Supervisor,
+    child,
     count_children,
     draw,
     exit,
     inbox,
     is_alive,
     kill,
+    monitor,
+    receive,
     start,
+    start_child,
     start_link,
     terminate_child,
     trap_exit,
     tree,
+    via,
     wait_down,
     which_children,
 )
-from greenroom.supervision.behaviours.task import Done, Exited, Task, stream
+from greenroom.supervision.behaviours.task import Done, Exited, Task
+from greenroom.supervision.introspect import resume, suspend
+from greenroom.supervision.kernel import links
 from greenroom.supervision.supervisors.errors import MaxChildren
 from greenroom.supervision.task_supervisor import (
     TaskSupervisor,
@@ -70,6 +87,9 @@ async def test_a_supervised_task_answers_and_is_gone() -> None:
     assert await which_children(tasks) == []
 
 
+@pytest.mark.otp(
+    "task_supervisor_test", "async_nolink/1 spawns a task under the supervisor without linking to the caller"
+)
 async def test_it_is_linked_to_whoever_asked_unless_it_is_alone() -> None:
     tasks = await start(TaskSupervisor)
     with pytest.raises(NotAnActor):
@@ -113,22 +133,32 @@ async def test_a_task_ends_with_its_supervisor_in_order(node: Node) -> None:
     assert not node.processes
 
 
+@pytest.mark.otp("task_supervisor_test", "async/1 raises when :max_children is reached")
+@pytest.mark.otp("task_supervisor_test", "async_nolink/1 raises when :max_children is reached")
 async def test_the_one_too_many_is_refused() -> None:
     tasks = await start(TaskSupervisor, max_children=2)
     running = [await supervise_task_alone(tasks, after, 10, number) for number in range(2)]
     with pytest.raises(MaxChildren):
         await supervise_task_alone(tasks, after, 10)
+    async with inbox() as me:
+        with pytest.raises(MaxChildren):
+            await supervise_task(tasks, after, 10)
+        assert me.pending() == ()
     assert [await task.wait(None) for task in running] == [0, 1]
     assert await (await supervise_task_alone(tasks, after, 1, "room again")).wait() == "room again"
 
 
+@pytest.mark.otp("task_supervisor_test", "terminate_child/2")
 async def test_a_task_can_be_terminated_through_its_supervisor() -> None:
     tasks = await start(TaskSupervisor)
     task = await supervise_task_alone(tasks, after, 1000)
     await terminate_child(tasks, task.pid)
     assert task.outcome == Exited(SHUTDOWN)
+    assert await which_children(tasks) == []
+    await terminate_child(tasks, task.pid)  # it is gone, as was wished
 
 
+@pytest.mark.otp("task_supervisor_test", "start_child/1 with custom restart")
 async def test_a_job_may_be_restarted_and_nobody_waits_for_it() -> None:
     tasks = await start(TaskSupervisor)
     tries: list[int] = []
@@ -149,24 +179,144 @@ async def test_a_job_may_be_restarted_and_nobody_waits_for_it() -> None:
     assert len(tries) == 4
 
 
-async def test_a_stream_may_run_under_a_supervisor() -> None:
+@pytest.mark.otp("task_supervisor_test", "can be supervised directly")
+async def test_it_stands_under_a_supervisor_itself() -> None:
+    async with inbox():
+        await start_link(Supervisor, [child(TaskSupervisor).but(name="tasks")])
+        by_name: Ref[TaskSupervisor] = Ref("tasks")
+        assert await (await supervise_task_alone(by_name, after, 1, "value")).wait() == "value"
+
+
+@pytest.mark.otp("task_supervisor_test", "multiple supervisors can be supervised and identified with simple child spec")
+async def test_several_under_one_supervisor_have_ids_and_names_of_their_own() -> None:
+    registry = await start(Registry)
+    async with inbox():
+        names = ["simple", via(registry, "key")]
+        specs = [child(TaskSupervisor).but(id=number, name=name) for number, name in enumerate(names)]
+        sup = await start_link(Supervisor, specs)
+        last = await start_child(sup, child(TaskSupervisor))
+        for who in (*names, last):
+            assert await which_children(who) == []
+        with pytest.raises(AlreadyStarted) as refused:
+            await start_child(sup, child(TaskSupervisor))
+        assert refused.value.pid == last.pid
+
+
+@pytest.mark.otp("task_supervisor_test", "counts and returns children")
+async def test_it_counts_its_tasks() -> None:
     tasks = await start(TaskSupervisor)
-    under = partial(supervise_task_alone, tasks)
-    results = [o async for o in stream(lambda item: after(1, item), range(5), limit=2, start=under)]
-    assert results == [Done(item) for item in range(5)]
     assert await which_children(tasks) == []
+    assert await count_children(tasks) == (0, 0, 0, 0)
+    task = await supervise_task_alone(tasks, after, 1)
+    await supervise_job(tasks, after, 1)
+    assert await count_children(tasks) == (2, 2, 0, 2)
+    await task.wait()
+    assert await count_children(tasks) == (0, 0, 0, 0)
 
-    class Owner(GenServer):
-        async def consume(self, sup: Ref[TaskSupervisor]) -> None:
-            async for _ in stream(
-                lambda _: after(1000), range(5), limit=5, timeout=None, start=partial(supervise_task_alone, sup)
-            ):
-                pass
 
-    owner = await start(Owner)
-    owner.cast(Owner.consume, tasks)
+@pytest.mark.otp("task_supervisor_test", "async/1 spawns tasks under the supervisor")
+@pytest.mark.otp("task_supervisor_test", "async/3")
+@pytest.mark.otp("task_supervisor_test", "async_nolink/3")
+@pytest.mark.parametrize("begin", [supervise_task, supervise_task_alone])
+async def test_a_task_is_a_child_of_its_supervisor_and_whose_else_depends(begin: Any) -> None:
+    async with inbox() as me:
+        tasks = await start(TaskSupervisor)
+        task = await begin(tasks, after, 1, value="value")
+        assert [info.pid for info in await which_children(tasks)] == [task.pid]
+        linked = set(links.linked(task.process))
+        assert (me._process in linked) == (begin is supervise_task)
+        assert tasks._find() in linked
+        assert task.process.label == "after"
+        assert await task.wait() == "value"
+        await wait_down(task)
+        assert me.pending() == ((Exit(task.pid, NORMAL),) if begin is supervise_task else ())
+
+
+@pytest.mark.otp("task_supervisor_test", "start_child/1")
+@pytest.mark.otp("task_supervisor_test", "start_child/3")
+async def test_a_job_is_a_child_of_its_supervisor_and_of_nobody_else() -> None:
+    tasks = await start(TaskSupervisor)
+    async with inbox() as me:
+
+        async def tell(who: Ref[Any], what: str) -> None:
+            await asyncio.sleep(1)
+            who.send(what)
+
+        pid = await supervise_job(tasks, tell, Ref(me.pid), "done")
+        assert [info.pid for info in await which_children(tasks)] == [pid]
+        assert me._process.links is None
+        assert await me.receive() == "done"
+
+
+@pytest.mark.otp("task_supervisor_test", "async/1 with custom shutdown")
+@pytest.mark.otp("task_supervisor_test", "async_nolink/1 with custom shutdown")
+@pytest.mark.otp("task_supervisor_test", "start_child/1 with custom shutdown")
+async def test_tasks_may_be_killed_when_their_supervisor_stops() -> None:
+    async with inbox():
+        tasks = await start_link(TaskSupervisor, shutdown="brutal_kill")
+        linked = await supervise_task(tasks, after, 1000)
+        alone = await supervise_task_alone(tasks, after, 1000)
+        watched = monitor(await supervise_job(tasks, after, 1000))
+        exit(tasks, SHUTDOWN)
+        assert await linked.poll(None) == await alone.poll(None) == Exited(KILLED)
+        assert (await receive(lambda message: isinstance(message, Down))) == Down(watched, watched.pid, KILLED, None)
+
+
+@pytest.mark.otp("task_supervisor_test", "async_stream does not allow streaming with invalid :shutdown")
+@pytest.mark.parametrize("value", ["unknown", -1, None])
+async def test_a_shutdown_that_cannot_be_is_refused(value: Any) -> None:
+    with pytest.raises(StartFailed) as refused:
+        await start(TaskSupervisor, shutdown=value)
+    assert isinstance(refused.value.__cause__, BadSpec)
+    assert refused.value.__cause__.field == "shutdown"
+
+
+@pytest.mark.otp("task_supervisor_test", "await/1 demonitors and unalias on timeout")
+async def test_whoever_stopped_waiting_is_told_nothing_later() -> None:
+    tasks = await start(TaskSupervisor)
+    async with inbox() as me:
+        task = await supervise_task_alone(tasks, after, 1, "late")
+        with pytest.raises(CallTimeout):
+            await task.wait(0)
+        await wait_down(task)
+        assert me.pending() == ()
+        assert task.outcome == Done("late")
+
+
+@pytest.mark.otp("task_supervisor_test", "await/1 exits on task throw")
+@pytest.mark.otp("task_supervisor_test", "await/1 exits on task error")
+@pytest.mark.otp("task_supervisor_test", "await/1 exits on task exit")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (oops := RuntimeError("oops"), Crash(oops)),
+        (out := SystemExit(3), Crash(out)),
+        (Quit(Shutdown("unknown")), Shutdown("unknown")),
+        (Quit(NORMAL), NORMAL),
+    ],
+)
+async def test_a_task_that_does_not_come_through_says_why(error: BaseException, reason: ExitReason) -> None:
+    tasks = await start(TaskSupervisor)
+    async with inbox() as me:
+        task = await supervise_task(tasks, crash, error)
+        with pytest.raises(ProcessExited) as died:
+            await task.wait()
+        assert died.value.reason == reason
+        assert me.pending() == (Exit(task.pid, reason),)
+
+
+async def test_a_task_that_nobody_waits_for_any_more_is_not_started() -> None:
+    tasks = await start(TaskSupervisor)
+
+    class Asker(GenServer):
+        async def ask(self) -> Task[Any]:
+            return await supervise_task_alone(tasks, after, 1000)
+
+    asker = await start(Asker)
+    await suspend(tasks)
+    asker.cast(Asker.ask)
     await asyncio.sleep(1)
-    assert len(await which_children(tasks)) == 5
-    kill(owner)
-    await wait_down(owner)
+    kill(asker)
+    await wait_down(asker)
+    await resume(tasks)
     assert await which_children(tasks) == []
