@@ -1,4 +1,4 @@
-"""The testing kit: virtual time, a seeded order of delivery, probes, supervised processes and a leak check.
+"""The testing kit: virtual time, a seeded order of delivery, probes, supervised processes, faults, histories, a leak check.
 
 For everybody's tests, not only for greenroom's: nothing in here needs pytest or Hypothesis to be installed. The pytest
 plugin (`greenroom.pytest_plugin`) is made of these parts.
@@ -6,9 +6,15 @@ plugin (`greenroom.pytest_plugin`) is made of these parts.
 
 from __future__ import annotations
 
+from .checking import Finding, assert_clean, check
 from .collected import Collected
+from .faults import FaultKind, InjectedFault, Moment, fault_kind, fault_kinds
+from .histories import Call, Event, History
+from .injection import FaultInjected, FaultMissed, Injection, inject
 from .leaks import LeakError, no_leaks
+from .plans import Fault, FaultPlan
 from .probes import Asked, Called, Probe, ProbeCrash, Received, Told
+from .recorder import Recorder, record
 from .seeds import Seed, seeds
 from .stage import Stage, run
 from .supervised import kill, own_supervisor, restart_of, start_supervised, stop_supervised
@@ -16,22 +22,41 @@ from .virtual_time import Deadlock, Endless, VirtualLoop, advance
 
 __all__ = [
     "Asked",
+    "Call",
     "Called",
     "Collected",
     "Deadlock",
     "Endless",
+    "Event",
+    "Fault",
+    "FaultInjected",
+    "FaultKind",
+    "FaultMissed",
+    "FaultPlan",
+    "Finding",
+    "History",
+    "InjectedFault",
+    "Injection",
     "LeakError",
+    "Moment",
     "Probe",
     "ProbeCrash",
     "Received",
+    "Recorder",
     "Seed",
     "Stage",
     "Told",
     "VirtualLoop",
     "advance",
+    "assert_clean",
+    "check",
+    "fault_kind",
+    "fault_kinds",
+    "inject",
     "kill",
     "no_leaks",
     "own_supervisor",
+    "record",
     "restart_of",
     "run",
     "seeds",

@@ -1,0 +1,132 @@
+"""Carries out a plan of faults, as a process of the node: each fault when its moment comes, by the loop's clock.
+
+Whatever it does is a report, so that it stands in a history and with a failed test. When the process ends, by itself or
+with the node, handlers that it made hang go on, and traps that have not gone off are taken away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from greenroom.supervision.kernel import clock, exits, routine
+from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.errors import CallTimeout
+from greenroom.supervision.kernel.node import Gone
+from greenroom.supervision.kernel.reports import Report
+
+from .faults import Moment, kind_of
+from .holding import Holding
+from .targets import find
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.reasons import ExitReason
+
+    from .plans import Fault, FaultPlan
+
+LABEL = "fault-injection"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultInjected(Report):
+    """A fault happened to that process."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultMissed(Report):
+    """A fault did not happen: nobody was there, or it cannot happen to whoever was."""
+
+    fault: Fault
+    why: str
+
+
+class Injection:
+    """A plan that is being carried out; made by `inject`."""
+
+    def __init__(self, plan: FaultPlan) -> None:
+        """Begin, in the running node; the times of the plan count from now."""
+        for fault in plan:
+            kind_of(fault.what)
+        self.plan = plan
+        self.injected: list[FaultInjected] = []
+        self.missed: list[FaultMissed] = []
+        node = self._node = current_node()
+        self._began = clock.now(node.loop)
+        self._holding = Holding(node.loop)
+        self._process = routine.begin(node, self._run, (), {})
+        self._process.label = LABEL
+        self._process.await_death(self)
+
+    @property
+    def pid(self) -> Pid:
+        """The address of the process that does it."""
+        return self._process.pid
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended; from then on nothing is held up by it."""
+        return self._holding.over
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - as the kernel calls it
+        """The process is gone."""
+        self._holding.close()
+
+    async def wait(self, timeout: float | None = None) -> None:
+        """Wait until each fault had its moment. What hangs until then hangs on, until `close` or the node's end."""
+        if not await self._holding.finished(timeout):
+            raise CallTimeout(timeout or 0.0, self._process, "inject its faults")
+
+    async def close(self) -> None:
+        """End it: no further fault happens, and what hangs goes on."""
+        if not self._holding.over:
+            gone = Gone(self._node.loop)
+            self._process.await_death(gone)
+            exits.kill(self._process)
+            await gone.within(None)
+
+    # --- the process
+
+    async def _run(self) -> None:
+        for fault in self.plan:
+            await self._holding.wait(self._began + fault.at)
+            self._at(fault)
+        self._holding.finish()
+        await self._holding.wait(None)  # with what it holds
+
+    def _at(self, fault: Fault) -> None:
+        found = find(self._node, fault, but=self._process)
+        for process in found:
+            self._happen(fault, process)
+        if not found:
+            self._miss(
+                fault, self._process, f"nobody is {fault.whom}" + ("" if fault.which in (0, "all") else " any more")
+            )
+
+    def _happen(self, fault: Fault, process: Process) -> None:
+        # The report comes first, since what it does is done at once: a death before its cause would be hard to read.
+        kind = kind_of(fault.what)
+        why = kind.needs(process)
+        if why is not None:
+            self._miss(fault, process, why)
+            return
+        report = FaultInjected(pid=process.pid, label=process.label, fault=fault)
+        self.injected.append(report)
+        self._node.reports.emit(report)
+        kind.happen(Moment(fault, process, self._holding))
+
+    def _miss(self, fault: Fault, process: Process, why: str) -> None:
+        report = FaultMissed(pid=process.pid, label=process.label, fault=fault, why=why)
+        self.missed.append(report)
+        self._node.reports.emit(report)
+
+
+async def inject(plan: FaultPlan) -> Injection:
+    """Carry out a plan in the running node, beside whatever runs there; its times count from now.
+
+    A fault that finds nobody is `missed`, and no error: in another order somebody would have been there.
+    """
+    return Injection(plan)

@@ -1,0 +1,245 @@
+"""Writes the history of a node while it runs, without anything in the code under test: no wrapper, no other ref.
+
+It sits before the mailboxes (`taps`) and behind the calls, whose class differs in the methods that settle them. A node
+without a recorder has neither. While one is on, each call passes the callee's mailbox, as it does under a seed.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakKeyDictionary
+
+from greenroom.supervision.behaviours.caller import Caller
+from greenroom.supervision.kernel import clock, describe
+from greenroom.supervision.kernel.current import current, current_node
+from greenroom.supervision.kernel.errors import ActorError
+from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, SYSTEM, TELL
+from greenroom.supervision.kernel.process import DYING, GONE
+from greenroom.supervision.logs import tell
+
+from .histories import OUTSIDE, Event, History, Kind, stable
+from .taps import tap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import TracebackType
+
+    from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.reasons import ExitReason
+    from greenroom.supervision.kernel.reports import Report
+
+    from .taps import PassOn
+
+_CALLS: Final = (CALL, ASK, SYSTEM)
+_MESSAGES: Final = (CAST, TELL, INFO)
+
+_recorders: WeakKeyDictionary[Node, Recorder] = WeakKeyDictionary()
+
+
+class _Recorded(Caller[Any]):
+    """A call of which somebody takes notes."""
+
+    __slots__ = ()
+
+    def exited(self, reason: ExitReason) -> None:
+        with _naming(self._node, "exited"):
+            super().exited(reason)
+
+    def expire(self, seconds: float) -> None:
+        with _naming(self._node, "expired"):
+            super().expire(seconds)
+
+    def _settle(self, value: Any, error: BaseException | None) -> bool:
+        settled = super()._settle(value, error)
+        recorder = _recorders.get(self._node)
+        if recorder is not None and recorder.here():
+            recorder.settled(self, error, in_time=settled)
+        return settled
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        try:
+            return (yield from super().__await__())
+        finally:
+            recorder = _recorders.get(self._node)
+            if recorder is not None and (self._future.cancelled() or not self._future.done()):
+                recorder.abandoned(self)
+
+
+@contextmanager
+def _naming(node: Node, kind: Kind) -> Generator[None]:
+    recorder = _recorders.get(node)
+    if recorder is None:
+        yield
+        return
+    before, recorder.ending = recorder.ending, kind
+    try:
+        yield
+    finally:
+        recorder.ending = before
+
+
+class _Witness:
+    """Is told of one process's end, before those who wait for it are."""
+
+    __slots__ = ("_process", "_recorder")
+
+    def __init__(self, recorder: Recorder, process: Process) -> None:
+        self._recorder = recorder
+        self._process = process
+
+    def exited(self, reason: ExitReason) -> None:
+        self._recorder.note("died", str(self._process), str(reason))
+
+
+class Recorder:
+    """Records while it is open: ``with Recorder(node) as recorder``, or `start` and `stop`. `history` is what it wrote.
+
+    `messages` also records what is sent without waiting: casts, tells, plain messages.
+    """
+
+    def __init__(self, node: Node | None = None, *, messages: bool = False) -> None:
+        """`node` need not be open yet; by default it is the running one."""
+        self.node = current_node() if node is None else node
+        self.history = History()
+        self.messages = messages
+        self.ending: Kind | None = None
+        self._numbers: dict[Caller[Any], int] = {}
+        self._callees: dict[int, str] = {}
+        self._given_up: set[int] = set()
+        self._ends: list[Callable[[], None]] = []
+        self._untaps: dict[Process, Callable[[], None]] = {}
+        self._began: float | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- on and off
+
+    def start(self) -> None:
+        """Begin. Processes that are there already are recorded from now on."""
+        node = self.node
+        if node in _recorders:
+            raise ActorError(f"{node!r} has a recorder already: a run has one history")
+        _recorders[node] = self
+        make = node.create
+
+        def create(parent: Process | None, label: str) -> Process:
+            process = make(parent, label)
+            self._meet(process)
+            self.note("born", str(process), by=None if parent is None else str(parent))
+            return process
+
+        vars(node)["create"] = create  # of this one node: its class, and all others, know nothing of it
+        self._ends += [lambda: vars(node).pop("create"), node.reports.subscribe(self._reported)]
+        if node.running:
+            for process in tuple(node.processes.values()):
+                self._meet(process)
+
+    def stop(self) -> None:
+        """End; what is under way is not followed any further."""
+        if _recorders.get(self.node) is self:
+            del _recorders[self.node]
+            for end in (*self._ends, *self._untaps.values()):
+                end()
+        self._ends.clear()
+        self._untaps.clear()
+
+    def here(self) -> bool:
+        """Whether this is the node's own thread; what another one does comes here by itself."""
+        try:
+            self.node.check_thread("record")
+        except ActorError:
+            return False
+        return True
+
+    # --- what happens
+
+    def note(self, kind: Kind, who: str, what: str = "", *, by: str | None = None, call: int | None = None) -> None:
+        """Write a line."""
+        if _recorders.get(self.node) is not self:
+            return
+        now = clock.now(self.node.loop)
+        if self._began is None:
+            self._began = now
+        events = self.history.events
+        events.append(Event(len(events) + 1, now - self._began, kind, who, stable(what), by, call))
+
+    def _meet(self, process: Process) -> None:
+        self._untaps[process] = tap(process, self._entering, first=True)
+        process.await_death(_Witness(self, process))
+
+    def _entering(self, process: Process, entry: Entry, pass_on: PassOn) -> bool:
+        kind = entry[0]
+        if kind in _CALLS and isinstance(entry[-1], Caller):
+            return self._called(process, entry, pass_on)
+        if self.messages and kind in _MESSAGES:
+            sender = current.get()
+            self.note("sent", str(process), _words(entry), by=OUTSIDE if sender is None else str(sender))
+        return pass_on(entry)
+
+    def _called(self, process: Process, entry: Entry, pass_on: PassOn) -> bool:
+        caller: Caller[Any] = entry[-1]
+        if type(caller) is Caller:
+            caller.__class__ = _Recorded
+        number = len(self._numbers) + 1
+        self._numbers[caller] = number
+        self._callees[number] = str(process)
+        by = OUTSIDE if caller.process is None else str(caller.process)
+        self.note("called", str(process), _words(entry), by=by, call=number)
+        delivered = pass_on(entry)
+        if not delivered and process.life != DYING:
+            why = "nobody is there" if process.life == GONE else "the mailbox is full"
+            self._given_up.add(number)
+            self.note("refused", str(process), why, call=number)
+        return delivered
+
+    def settled(self, caller: Caller[Any], error: BaseException | None, *, in_time: bool) -> None:
+        """A call was answered, or was to be and is over already."""
+        number = self._numbers.get(caller)
+        if number is None or number in self._given_up:
+            return
+        if caller._future.cancelled():  # noqa: SLF001 - an answer to one that was given up is not its outcome
+            self.abandoned(caller)
+            return
+        callee = self._callees[number]
+        replier = current.get()
+        kind = self.ending or ("answered" if error is None else "failed")
+        by = None if self.ending else str(replier) if replier is not None else callee
+        if in_time:
+            self.note(kind, callee, caller.told(), by=by, call=number)
+        elif self.ending is None:
+            self.note("late", callee, "a reply that nobody waits for", by=by, call=number)
+
+    def abandoned(self, caller: Caller[Any]) -> None:
+        """Whoever made that call waits no longer."""
+        number = self._numbers.get(caller)
+        if number is not None and number not in self._given_up:
+            self._given_up.add(number)
+            self.note("abandoned", self._callees[number], "its caller waits no longer", call=number)
+
+    def _reported(self, report: Report) -> None:
+        self.note("report", f"{report.label} {report.pid}", f"{type(report).__name__}: {_first_line(report)}")
+
+
+def _words(entry: Entry) -> str:
+    if entry[0] == SYSTEM:
+        return f"system {getattr(entry[1], '__qualname__', 'message')}"
+    return describe.message(entry)
+
+
+def _first_line(report: Report) -> str:
+    return tell(report)[1].partition("\n")[0]
+
+
+def record(node: Node | None = None, *, messages: bool = False) -> Recorder:
+    """A recorder of the running node, to be used in a `with` block; its `history` is what happened in there."""
+    return Recorder(node, messages=messages)
