@@ -17,6 +17,7 @@ from . import process as cell
 from .behaviour import Behaviour
 from .errors import InternalError
 from .messages import make_down, make_exit
+from .names import leave
 from .reasons import KILLED, Normal
 from .reports import Leaked
 
@@ -37,27 +38,24 @@ def condemn(process: Process, reason: ExitReason) -> None:
     if process.mailbox:
         process.mailbox.clear()  # nothing new begins; whoever waits for an answer is told at the burial
     activity = process.activity
-    if activity in (cell.RUNNING, cell.INLINE):
-        return  # its code is below us on the stack; `settle` finds it dying
-    if activity == cell.WORKING:
+    if activity < cell.RUNNING:
+        unwound(process)
+    elif activity == cell.WORKING:
         worker = process.worker
         if worker is not None:  # else it has just ended, or not begun: whoever holds it finds the process dying
             worker.cancel()
             _arm_grace(process)
-        return
-    unwound(process)
+    # Else its code is below us on the stack; `settle` finds it dying.
 
 
 def unwound(process: Process) -> None:
     """The process's own code is done; what tasks it started are cancelled and awaited too."""
-    tasks = process.tasks
-    if not tasks:
+    if not process.tasks:
         bury(process)
-        return
-    if process.activity != cell.UNWOUND:
+    elif process.activity != cell.UNWOUND:
         process.activity = cell.UNWOUND
         _arm_grace(process)
-        for task in tuple(tasks):
+        for task in tuple(process.tasks):
             task.cancel()
 
 
@@ -84,13 +82,14 @@ def bury(process: Process) -> None:
     node = process.node
     process.life = cell.GONE
     process.activity = cell.DEAD
-    node.graves.append(process)
+    graves = node.graves
+    graves.append(process)
     if node.burying:
         return
     node.burying = True
     try:
-        while node.graves:
-            _bury(node.graves.popleft())
+        while graves:
+            _bury(graves.popleft())
     finally:
         node.burying = False
 
@@ -98,28 +97,31 @@ def bury(process: Process) -> None:
 def _bury(process: Process) -> None:
     node, pid, reason = process.node, process.pid, process.reason
     assert reason is not None
-    node.remove(process)
+    node.processes.pop(pid.serial, None)
+    if process.names is not None:
+        for name in tuple(process.names):
+            leave(process, name)
     process.mailbox = None
-    waiter, process.waiter = process.waiter, None
-    if waiter is not None:
+    if (waiter := process.waiter) is not None:
+        process.waiter = None
         waiter()
-    callers, process.callers = process.callers, None
-    if callers is not None:
+    if (callers := process.callers) is not None:
+        process.callers = None
         for caller in callers if isinstance(callers, dict) else (callers,):
             caller.exited(reason)
-    watching, process.watching = process.watching, None
-    if watching:
+    if (watching := process.watching) is not None:
+        process.watching = None
         for monitor in tuple(watching):
             target, monitor.target = monitor.target, None
             if target is not None and target.monitors is not None:
                 target.monitors.pop(monitor, None)
-    linked, process.links = process.links, None
-    if linked is not None:
-        for other in tuple(linked) if isinstance(linked, dict) else (linked,):
+    if (linked := process.links) is not None:
+        process.links = None
+        for other in linked if isinstance(linked, dict) else (linked,):
             links.forget_link(other, process)
             signal(other, pid, reason)
-    monitors, process.monitors = process.monitors, None
-    if monitors:
+    if (monitors := process.monitors) is not None:
+        process.monitors = None
         for monitor in monitors:
             monitor.target = None
             links.forget_monitor(monitor)

@@ -8,16 +8,17 @@ whatever was sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from .links import Monitor
     from .pid import Pid
     from .reasons import ExitReason
 
 Entry: TypeAlias = tuple[Any, ...]
+M = TypeVar("M", bound=tuple[Any, ...])
 
 # The kinds. A call carries its Call last; a cast has nobody waiting; a signal is exempt from bounds.
 CAST = 0  # (CAST, method, args, kwargs)
@@ -63,7 +64,7 @@ def make_exit(pid: Pid, reason: ExitReason) -> Exit:
     return _new(Exit, (pid, reason))
 
 
-_new = tuple.__new__
+_new: Callable[[type[M], tuple[Any, ...]], M] = cast("Any", tuple).__new__
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from . import clock, exits, guard, links
 from .current import install_node, node_of
 from .errors import ActorError
 from .interrupts import Interrupts
-from .names import leave
 from .pid import make_pid
 from .process import DEAD, QUEUED, Process
 from .reasons import NO_PROCESS, SHUTDOWN
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from types import TracebackType
 
+    from .messages import Entry
     from .pid import Pid
     from .reasons import ExitReason
 
@@ -99,6 +99,7 @@ class Node:
         self.names: dict[Hashable, Process] = {}
         self.graves: deque[Process] = deque()
         self.burying = False
+        self.spare: deque[Entry] | None = None  # an emptied mailbox: the next process that needs one takes it
         self.running = False
         self.stopping = False
         self.ending = False
@@ -256,13 +257,6 @@ class Node:
         for other in tuple(links.linked(process)):
             links.part(process, other)
         exits.bury(process)
-
-    def remove(self, process: Process) -> None:
-        """A process is gone: its entry and its names are free."""
-        self.processes.pop(process.pid.serial, None)
-        if process.names is not None:
-            for name in tuple(process.names):
-                leave(process, name)
 
     def process(self, pid: Pid) -> Process | None:
         """The process behind `pid`, if it is one of this node in this life, and alive or dying."""

@@ -144,7 +144,13 @@ class Process:
         mailbox = self.mailbox
         if mailbox is None:
             if self.limit is None:
-                self.mailbox = mailbox = deque((entry,))
+                mailbox = self.node.spare
+                if mailbox is None:
+                    self.mailbox = mailbox = deque((entry,))
+                else:
+                    self.node.spare = None
+                    mailbox.append(entry)
+                    self.mailbox = mailbox
                 self.quick = mailbox.append
             elif -self.exempt >= self.limit:  # so many wait inside: kept while suspended, or postponed
                 return False
@@ -284,7 +290,9 @@ class Process:
                 self.activity = QUEUED
                 self.node.enqueue(self)
         else:
-            self.mailbox = self.quick = None
+            if self.mailbox is not None:
+                self.node.spare = self.mailbox
+                self.mailbox = self.quick = None
             if self.activity != HELD:
                 self.activity = self.resting
 

@@ -184,6 +184,7 @@ async def take(process: Process, match: Callable[[Any], bool] | None, timeout: f
                         process.exempt -= 1
                     del mailbox[index]
                     if not mailbox:
+                        process.node.spare = mailbox
                         process.mailbox = process.quick = None
                     return message
             seen = len(mailbox)
