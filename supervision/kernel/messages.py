@@ -8,17 +8,16 @@ whatever was sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from .links import Monitor
     from .pid import Pid
     from .reasons import ExitReason
 
 Entry: TypeAlias = tuple[Any, ...]
-M = TypeVar("M", bound=tuple[Any, ...])
 
 # The kinds. A call carries its Call last; a cast has nobody waiting; a signal is exempt from bounds.
 CAST = 0  # (CAST, method, args, kwargs)
@@ -56,15 +55,17 @@ class Exit(NamedTuple):
 
 def make_down(ref: Monitor, pid: Pid | None, reason: ExitReason, name: Any | None) -> Down:
     """A `Down`, made as `make_pid` makes a pid."""
-    return _new(Down, (ref, pid, reason, name))
+    made: Down = _new(Down, (ref, pid, reason, name))
+    return made
 
 
 def make_exit(pid: Pid, reason: ExitReason) -> Exit:
     """An `Exit`, made as `make_pid` makes a pid."""
-    return _new(Exit, (pid, reason))
+    made: Exit = _new(Exit, (pid, reason))
+    return made
 
 
-_new: Callable[[type[M], tuple[Any, ...]], M] = cast("Any", tuple).__new__
+_new: Any = cast("Any", tuple).__new__  # typed so that checkers do not follow it into what is only partly known
 
 
 @dataclass(frozen=True, slots=True)
