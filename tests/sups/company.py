@@ -13,6 +13,7 @@ from greenroom.supervision import (
     IGNORE,
     NORMAL,
     SHUTDOWN,
+    Backoff,
     ChildSpec,
     Continue,
     DynamicSupervisor,
@@ -32,7 +33,7 @@ from greenroom.supervision import (
 )
 
 from .book import Book, Boom
-from .plan import SETTLING, TERMINATE_GRACE, Team, Worker, blueprint, exact, is_named, patience
+from .plan import QUIET, SETTLING, TERMINATE_GRACE, Team, Worker, backoff, blueprint, exact, is_named, patience
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -50,7 +51,7 @@ class Player(GenServer):
         plan = blueprint(book.plan.tree, role)
         assert isinstance(plan, Worker)
         self.plan = plan
-        self.number = book.born(self._process, role)
+        self.number = book.born(self._otp_process, role)
 
     def init(self) -> Any:
         """Succeed, or fail as this start of it should."""
@@ -76,7 +77,7 @@ class Player(GenServer):
             case "ignore":
                 return IGNORE
             case _:
-                self.book.ready(self._process)
+                self.book.ready(self._otp_process)
                 return settle(self)
 
     async def handle_continue(self, token: float) -> None:
@@ -165,8 +166,8 @@ class Player(GenServer):
             case "quit_shutdown":
                 return Stop(SHUTDOWN)
             case "unlink":
-                assert self._process.parent is not None
-                unlink(self._process.parent.pid)
+                assert self._otp_process.parent is not None
+                unlink(self._otp_process.parent.pid)
             case "hang":
                 return self._pause(None)
             case _:
@@ -201,7 +202,7 @@ class Troupe(Supervisor):
     def __init__(self, book: Book, role: str) -> None:
         """Enter the stage."""
         self.book = book
-        book.born(self._process, role)
+        book.born(self._otp_process, role)
         plan = blueprint(book.plan.tree, role)
         assert isinstance(plan, Team)
         assert plan.strategy != "dynamic"
@@ -211,13 +212,14 @@ class Troupe(Supervisor):
             intensity=plan.intensity,
             period=plan.period,
             auto_shutdown=plan.auto_shutdown,
+            backoff=waiting(role, plan),
         )
 
     async def init(self) -> Any:
         """Start the children."""
         outcome = await super().init()
         if outcome is None:
-            self.book.ready(self._process)
+            self.book.ready(self._otp_process)
             return settle(self)
         return outcome
 
@@ -232,7 +234,7 @@ class Agency(DynamicSupervisor):
     def __init__(self, book: Book, role: str) -> None:
         """Enter the stage."""
         self.book = book
-        book.born(self._process, role)
+        book.born(self._otp_process, role)
         plan = blueprint(book.plan.tree, role)
         assert isinstance(plan, Team)
         pattern = template(server(book, f"{role}.0"), book) if plan.template else None
@@ -240,18 +242,27 @@ class Agency(DynamicSupervisor):
             None if pattern is None else as_planned(pattern, book, f"{role}.0"),
             intensity=plan.intensity,
             period=plan.period,
+            backoff=waiting(role, plan),
         )
 
     def init(self) -> Any:
         """Nobody is there yet."""
-        self.book.ready(self._process)
+        self.book.ready(self._otp_process)
         return super().init()
 
 
 def settle(who: Player | Troupe) -> Continue | None:
     """Rest, before turning to what came during a long init."""
-    process = who._process
+    process = who._otp_process
     return Continue(exact(SETTLING, who.book.name(process.pid), "settle")) if process.mailbox else None
+
+
+def waiting(role: str, plan: Team) -> Backoff | None:
+    """How long its restarts wait; no two waits are ever the same by chance here, so they need no jitter."""
+    if not plan.backoff:
+        return None
+    first, longest = backoff(role, plan.backoff)
+    return Backoff(first=first, longest=longest, jitter=0.0, quiet=QUIET)
 
 
 def server(book: Book, role: str) -> Any:

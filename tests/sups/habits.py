@@ -9,21 +9,8 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, TypeAlias
 
 from .plan import SETTLING, TERMINATE_GRACE, Worker, exact
-from .world import (
-    IGNORED,
-    NO_PROCESS,
-    NORMAL,
-    SHUTDOWN,
-    Code,
-    Process,
-    Receive,
-    Sleep,
-    Wish,
-    World,
-    crash,
-    is_crash,
-    never,
-)
+from .processes import IGNORED, NO_PROCESS, NORMAL, SHUTDOWN, Code, Process, Receive, Sleep, Wish, crash, is_crash
+from .world import World, never
 
 Doing: TypeAlias = Generator[Wish, Any, Any]
 """Part of a process's code."""

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from .children import GAVE_UP, UNLINKED, Child, accepted
 from .habits import Doing, settle, worker
-from .plan import Patience, Restart, Team, Worker, blueprint, is_named, patience
-from .world import (
+from .plan import QUIET, Patience, Team, Worker, backoff, blueprint, is_named, patience
+from .processes import (
     GONE,
     IGNORED,
     KILLED,
-    NO_PROCESS,
     SHUTDOWN,
     Begun,
     Code,
@@ -23,7 +24,6 @@ from .world import (
     Process,
     Receive,
     Wish,
-    World,
     crash,
     is_orderly,
 )
@@ -31,36 +31,9 @@ from .world import (
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-GAVE_UP: Final = "shutdown (reached max restart intensity)"
-UNLINKED: Final = NO_PROCESS
+    from .world import World
+
 TAKEN: Final = crash("AlreadyRegistered")
-
-
-@dataclass(eq=False, slots=True)
-class Child:
-    """What a supervisor knows of one child: where it runs, or `restarting`, or neither."""
-
-    index: int
-    restart: Restart
-    significant: bool
-    process: Process | None = None
-    restarting: bool = False
-    formerly: Process | None = None
-    turn: int = 0
-
-    def show(self) -> str:
-        """As `which_children` shows it."""
-        return "restarting" if self.restarting else str(self.process) if self.process else "undefined"
-
-    def runs_as(self, process: Process | None) -> None:
-        """It was started, or is known not to run."""
-        self.process, self.restarting = process, False
-        self.turn += 1
-
-    def to_be_retried(self, formerly: Process | None) -> None:
-        """Its restart failed; whoever knows it by its last process may still ask for that."""
-        self.process, self.restarting, self.formerly = None, True, formerly or self.formerly
-        self.turn += 1
 
 
 @dataclass(eq=False)
@@ -133,6 +106,9 @@ class Supervisor:
             case ("retry", child, turn):
                 if child in self.children and child.turn == turn:
                     return (yield from self._restart(child))
+            case ("attempt", child, turn):
+                if child.turn == turn:
+                    yield from self._attempt(child)
             case ("stop", reason):
                 return str(reason)
             case ("order", kind, index, process, call):
@@ -162,6 +138,7 @@ class Supervisor:
         outcome: str | None = yield Begun(process)
         if outcome is None:
             child.runs_as(process)
+            child.since = self.world.now
         elif outcome == IGNORED:
             child.runs_as(None)
         return outcome
@@ -200,7 +177,7 @@ class Supervisor:
         reason = self._true_reason(process) if was_gone else process.reason
         self.world.part(self.me, process)
         self._flush(process)
-        if not _accepted(reason, child, brutal=how == "brutal_kill"):
+        if not accepted(reason, child, brutal=how == "brutal_kill"):
             self._report("shutdown_error", child, reason)
 
     def _true_reason(self, process: Process) -> str:
@@ -234,7 +211,7 @@ class Supervisor:
         alike: Counter[tuple[str, int]] = Counter()
         for child, process, how in crowd:
             reason = self._true_reason(process) if process in gone else process.reason
-            if not _accepted(reason, child, brutal=how == "brutal_kill"):
+            if not accepted(reason, child, brutal=how == "brutal_kill"):
                 alike[reason, 0 if self.plan.template else child.index] += 1
         for (reason, _), number in alike.items():
             self.world.note(self.me, f"report shutdown_error {number} of them: {reason}")
@@ -273,35 +250,62 @@ class Supervisor:
             self._forget(child)
             return GAVE_UP
         self.restarts.append(now)
-        formerly = child.process
-        match self.plan.strategy:
-            case "one_for_one" | "dynamic":
-                yield from self._restart_one(child, formerly)
-            case "rest_for_one":
-                yield from self._restart_many(child, formerly, self.children[self.children.index(child) :])
-            case "one_for_all":
-                yield from self._restart_many(child, formerly, self.children.copy())
+        delay = self._delay(child)
+        if delay:
+            yield from self._make_way(child)
+            turn = child.turn
+            self.world.at(
+                self.world.now + delay,
+                f"{child.index} of {self.me} waits",
+                partial(self._wait_over, child, turn),
+                lambda: self.me.alive() and child.turn == turn,
+            )
+        else:
+            yield from self._attempt(child)
         return None
 
-    def _restart_one(self, child: Child, formerly: Process | None) -> Doing:
-        child.runs_as(None)
-        outcome = yield from self._start(child)
-        if outcome == IGNORED and self.dynamic:
-            self.children.remove(child)
-        elif outcome not in (None, IGNORED):
-            self._report("start_error", child, str(outcome))
-            self._retry(child, formerly)
+    def _delay(self, child: Child) -> float:
+        """How long to wait before the next attempt: longer each time, until a child has run for a while."""
+        if not self.plan.backoff:
+            return 0.0
+        if child.process is not None and self.world.now - child.since >= QUIET:
+            child.tries = 0
+        child.tries += 1
+        first, longest = backoff(self.me.role, self.plan.backoff)
+        return min(longest, first * 2.0 ** (child.tries - 1))
 
-    def _restart_many(self, child: Child, formerly: Process | None, affected: list[Child]) -> Doing:
-        child.runs_as(None)
-        yield from self._stop_all(affected)
-        failed = yield from self._start_all([each for each in affected if each in self.children])
-        if failed is not None:
-            self._retry(failed[0], formerly if failed[0] is child else None)
+    def _wait_over(self, child: Child, turn: int) -> None:
+        if child.turn == turn:
+            self.world.send(self.me, ("attempt", child, turn))
 
-    def _retry(self, child: Child, formerly: Process | None) -> None:
-        child.to_be_retried(formerly)
-        self.me.mailbox.append(("retry", child, child.turn))
+    def _affected(self, child: Child) -> list[Child]:
+        match self.plan.strategy:
+            case "one_for_one" | "dynamic":
+                return [child]
+            case "rest_for_one":
+                return self.children[self.children.index(child) :]
+            case "one_for_all":
+                return self.children.copy()
+
+    def _make_way(self, child: Child) -> Doing:
+        """It is to be restarted; what is to be restarted with it is stopped."""
+        child.to_be_retried(child.process)
+        yield from self._stop_all([each for each in self._affected(child) if each is not child])
+
+    def _attempt(self, child: Child) -> Doing:
+        yield from self._make_way(child)
+        group = self._affected(child)
+        if len(group) > 1 or not self.dynamic:
+            child.runs_as(None)
+        for each in group:
+            outcome = yield from self._start(each)
+            if outcome == IGNORED and self.dynamic:
+                self.children.remove(each)
+            elif outcome not in (None, IGNORED):
+                self._report("start_error", each, str(outcome))
+                each.to_be_retried(None)
+                self.me.mailbox.append(("retry", each, each.turn))
+                return
 
     # --- what an operator asks for
 
@@ -349,13 +353,6 @@ class Supervisor:
         if outcome is None or (outcome == IGNORED and not self.dynamic and child.restart != "temporary"):
             self.children.append(child)
         return "ok" if outcome is None else f"failed: {outcome}"
-
-
-def _accepted(reason: str, child: Child, *, brutal: bool) -> bool:
-    """Whether a child that was to stop has stopped as it should."""
-    if reason in ((KILLED,) if brutal else (SHUTDOWN, GAVE_UP)):
-        return True
-    return child.restart != "permanent" and is_orderly(reason)
 
 
 def spawn(world: World, tree: Team, role: str, parent: Process | None) -> Process:

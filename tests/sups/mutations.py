@@ -12,7 +12,7 @@ import greenroom.supervision.supervisors.dynamic
 import greenroom.supervision.supervisors.intensity
 import greenroom.supervision.supervisors.shutdown
 import greenroom.supervision.supervisors.supervisor
-from greenroom.supervision import NORMAL, SHUTDOWN, Caller, Node
+from greenroom.supervision import NORMAL, SHUTDOWN, Caller
 from greenroom.supervision.kernel.messages import CAST
 from greenroom.supervision.kernel.process import DYING, GONE, Process
 
@@ -32,7 +32,6 @@ shutdown: Any = greenroom.supervision.supervisors.shutdown
 supervisor: Any = greenroom.supervision.supervisors.supervisor
 window: Any = greenroom.supervision.supervisors.intensity.RestartWindow
 caller: Any = Caller
-node: Any = Node
 process_of_the_engine: Any = Process
 
 MUTATIONS: list[Mutation] = []
@@ -91,7 +90,7 @@ def a_significant_child_ends_nobody(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, child: Any) -> None:
         pass
 
-    patch.setattr(supervisor.Supervisor, "_shut_down_with", wrong)
+    patch.setattr(supervisor.Supervisor, "_otp_shut_down_with", wrong)
 
 
 # --- when a supervisor gives up
@@ -124,25 +123,25 @@ def restarts_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def retries_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, child: Any, turn: int) -> Any:
-        return self._attempt(child) if child.turn == turn else None
+        return self._otp_attempt(child) if child.turn == turn else None
 
-    patch.setattr(base.BaseSupervisor, "_try_again", wrong)
+    patch.setattr(base.BaseSupervisor, "_otp_try_again", wrong)
 
 
 @mutation
 def retries_jump_the_queue(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, method: Any, child: Any) -> None:
-        self._process.push_front((CAST, method, (child, child.turn), {}))
+        self._otp_process.push_front((CAST, method, (child, child.turn), {}))
 
-    patch.setattr(base.BaseSupervisor, "_to_self", wrong)
+    patch.setattr(base.BaseSupervisor, "_otp_to_self", wrong)
 
 
 @mutation
 def old_retries_are_still_good(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, child: Any, turn: int) -> Any:
-        return self._restart(child)
+        return self._otp_restart(child)
 
-    patch.setattr(base.BaseSupervisor, "_try_again", wrong)
+    patch.setattr(base.BaseSupervisor, "_otp_try_again", wrong)
 
 
 # --- how children are stopped
@@ -175,12 +174,12 @@ def why_one_had_died_before_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def children_are_stopped_in_start_order(patch: pytest.MonkeyPatch) -> None:
-    right = supervisor.Supervisor._stop_all
+    right = supervisor.Supervisor._otp_stop_all
 
     def wrong(self: Any, children: Any) -> Any:
         return right(self, list(children)[::-1])
 
-    patch.setattr(supervisor.Supervisor, "_stop_all", wrong)
+    patch.setattr(supervisor.Supervisor, "_otp_stop_all", wrong)
 
 
 # --- who hears of it
@@ -279,7 +278,7 @@ def a_task_cannot_crash_its_process(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_name_outlives_its_process(patch: pytest.MonkeyPatch) -> None:
-    def wrong(self: Any, process: Any) -> None:
-        self.processes.pop(process.pid.serial, None)
+    def wrong(process: Any, name: Any) -> None:
+        pass
 
-    patch.setattr(node, "remove", wrong)
+    patch.setattr(exits, "leave", wrong)

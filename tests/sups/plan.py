@@ -22,6 +22,7 @@ Patience: TypeAlias = float | Literal["brutal_kill", "infinity"]
 Failure: TypeAlias = Literal["raise", "exit", "stop", "ignore", "hang"]
 
 GRACE: Final = 1.0 + 3 * 2.0**-18  # the node's kill grace
+QUIET: Final = 8.0 + 7 * 2.0**-18  # how long a child has to run for its next restart to wait no longer than the first
 SETTLING: Final = 2.0**-10  # how long whoever had a long init rests before it turns to what has come meanwhile
 TERMINATE_GRACE: Final = 3.0 + 5 * 2.0**-18  # how long a worker may take to terminate after a crash
 
@@ -48,11 +49,13 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker"):
 class Team(msgspec.Struct, frozen=True, omit_defaults=True, tag="team"):
     """A supervisor's blueprint. A dynamic one has a single child, the pattern of all that it is told to start.
 
-    `template` is how it is told: by arguments for that pattern, or by a child spec each time.
+    `template` is how it is told: by arguments for that pattern, or by a child spec each time. With `backoff` restarts
+    wait: that long at first, twice as long each further time, as long as the child has not run for `QUIET` seconds.
     """
 
     strategy: Strategy = "one_for_one"
     template: bool = False
+    backoff: float = 0.0
     intensity: int = 1
     period: int = 5
     auto_shutdown: AutoShutdown = "never"
@@ -180,6 +183,11 @@ def is_named(tree: Team, role: str) -> bool:
     """Whether whoever plays that role has it for a name; children of one template could not each have their own."""
     above = blueprint(tree, boss(role)[0]) if "." in role else tree
     return blueprint(tree, role).named and not (isinstance(above, Team) and above.template)
+
+
+def backoff(role: str, first: float) -> tuple[float, float]:
+    """How long a supervisor waits before a restart: at first, and at most."""
+    return exact(first, role, "backoff"), exact(6 * first, role, "longest")
 
 
 def neighbour(role: str) -> str:

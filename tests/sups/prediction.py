@@ -9,7 +9,8 @@ from typing import TypeAlias
 from .habits import SIGNALLED
 from .model import spawn
 from .plan import ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, boss, exact, is_dynamic, neighbour
-from .world import KILLED, NORMAL, SHUTDOWN, Process, World, never
+from .processes import KILLED, NORMAL, SHUTDOWN, Process
+from .world import World, never
 
 CLEAN_UP: float = 8.0
 """Seconds between the rest after the stop and the first kill of what is left, and between two of them."""

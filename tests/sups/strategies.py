@@ -101,10 +101,11 @@ def _team(draw: st.DrawFn, depth: int, *, significant: bool) -> Team:
         else:
             children.append(_worker(draw, significant=auto != "never"))
     restart = "permanent" if top else _pick(draw, RESTARTS)
-    habits = draw(_numbers(8))
+    habits = draw(_numbers(32))
     return Team(
         strategy=strategy,
         template=dynamic and bool(habits & 1),
+        backoff=(0.5, 3.0)[habits & 1] if habits & 24 == 24 else 0.0,
         intensity=_pick(draw, INTENSITIES),
         period=_pick(draw, PERIODS),
         auto_shutdown=auto,
