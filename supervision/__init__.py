@@ -103,6 +103,7 @@ from .supervisors.clients import (
     count_children,
     delete_child,
     get_childspec,
+    resize_partitions,
     restart_child,
     start_child,
     terminate_child,
@@ -120,7 +121,7 @@ from .supervisors.errors import (
     MaxChildren,
     StartRaised,
 )
-from .supervisors.partition import Partition, PartitionSupervisor, partition
+from .supervisors.partition import Partition, PartitionSupervisor, count_partitions, partition
 from .supervisors.reports import (
     ChildTerminated,
     Offender,
@@ -285,6 +286,7 @@ __all__ = [
     "check_children",
     "child",
     "count_children",
+    "count_partitions",
     "current_node",
     "delete_child",
     "demonitor",
@@ -306,6 +308,7 @@ __all__ = [
     "registered",
     "replying",
     "request",
+    "resize_partitions",
     "restart_child",
     "run",
     "self_pid",

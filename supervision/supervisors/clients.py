@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from greenroom.supervision.behaviours.calls import Ref
 
 from .base import BaseSupervisor
+from .partition import PartitionSupervisor
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -80,3 +81,11 @@ async def count_children(who: Who) -> Counts:
 async def get_childspec(who: Who, id: Hashable) -> ChildSpec[Any]:
     """The spec of a child, with its defaults filled in."""
     return await _to(who).call(BaseSupervisor.get_childspec, id)
+
+
+async def resize_partitions(who: Who, partitions: int) -> int:
+    """Let so many partitions share the keys, up to the number it was started with; returns how many did before.
+
+    Keys move, so what a partition kept of its keys is for another one to find again. Those that are too many are stopped.
+    """
+    return await _to(who).call(PartitionSupervisor.resize, partitions)

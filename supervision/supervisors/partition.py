@@ -1,7 +1,7 @@
 """The partition supervisor: one child many times over, and every key belongs to one of them.
 
 A process that everybody calls is a bottleneck; several of them share the keys. Which one has a key depends on nothing
-but the key and their number: the same in each run, and for whoever asks.
+but the key and their number: the same in each run, and for whoever asks. When their number changes, keys move.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
+from greenroom.supervision.behaviours.actions import Reject
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.kernel.api import resolve
 from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.errors import ActorError, NotRegistered
+from greenroom.supervision.kernel.errors import ActorError, NotRegistered, StartIgnored
 from greenroom.supervision.kernel.pid import Pid
 from greenroom.supervision.kernel.reasons import NO_PROCESS
 
+from .errors import BadSpec
 from .spec import ONE_FOR_ONE, ChildSpec, check_child, check_count
 from .supervisor import Supervisor
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backoff import Backoff
+    from .children import Child
     from .strategy import Strategy
 
 
@@ -36,7 +39,7 @@ class PartitionSupervisor(Supervisor):
         await partition("counters", "oslo").call(Counter.add, 2)
     """
 
-    __slots__ = ("partitions",)
+    __slots__ = ("_specs", "partitions")
 
     def __init__(
         self,
@@ -52,8 +55,9 @@ class PartitionSupervisor(Supervisor):
         check_count("partitions", partitions, 1)
         self.partitions = partitions
         specs = [child(number) if callable(child) else child for number in range(partitions)]
+        self._specs = [check_child(spec).but(id=number) for number, spec in enumerate(specs)]
         super().__init__(
-            [check_child(spec).but(id=number) for number, spec in enumerate(specs)],
+            self._specs,
             strategy=strategy,
             intensity=intensity,
             period=period,
@@ -67,8 +71,61 @@ class PartitionSupervisor(Supervisor):
 
     def pid_of(self, key: object) -> Pid | None:
         """Who has that key now; None while that child does not run."""
+        if not self.partitions:
+            raise ActorError(f"nobody has {key!r}: {self._process} was resized to zero partitions")
         child = self._children.get(key_hash(key) % self.partitions)
         return None if child is None else child.pid
+
+    async def resize(self, partitions: int) -> int:
+        """Give the keys to the first so many; returns how many had them. Not more than it was started with.
+
+        Those that are too many lose their keys first and are stopped then, the last one first; their specs stay. Those
+        that are missing get keys as they come up: one that does not is an error, and those before it have come to stay.
+        """
+        before = self.partitions
+        try:
+            check_count("partitions", partitions, 0, len(self._specs))
+        except BadSpec as error:
+            raise Reject(error) from None
+        if partitions < before:
+            self.partitions = partitions
+            surplus = [self._children.get(number) for number in range(partitions, before)]
+            await self._stop_all([child for child in surplus if child is not None])
+        for number in range(before, partitions):
+            await self._start_partition(number)
+            self.partitions = number + 1
+        return before
+
+    async def _start_partition(self, number: int) -> None:
+        child = self._children.get(number)
+        try:
+            if child is None:  # a temporary one, which was forgotten
+                await self.start_child(self._specs[number])
+            elif child.pid is None:
+                await self.restart_child(number)
+        except Reject as rejected:
+            if not isinstance(rejected.error, StartIgnored):
+                raise
+
+    def _affected(self, child: Child) -> list[Child]:
+        resting = range(self.partitions, len(self._specs))
+        return [one for one in super()._affected(child) if one.spec.id not in resting]
+
+
+def _server(supervisor: Any) -> PartitionSupervisor:
+    process, pid, name = resolve(current_node(), supervisor)
+    if process is None or process.life:
+        raise NotRegistered(NO_PROCESS, name or pid)
+    server = process.behaviour.inner
+    if not isinstance(server, PartitionSupervisor):
+        message = f"{process} is no PartitionSupervisor"
+        raise ActorError(message)
+    return server
+
+
+def count_partitions(supervisor: Any) -> int:
+    """How many partitions share the keys now. Reads; sends nothing. Raises `NotRegistered`."""
+    return _server(supervisor).partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +137,7 @@ class Partition:
 
     def whereis(self) -> Pid | None:
         """Who has the key now. Raises `NotRegistered` when the supervisor itself is not there."""
-        process, pid, name = resolve(current_node(), self.supervisor)
-        if process is None or process.life:
-            raise NotRegistered(NO_PROCESS, name or pid)
-        supervisor = process.behaviour.inner
-        if not isinstance(supervisor, PartitionSupervisor):
-            message = f"{process} is no PartitionSupervisor"
-            raise ActorError(message)
-        return supervisor.pid_of(self.key)
+        return _server(self.supervisor).pid_of(self.key)
 
     def register(self, pid: Pid) -> None:
         """Partitions are started by their supervisor alone."""

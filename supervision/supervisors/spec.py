@@ -225,10 +225,12 @@ class Flags:
         check_backoff(self.backoff)
 
 
-def check_count(field: str, value: object, least: int) -> None:
+def check_count(field: str, value: object, least: int, most: int | None = None) -> None:
     """Refuse what is no count."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BadSpec(field, value, f"a whole number, {least} or more")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        raise BadSpec(
+            field, value, f"a whole number, {least} or more" if most is None else f"a whole number, {least} to {most}"
+        )
 
 
 def check_intensity(intensity: object, period: object) -> None:

@@ -32,6 +32,8 @@ from greenroom.supervision.supervisors.partition import key_hash
 from .actors import Counter, settled
 
 
+@pytest.mark.otp("partition_supervisor_test", "start_link/1 raises without name")
+@pytest.mark.otp("partition_supervisor_test", "which_children/1 returns all partitions")
 async def test_a_key_has_one_child_and_different_keys_share_them() -> None:
     async with inbox():
         sup = await start_link(PartitionSupervisor, child(Counter), partitions=4)
@@ -42,6 +44,7 @@ async def test_a_key_has_one_child_and_different_keys_share_them() -> None:
         assert pids == {each.pid for each in await which_children(sup)}
 
 
+@pytest.mark.otp("partition_supervisor_test", "start_link/1 with_arguments")
 async def test_each_partition_may_have_a_spec_of_its_own() -> None:
     async with inbox():
         sup = await start_link(PartitionSupervisor, lambda number: child(Counter, number * 100), partitions=3)
@@ -82,6 +85,7 @@ async def test_who_is_not_there_or_is_no_partition_supervisor_is_told_so() -> No
             await partition(sup, 1).call(Counter.add, 1)
 
 
+@pytest.mark.otp("partition_supervisor_test", "start_link/1 raises on bad partitions")
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, None])
 async def test_a_bad_number_of_partitions_is_refused(value: Any) -> None:
     async with inbox():
@@ -89,6 +93,26 @@ async def test_a_bad_number_of_partitions_is_refused(value: Any) -> None:
             await start_link(PartitionSupervisor, child(Counter), partitions=value)
         assert isinstance(caught.value.__cause__, BadSpec)
         assert caught.value.__cause__.field == "partitions"
+
+
+@pytest.mark.otp("partition_supervisor_test", "start_link/1 raises without child_spec")
+@pytest.mark.otp("partition_supervisor_test", "start_link/1 raises on bad with_arguments")
+@pytest.mark.otp("partition_supervisor_test", "start_link/1 raises with bad auto_shutdown")
+@pytest.mark.parametrize(
+    ("args", "options", "message"),
+    [
+        ([], {}, "missing 1 required positional argument: 'child'"),
+        ([123], {}, "child must be a ChildSpec"),
+        ([lambda: None], {}, "takes 0 positional arguments but 1 was given"),
+        ([child(Counter)], {"auto_shutdown": "any_significant"}, "unexpected keyword argument 'auto_shutdown'"),
+        ([child(Counter).but(restart="transient", significant=True)], {}, "significant must be False"),
+    ],
+)
+async def test_what_makes_no_partitions_is_refused(args: Any, options: Any, message: str) -> None:
+    async with inbox():
+        with pytest.raises(StartFailed) as caught:
+            await start_link(PartitionSupervisor, *args, partitions=2, **options)
+        assert message in str(caught.value.__cause__)
 
 
 @pytest.mark.parametrize("key", [object(), [1], {"a": 1}, ("a", object())])
