@@ -74,27 +74,27 @@ async def replace_state(
 
 async def suspend(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a server keep its messages instead of handling them, until `resume`. It can still be stopped and looked into."""
-    await _ask(who, lambda server: server._set_aside(), timeout)
+    await _ask(who, lambda server: server._otp_set_aside(), timeout)
 
 
 async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a suspended server go on, with what came meanwhile, in order."""
-    await _ask(who, lambda server: server._take_up(), timeout)
+    await _ask(who, lambda server: server._otp_take_up(), timeout)
 
 
 async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Status:
     """Who the server is, and whether it keeps up."""
 
     def look(server: Server) -> Status:
-        process = server._process
+        process = server._otp_process
         return Status(
             pid=process.pid,
             label=process.label,
             behaviour=type(server),
             names=tuple(process.names or ()),
             parent=None if process.parent is None else process.parent.pid,
-            suspended=server._kept is not None,
-            waiting=len(process.mailbox or ()) + len(server._kept or ()),
+            suspended=server._otp_kept is not None,
+            waiting=len(process.mailbox or ()) + len(server._otp_kept or ()),
         )
 
     return await _ask(who, look, timeout)
@@ -123,7 +123,7 @@ def _fields(server: Server) -> list[str]:
     """The names of its fields: the behaviour's own bookkeeping is not among them."""
     theirs = [cls for cls in reversed(type(server).__mro__) if not cls.__module__.startswith(_ENGINE)]
     slots = [name for cls in theirs for name in _slots(cls) if name not in ("__dict__", "__weakref__")]
-    return [*server._shown, *(name for name in slots if hasattr(server, name)), *getattr(server, "__dict__", {})]
+    return [*server._otp_shown, *(name for name in slots if hasattr(server, name)), *getattr(server, "__dict__", {})]
 
 
 def _get_fields(server: Server) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _get_fields(server: Server) -> dict[str, Any]:
 
 
 def _set_fields(server: Server, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    real = server._shown
+    real = server._otp_shown
     try:
         for name in before.keys() - after.keys():
             delattr(server, real.get(name, name))

@@ -178,7 +178,7 @@ class RateLimiter(GenServer):
         if not self._waiting and self._draw(tokens):
             return None
         if self.queue is not None and len(self._waiting) >= self.queue:
-            raise Reject(Busy(f"the rate limit is reached and {len(self._waiting)} wait", self._delay(tokens)))
+            raise Reject(Busy(f"the rate limit is reached and {len(self._waiting)} wait", self._otp_delay(tokens)))
         self._waiting.append((tokens, self.caller))
         self._wake()
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
@@ -189,7 +189,7 @@ class RateLimiter(GenServer):
         self._serve()
         if not self._waiting and self._draw(tokens):
             return 0.0
-        return self._delay(tokens)
+        return self._otp_delay(tokens)
 
     def handle_info(self, message: Any) -> None:
         """Time has passed."""
@@ -205,7 +205,7 @@ class RateLimiter(GenServer):
             raise Reject(ValueError(f"tokens must be 1 to {self.burst}, which is the burst, not {tokens!r}"))
 
     def _now(self) -> float:
-        return now(self._process.node.loop)
+        return now(self._otp_process.node.loop)
 
     def _fill(self) -> None:
         moment = self._now()
@@ -219,7 +219,7 @@ class RateLimiter(GenServer):
         self._tokens -= tokens
         return True
 
-    def _delay(self, tokens: int) -> float:
+    def _otp_delay(self, tokens: int) -> float:
         before = sum(wanted for wanted, caller in self._waiting if not caller.over)
         return max(0.0, (before + tokens - self._tokens) / self.rate)
 

@@ -70,8 +70,9 @@ def tell(report: Report) -> _Told:
         case reports.ReachedMaxRestartIntensity():
             text = f"gives up on {report.child}: more than {report.intensity} restarts within {report.period:g} s"
             return logging.ERROR, _about(report, text), None
-        case _:
-            return logging.WARNING, f"{who}: {plain(report)}", None
+        case _:  # somebody else's: in its own words, if it has some
+            said = report if type(report).__str__ is not object.__str__ else plain(report)
+            return logging.WARNING, f"{who}: {said}", None
 
 
 def _crash(report: kernel.CrashReport, who: str) -> str:

@@ -97,7 +97,7 @@ class Registry(GenServer):
         self._entries.setdefault(key, {})[self._last] = Entry(key, pid, value)
         self._owned.setdefault(pid, {})[self._last] = key
         self._watch(pid)
-        self._tell(Registered(self.pid, key, pid, value))
+        self._otp_tell(Registered(self.pid, key, pid, value))
 
     def unregister(self, key: Hashable, pid: Pid, where: Callable[[Any], bool] | None = None) -> None:
         """Take `pid` off `key`, or only those entries whose value satisfies `where`."""
@@ -168,7 +168,7 @@ class Registry(GenServer):
         del self._owned[pid][number]
         if not self._owned[pid]:
             del self._owned[pid]
-        self._tell(Unregistered(self.pid, key, pid))
+        self._otp_tell(Unregistered(self.pid, key, pid))
 
     def _watch(self, pid: Pid) -> None:
         if pid not in self._monitors:
@@ -178,7 +178,7 @@ class Registry(GenServer):
         if pid in self._monitors and pid not in self._owned and not self._locks.held_by(pid):
             api.demonitor(self._monitors.pop(pid), flush=True)
 
-    def _tell(self, message: Registered | Unregistered) -> None:
+    def _otp_tell(self, message: Registered | Unregistered) -> None:
         for listener in self.listeners:
             with suppress(NotRegistered):  # its name is in a registry that does not run now
                 api.send(listener, message)
@@ -306,7 +306,7 @@ class RegistryVia(Via):
         # A start cannot wait for another process: it enters the name between two messages of the registry, in the
         # registry's own context, so that the monitor is the registry's.
         server = _server(self.registry)
-        process: Process = server._process  # noqa: SLF001
+        process: Process = server._otp_process  # noqa: SLF001
         try:
             if process is current.get():
                 change(server)

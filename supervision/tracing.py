@@ -99,7 +99,7 @@ class Watch:
             behaviour = each
         process.behaviour = behaviour
         if not observers and isinstance(behaviour, Server):
-            process.resting = behaviour._rests() if behaviour._kept is None else DOZING
+            process.resting = behaviour._otp_rests() if behaviour._otp_kept is None else DOZING
 
     def _note(self, kind: Kind, what: str, seconds: float | None = None) -> None:
         if kind not in self._kinds:
@@ -122,51 +122,51 @@ class Watch:
 class _Observer(Behaviour):
     """Stands before a behaviour, or before another observer."""
 
-    __slots__ = ("_began", "_entry", "_state", "next", "watch")
+    __slots__ = ("_began", "_otp_entry", "_otp_state", "next", "watch")
 
     def __init__(self, behaviour: Behaviour, watch: Watch) -> None:
         self.next = behaviour
         self.watch = watch
         self._began = 0.0
-        self._entry: Entry | None = None
-        self._state = _state_of(behaviour.inner)
+        self._otp_entry: Entry | None = None
+        self._otp_state = _state_of(behaviour.inner)
 
     @property
     def inner(self) -> Behaviour:
         return self.next.inner
 
-    def _handle(self, entry: Entry) -> object:
-        self._entry = entry
+    def _otp_handle(self, entry: Entry) -> object:
+        self._otp_entry = entry
         self._began = clock.real()
-        return self.next._handle(entry)
+        return self.next._otp_handle(entry)
 
-    def _done(self, entry: Entry, value: object) -> None:
-        self._finished(entry)
+    def _otp_done(self, entry: Entry, value: object) -> None:
+        self._otp_finished(entry)
         caller = entry[-1] if entry[0] in (CALL, ASK) else None
         before = caller is not None and caller.over
-        self.next._done(entry, value)
+        self.next._otp_done(entry, value)
         if caller is not None and caller.over and not before:
             self.watch.statistics.replies += 1
             self.watch._note("reply", caller.told())
         self._look()
 
-    def _failed(self, entry: Entry, error: BaseException) -> None:
-        self._finished(entry)
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+        self._otp_finished(entry)
         self.watch.statistics.crashes += 1
         self.watch._note("crash", f"{type(error).__name__}: {error}")
-        self.next._failed(entry, error)
+        self.next._otp_failed(entry, error)
         self._look()
 
-    def _report(self, error: BaseException) -> None:
-        self.next._report(error)
+    def _otp_report(self, error: BaseException) -> None:
+        self.next._otp_report(error)
 
-    def _exiting(self, reason: ExitReason) -> None:
-        during = "" if self._entry is None else f", in the middle of {describe.message(self._entry)}"
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        during = "" if self._otp_entry is None else f", in the middle of {describe.message(self._otp_entry)}"
         self.watch._note("exit", f"{reason}{during}")
-        self.next._exiting(reason)
+        self.next._otp_exiting(reason)
 
-    def _finished(self, entry: Entry) -> None:
-        self._entry = None
+    def _otp_finished(self, entry: Entry) -> None:
+        self._otp_entry = None
         seconds = clock.real() - self._began
         text = describe.message(entry)
         statistics = self.watch.statistics
@@ -179,8 +179,8 @@ class _Observer(Behaviour):
     def _look(self) -> None:
         behaviour = self.next.inner
         state = _state_of(behaviour)
-        if state != self._state:
-            self._state = state
+        if state != self._otp_state:
+            self._otp_state = state
             self.watch._note("state", state)
         process = self.watch._process
         process.resting = max(

@@ -95,7 +95,7 @@ def become(server: Server, *, name: Hashable | Via | On | None = None, first: ob
     starting = behaviour.starting if isinstance(behaviour, _Beginning) else None
 
     def take_over() -> None:
-        server._take_over(process, first)
+        server._otp_take_over(process, first)
         if starting is not None:
             starting.done()
 

@@ -117,7 +117,7 @@ class Ref(Generic[S]):
             return await self._queue(process, method, args, kwargs)
         node.inline_left -= 1
         server: Any = process.behaviour
-        function = server._methods.get(method) or server._method(method)
+        function = server._otp_methods.get(method) or server._otp_method(method)
         asker = current.get()
         if asker is not None and asker.life == GONE:
             raise ActorError(VOID)
@@ -127,7 +127,7 @@ class Ref(Generic[S]):
             value = (process.context or process.own_context()).run(function, server, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
             return await self._failed(process, (CALL, method, args, kwargs, None), error)
-        if server._call is None and type(value) not in SPECIAL and not process.life:
+        if server._otp_call is None and type(value) not in SPECIAL and not process.life:
             if process.mailbox is None:
                 process.activity = IDLE
                 return value
@@ -140,8 +140,8 @@ class Ref(Generic[S]):
     ) -> Awaitable[Any]:
         """An inline handler returned a coroutine or an action, took hold of its caller, or ended its own process."""
         server: Any = process.behaviour
-        caller: Caller[Any] = server._call or Caller(process.node, process, process.asker)
-        server._call = caller
+        caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.asker)
+        server._otp_call = caller
         entry = (CALL, method, args, kwargs, caller)
         me = process.asker
         if type(value) is COROUTINE:
@@ -156,7 +156,7 @@ class Ref(Generic[S]):
     def _failed(self, process: Process, entry: Entry, error: BaseException) -> Awaitable[Any]:
         """An inline handler raised."""
         server: Any = process.behaviour
-        caller: Caller[Any] = server._call or Caller(process.node, process, process.asker)
+        caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.asker)
         process.await_death(caller)
         me = process.asker
         process.failed((*entry[:4], caller), error)

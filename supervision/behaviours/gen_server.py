@@ -43,7 +43,7 @@ class GenServer(Serving):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls._terminates = cls.terminate is not GenServer.terminate
+        cls._otp_terminates = cls.terminate is not GenServer.terminate
 
     # --- callbacks
 
@@ -62,12 +62,12 @@ class GenServer(Serving):
 
     def handle_cast(self, request: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Somebody told us something."""
-        self._unexpected("cast", describe.short(request))
+        self._otp_unexpected("cast", describe.short(request))
         return None
 
     def handle_info(self, message: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Any other message: `Down`, `Exit`, `Timeout`, what timers and plain `send` bring."""
-        self._unexpected("message", describe.short(message))
+        self._otp_unexpected("message", describe.short(message))
         return None
 
     def handle_continue(self, token: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
@@ -83,11 +83,11 @@ class GenServer(Serving):
     @property
     def caller(self) -> Caller[Any]:
         """Whoever made the call that is being handled. Keep it, return `later()`, and answer it when you can."""
-        call = self._call
+        call = self._otp_call
         if call is None:
-            process = self._process
+            process = self._otp_process
             if process.activity != INLINE:
                 message = "there is no caller: what is being handled is not a call"
                 raise ActorError(message)
-            call = self._call = Caller(process.node, process, process.asker)
+            call = self._otp_call = Caller(process.node, process, process.asker)
         return call

@@ -21,7 +21,7 @@ def find(cls: type[Serving], method: Any) -> Callable[..., Any]:
     name = getattr(method, "__name__", None)
     if name is not None and any(vars(base).get(name) is method for base in cls.__mro__):
         function: Callable[..., Any] = getattr(cls, name)
-        cls._methods[method] = function
+        cls._otp_methods[method] = function
         return function
     owner = getattr(method, "__qualname__", "").rpartition(".")[0]
     if isinstance(method, FunctionType) and owner and not owner.endswith(">"):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during: str) -> CrashReport:
     """The report; `entry` is what was being handled, None when a task of the server crashed."""
-    process = server._process
+    process = server._otp_process
     try:
-        state = server._summary()
+        state = server._otp_summary()
     except BaseException as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
         state = f"(report_state raised {type(broken).__name__}: {broken})"
     caller: Caller[Any] | None = entry[-1] if entry is not None and entry[0] in (CALL, ASK) else None

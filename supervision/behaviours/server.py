@@ -51,17 +51,17 @@ class BadReturn(ActorError):
 class Server(Behaviour):
     """The base of behaviours with callbacks."""
 
-    __slots__ = ("_kept", "_process")
+    __slots__ = ("_otp_kept", "_otp_process")
 
-    _terminates: ClassVar[bool] = False  # whether there is a `terminate` to call
+    _otp_terminates: ClassVar[bool] = False  # whether there is a `terminate` to call
     traps_exit: ClassVar[bool] = False
     """Whether the process traps exits from the start, so that `terminate` runs when its supervisor stops it."""
     terminate_grace: ClassVar[float | None] = 5.0
     """How long `terminate` may take after a crash, when nobody waits who could end it."""
 
-    _shown: ClassVar[dict[str, str]] = {}  # what `introspect` shows besides the fields, and the attribute behind it
-    _process: Process
-    _kept: deque[Entry] | None
+    _otp_shown: ClassVar[dict[str, str]] = {}  # what `introspect` shows besides the fields, and the attribute behind it
+    _otp_process: Process
+    _otp_kept: deque[Entry] | None
 
     # --- callbacks, of which the behaviours tell
 
@@ -80,35 +80,35 @@ class Server(Behaviour):
     @property
     def pid(self) -> Pid:
         """The address of this process."""
-        return self._process.pid
+        return self._otp_process.pid
 
     def ref(self) -> Ref[Any]:
         """A handle on this server, to give away."""
-        return Ref.of(self._process)
+        return Ref.of(self._otp_process)
 
     # --- entries that all of them treat alike
 
     @classmethod
     @final
-    def _begin(cls, process: Process) -> None:
-        cls.__new__(cls)._take(process)
+    def _otp_begin(cls, process: Process) -> None:
+        cls.__new__(cls)._otp_take(process)
 
-    def _take(self, process: Process) -> None:
-        self._process = process
-        self._kept = None
+    def _otp_take(self, process: Process) -> None:
+        self._otp_process = process
+        self._otp_kept = None
         process.behaviour = self
         if self.traps_exit:
             process.trap_exit = True
 
-    def _take_over(self, process: Process, first: Any) -> None:
+    def _otp_take_over(self, process: Process, first: Any) -> None:
         """Go on as the behaviour of a process that has run already; `first` is what to do before any message."""
         raise NotImplementedError
 
-    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         self.__init__(*args, **kwargs)  # type: ignore[misc]
         return self.init()
 
-    def _handle_common(self, entry: Entry) -> object:
+    def _otp_handle_common(self, entry: Entry) -> object:
         """Begin with an entry that is no event: a system message, or the end."""
         kind = entry[0]
         if kind == SYSTEM:
@@ -116,120 +116,120 @@ class Server(Behaviour):
         if kind == TERMINATE:
             return self.terminate(entry[1])
         if kind == STOP:
-            self._stop(entry[1], entry)
+            self._otp_stop(entry[1], entry)
         else:
-            self._stop(entry[1].reason)
+            self._otp_stop(entry[1].reason)
         return None
 
-    def _is_parents_exit(self, entry: Entry) -> bool:
+    def _otp_is_parents_exit(self, entry: Entry) -> bool:
         message = entry[1]
         if type(message) is not Exit or entry[0] not in (INFO, SIGNAL):
             return False
-        process = self._process
+        process = self._otp_process
         parent = process.parent
         return message.pid == (process.node.root_pid() if parent is None else parent.pid)
 
-    def _not_begun(self, entry: Entry, value: object) -> None:
+    def _otp_not_begun(self, entry: Entry, value: object) -> None:
         """`init` returned something else than a beginning."""
         starting: Starting = entry[3]
-        process = self._process
+        process = self._otp_process
         match value:
             case Ignore():
                 starting.fail(StartIgnored(f"{process} chose not to run"))
                 exits.condemn(process, NORMAL)
             case Stop(reason=reason, reply=reply) if reply is UNSET:
-                self._not_started(entry, reason)  # type: ignore[arg-type]
+                self._otp_not_started(entry, reason)  # type: ignore[arg-type]
             case _:
-                self._broke(entry, BadReturn(f"init returned {describe.short(value)}"))
+                self._otp_broke(entry, BadReturn(f"init returned {describe.short(value)}"))
 
-    def _not_started(self, entry: Entry, reason: ExitReason) -> None:
+    def _otp_not_started(self, entry: Entry, reason: ExitReason) -> None:
         if not is_orderly(reason):
-            self._crashed(reason, entry, "init")
+            self._otp_crashed(reason, entry, "init")
         starting: Starting = entry[3]
-        starting.fail(failed(reason, self._process))
-        exits.condemn(self._process, reason)
+        starting.fail(failed(reason, self._otp_process))
+        exits.condemn(self._otp_process, reason)
 
-    def _broke(self, entry: Entry, error: BaseException) -> None:
+    def _otp_broke(self, entry: Entry, error: BaseException) -> None:
         """An invocation raised, and nobody else is to blame."""
         reason = error.reason if isinstance(error, Quit) else Crash(error)
         kind = entry[0]
         if kind == INIT:
-            self._not_started(entry, reason)
+            self._otp_not_started(entry, reason)
         elif kind == TERMINATE:
             if not is_orderly(reason):
-                self._crashed(reason, entry[2], "terminate")
-            self._end(entry, reason)
+                self._otp_crashed(reason, entry[2], "terminate")
+            self._otp_end(entry, reason)
         else:
-            self._stop(reason, entry)
+            self._otp_stop(reason, entry)
 
     # --- the end
 
-    def _stop(
+    def _otp_stop(
         self, reason: ExitReason, entry: Entry | None = None, answer: tuple[Caller[Any], Any] | None = None
     ) -> None:
         """Begin to end: terminate comes next, before any message; then the answer that is owed; then the death."""
-        process = self._process
+        process = self._otp_process
         if entry is not None and not is_orderly(reason):
-            self._crashed(reason, entry)
+            self._otp_crashed(reason, entry)
         ending = (TERMINATE, reason, entry, answer)
-        if not self._terminates:
-            self._end(ending, reason)
+        if not self._otp_terminates:
+            self._otp_end(ending, reason)
             return
         process.push_front(ending)
         if isinstance(reason, Crash) and self.terminate_grace is not None:
             node = process.node
             node.loop.call_later(self.terminate_grace, exits.condemn, process, reason, context=node.context)
 
-    def _end(self, ending: Entry, reason: ExitReason) -> None:
+    def _otp_end(self, ending: Entry, reason: ExitReason) -> None:
         if ending[3] is not None:
             caller, value = ending[3]
             caller.reply(value)
-        exits.condemn(self._process, reason)
+        exits.condemn(self._otp_process, reason)
 
     # --- reports
 
-    def _report(self, error: BaseException) -> None:
-        self._crashed(Crash(error), None, "task")
+    def _otp_report(self, error: BaseException) -> None:
+        self._otp_crashed(Crash(error), None, "task")
 
-    def _crashed(self, reason: ExitReason, entry: Entry | None, during: str = "handler") -> None:
-        self._process.node.reports.emit(crash_report(self, reason, entry, during))
+    def _otp_crashed(self, reason: ExitReason, entry: Entry | None, during: str = "handler") -> None:
+        self._otp_process.node.reports.emit(crash_report(self, reason, entry, during))
 
-    def _summary(self) -> str:
+    def _otp_summary(self) -> str:
         """What a crash report says of the state: what `report_state` says, and what the behaviour knows besides."""
         return self.report_state()
 
-    def _unexpected(self, kind: str, text: str) -> None:
-        process = self._process
+    def _otp_unexpected(self, kind: str, text: str) -> None:
+        process = self._otp_process
         process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind=kind, message=text))
 
     # --- suspended
 
-    def _rests(self) -> int:
+    def _otp_rests(self) -> int:
         """How the process rests, once it may."""
         return IDLE
 
-    def _waits(self, entry: Entry) -> bool:
+    def _otp_waits(self, entry: Entry) -> bool:
         """Put an entry aside if the server is suspended and it is not urgent; whether that was so."""
-        if self._kept is None or entry[0] in _URGENT or self._is_parents_exit(entry):
+        if self._otp_kept is None or entry[0] in _URGENT or self._otp_is_parents_exit(entry):
             return False
-        self._kept.append(entry)
-        self._process.exempt -= entry[0] not in EXEMPT  # a bound counts what is kept, too
+        self._otp_kept.append(entry)
+        self._otp_process.exempt -= entry[0] not in EXEMPT  # a bound counts what is kept, too
         return True
 
-    def _set_aside(self) -> None:
+    def _otp_set_aside(self) -> None:
         """Keep what comes until `_take_up`; only what is urgent is still done."""
-        if self._kept is None:
-            self._kept = deque()
-            self._process.resting = DOZING
+        if self._otp_kept is None:
+            self._otp_kept = deque()
+            self._otp_process.resting = DOZING
 
-    def _take_up(self) -> None:
-        kept, self._kept = self._kept, None
-        process = self._process
+    def _otp_take_up(self) -> None:
+        kept, self._otp_kept = self._otp_kept, None
+        process = self._otp_process
         for entry in reversed(kept or ()):
             process.push_front(entry)
         if process.limit is not None:
             process.exempt = sum(entry[0] in EXEMPT for entry in process.mailbox or ())
-        process.resting = self._rests()
+        process.resting = self._otp_rests()
 
 
-watchdog.runs_handlers(Server._set_up.__code__, lambda frame: frame["self"]._process)
+watchdog.runs_handlers(Server._otp_set_up.__code__, lambda frame: frame["self"]._process)

@@ -57,16 +57,16 @@ class _Timer:
 class Serving(Server):
     """The engine's side of a GenServer."""
 
-    __slots__ = ("_call", "_timer")
+    __slots__ = ("_otp_call", "_otp_timer")
 
-    _methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
-    _special: ClassVar[frozenset[type]] = SPECIAL
-    _call: Caller[Any] | None
-    _timer: _Timer | None
+    _otp_methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    _otp_special: ClassVar[frozenset[type]] = SPECIAL
+    _otp_call: Caller[Any] | None
+    _otp_timer: _Timer | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls._methods = {}
+        cls._otp_methods = {}
 
     # --- callbacks: GenServer tells what they are for
 
@@ -84,109 +84,109 @@ class Serving(Server):
 
     # --- entries in
 
-    def _take(self, process: Process) -> None:
-        self._process = process
-        self._kept = self._call = self._timer = None
+    def _otp_take(self, process: Process) -> None:
+        self._otp_process = process
+        self._otp_kept = self._otp_call = self._otp_timer = None
         process.behaviour = self
         if self.traps_exit:
             process.trap_exit = True
 
-    def _take_over(self, process: Process, first: NoReply | None) -> None:
-        self._take(process)
+    def _otp_take_over(self, process: Process, first: NoReply | None) -> None:
+        self._otp_take(process)
         if first is not None:
-            self._next(first)
+            self._otp_next(first)
 
-    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         self.__init__(*args, **kwargs)  # type: ignore[misc]
         value = self.init()
         return READY if value is None else value
 
-    def _method(self, method: Any) -> Callable[..., Any]:
+    def _otp_method(self, method: Any) -> Callable[..., Any]:
         """What to run for a method reference, when `_methods` does not know it yet."""
         return methods.find(type(self), method)
 
-    def _handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: Entry) -> object:
         kind = entry[0]
-        timer = self._timer
-        if self._process.resting:
-            if self._waits(entry):
+        timer = self._otp_timer
+        if self._otp_process.resting:
+            if self._otp_waits(entry):
                 return KEPT
             if timer is not None and kind != SYSTEM and (kind != TIMEOUT or entry[2] is timer):
-                self._disarm()
+                self._otp_disarm()
         if kind == CAST:
             method = entry[1]
-            return (self._methods.get(method) or self._method(method))(self, *entry[2], **entry[3])
+            return (self._otp_methods.get(method) or self._otp_method(method))(self, *entry[2], **entry[3])
         if kind == CALL:
             method = entry[1]
-            self._call = entry[4]
-            return (self._methods.get(method) or self._method(method))(self, *entry[2], **entry[3])
+            self._otp_call = entry[4]
+            return (self._otp_methods.get(method) or self._otp_method(method))(self, *entry[2], **entry[3])
         if kind == ASK:
-            self._call = entry[2]
+            self._otp_call = entry[2]
             return self.handle_call(entry[1], entry[2])
         if kind == TELL:
             return self.handle_cast(entry[1])
         if kind == CONTINUE:
             return self.handle_continue(entry[1])
-        if kind in (INFO, SIGNAL) and not self._is_parents_exit(entry):
+        if kind in (INFO, SIGNAL) and not self._otp_is_parents_exit(entry):
             return self.handle_info(entry[1])
         if kind == TIMEOUT:
             return self.handle_info(entry[1]) if entry[2] is timer else None
         if kind == SYSTEM:
-            self._call = entry[2]
-        return self._handle_common(entry)
+            self._otp_call = entry[2]
+        return self._otp_handle_common(entry)
 
     # --- what callbacks return
 
-    def _done(self, entry: Entry, value: Any) -> None:
+    def _otp_done(self, entry: Entry, value: Any) -> None:
         kind = entry[0]
         if value is KEPT:
             return
         if kind == TERMINATE:
-            self._end(entry, entry[1])
+            self._otp_end(entry, entry[1])
         elif type(value) in ACTIONS:
-            self._act(entry, value)
+            self._otp_act(entry, value)
         elif kind in (CALL, SYSTEM):
-            self._call = None
+            self._otp_call = None
             entry[-1].reply(value)
         elif kind == CAST:
             pass
         elif kind == INIT:
-            self._started(entry, value)
+            self._otp_started(entry, value)
         elif value is not None or kind == ASK:
-            self._bad_return(entry, value)
+            self._otp_bad_return(entry, value)
 
-    def _act(self, entry: Entry, action: Any) -> None:
+    def _otp_act(self, entry: Entry, action: Any) -> None:
         kind = entry[0]
         if kind == INIT:
-            self._started(entry, action)
+            self._otp_started(entry, action)
             return
         match action:
             case Reply(value=value) if kind in _ANSWERABLE:
-                self._call = None
+                self._otp_call = None
                 if kind != CAST:
                     entry[-1].reply(value)
-                self._next(action)
+                self._otp_next(action)
             case NoReply():
-                self._call = None
-                self._next(action)
+                self._otp_call = None
+                self._otp_next(action)
             case Stop(reason=reason, reply=reply) if reply is UNSET or kind in _ANSWERABLE:
-                self._call = None
+                self._otp_call = None
                 owed = None if reply is UNSET or kind == CAST else (entry[-1], reply)
-                self._stop(reason, entry, owed)  # type: ignore[arg-type]
+                self._otp_stop(reason, entry, owed)  # type: ignore[arg-type]
             case _:
-                self._bad_return(entry, action)
+                self._otp_bad_return(entry, action)
 
-    def _next(self, action: Reply | NoReply) -> None:
+    def _otp_next(self, action: Reply | NoReply) -> None:
         if action.idle_after is not None:
-            self._arm(action.idle_after)
+            self._otp_arm(action.idle_after)
         elif isinstance(action.then, Continue):
-            self._process.push_front((CONTINUE, action.then.token))
+            self._otp_process.push_front((CONTINUE, action.then.token))
         elif action.then is not None:
-            self._arm_event(action.then)
+            self._otp_arm_event(action.then)
 
-    def _started(self, entry: Entry, value: Any) -> None:
+    def _otp_started(self, entry: Entry, value: Any) -> None:
         starting: Starting = entry[3]
-        process = self._process
+        process = self._otp_process
         match value:
             case None:
                 starting.done()
@@ -194,18 +194,18 @@ class Serving(Server):
                 process.push_front((CONTINUE, token))
                 starting.done()
             case EventTimeout():
-                self._arm_event(value)
+                self._otp_arm_event(value)
                 starting.done()
             case NoReply():
-                self._next(value)
+                self._otp_next(value)
                 starting.done()
             case _:
-                self._not_begun(entry, value)
+                self._otp_not_begun(entry, value)
 
-    def _failed(self, entry: Entry, error: BaseException) -> None:
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
         kind = entry[0]
         if kind in (CALL, ASK, SYSTEM):
-            self._call = None
+            self._otp_call = None
             if isinstance(error, Reject):
                 entry[-1].fail(error.error)
                 return
@@ -213,36 +213,36 @@ class Serving(Server):
                 entry[-1].fail(error)
                 return
         if kind == CAST and (isinstance(error, Reject) or _does_not_fit(error)):
-            self._unexpected("cast", describe.message(entry))
+            self._otp_unexpected("cast", describe.message(entry))
             return
-        self._broke(entry, error)
+        self._otp_broke(entry, error)
 
-    def _bad_return(self, entry: Entry, value: object) -> None:
-        self._call = None
+    def _otp_bad_return(self, entry: Entry, value: object) -> None:
+        self._otp_call = None
         message = f"a callback returned {describe.short(value)} after {describe.message(entry)}"
-        self._stop(Crash(BadReturn(message)), entry)
+        self._otp_stop(Crash(BadReturn(message)), entry)
 
-    def _exiting(self, reason: ExitReason) -> None:
-        if self._timer is not None:
-            self._disarm()
-        self._kept = None
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        if self._otp_timer is not None:
+            self._otp_disarm()
+        self._otp_kept = None
 
     # --- the event timer
 
-    def _arm(self, seconds: float) -> None:
+    def _otp_arm(self, seconds: float) -> None:
         """Nothing at all for so long. Unlike an event timeout, 0 is late when a message is waiting already."""
-        if seconds > 0 or all(entry[0] in _NO_MESSAGE for entry in self._process.mailbox or ()):
-            self._arm_for(seconds, IDLE_TIMEOUT)
+        if seconds > 0 or all(entry[0] in _NO_MESSAGE for entry in self._otp_process.mailbox or ()):
+            self._otp_arm_for(seconds, IDLE_TIMEOUT)
 
-    def _arm_event(self, timeout: EventTimeout) -> None:
+    def _otp_arm_event(self, timeout: EventTimeout) -> None:
         seconds = timeout.seconds
         if seconds is not None:
-            now = clock.now(self._process.node.loop) if timeout.absolute else 0.0
-            self._arm_for(seconds - now, timeout.message)
+            now = clock.now(self._otp_process.node.loop) if timeout.absolute else 0.0
+            self._otp_arm_for(seconds - now, timeout.message)
 
-    def _arm_for(self, seconds: float, message: object) -> None:
-        process = self._process
-        timer = self._timer = _Timer()
+    def _otp_arm_for(self, seconds: float, message: object) -> None:
+        process = self._otp_process
+        timer = self._otp_timer = _Timer()
         process.resting = DOZING
         entry = (TIMEOUT, message, timer)
         if seconds <= 0:
@@ -251,14 +251,14 @@ class Serving(Server):
         node = process.node
         timer.handle = node.loop.call_later(seconds, process.deliver, entry, context=node.context)
 
-    def _disarm(self) -> None:
-        if self._timer is not None and self._timer.handle is not None:
-            self._timer.handle.cancel()
-        self._timer = None
-        self._process.resting = IDLE if self._kept is None else DOZING
+    def _otp_disarm(self) -> None:
+        if self._otp_timer is not None and self._otp_timer.handle is not None:
+            self._otp_timer.handle.cancel()
+        self._otp_timer = None
+        self._otp_process.resting = IDLE if self._otp_kept is None else DOZING
 
-    def _rests(self) -> int:
-        return IDLE if self._timer is None else DOZING
+    def _otp_rests(self) -> int:
+        return IDLE if self._otp_timer is None else DOZING
 
 
 def _does_not_fit(error: BaseException) -> bool:
@@ -271,5 +271,5 @@ def _does_not_fit(error: BaseException) -> bool:
     return trace.tb_frame.f_code in _CALLING
 
 
-_CALLING = (Serving._handle.__code__, Process.drain.__code__, CALL_CODE)
-watchdog.runs_handlers(Serving._set_up.__code__, lambda frame: frame["self"]._process)
+_CALLING = (Serving._otp_handle.__code__, Process.drain.__code__, CALL_CODE)
+watchdog.runs_handlers(Serving._otp_set_up.__code__, lambda frame: frame["self"]._process)

@@ -182,7 +182,7 @@ async def launch(
         node.inline_left = node.inline_budget
         await asyncio.sleep(0)
     node.inline_left -= 1 if node.inline_left else 0
-    begin = getattr(server, "_begin", None)
+    begin = getattr(server, "_otp_begin", None)
     if (
         begin is None
         or begin.__self__ is not server
@@ -209,7 +209,7 @@ async def launch(
     context = process.own_context()
     process.activity = RUNNING
     try:
-        value = context.run(process.behaviour._set_up, args, kwargs)
+        value = context.run(process.behaviour._otp_set_up, args, kwargs)
     except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
         starting = Starting(process, parent)
         context.run(process.failed, (INIT, args, kwargs, starting), error)
@@ -237,7 +237,7 @@ def _refusal(node: Node, server: Any, parent: Process | None) -> Exception:
         return ActorError("the starting process is gone: its code was abandoned when it did not unwind in time")
     if parent is not None and parent.life:
         return ProcessExited(parent.reason or KILLED, parent)
-    if hasattr(server, "_begin"):
+    if hasattr(server, "_otp_begin"):
         name = type(server).__name__
         return TypeError(f"an instance of {name} cannot be started: give the class, and what its constructor needs")
     return TypeError(f"{server!r} cannot be started: give a class that derives from GenServer or another behaviour")

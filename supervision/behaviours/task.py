@@ -64,15 +64,15 @@ class _Work(Routine):
         """On whose behalf it runs."""
         return self._task.callers
 
-    def _done(self, entry: Entry, value: object) -> None:
+    def _otp_done(self, entry: Entry, value: object) -> None:
         self._task._settle(Done(value))
-        super()._done(entry, value)
+        super()._otp_done(entry, value)
 
-    def _client(self) -> str | None:
+    def _otp_client(self) -> str | None:
         if not self.callers:
             return None
         asker = self.callers[0]
-        return str(self._process.node.process(asker) or asker)
+        return str(self._otp_process.node.process(asker) or asker)
 
 
 class Task(Generic[R]):

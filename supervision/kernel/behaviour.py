@@ -23,9 +23,9 @@ class Behaviour:
 
     __slots__ = ()
 
-    _methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    _otp_methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
     """Methods that a cast may name, by what the cast names: those need no look by the behaviour."""
-    _special: ClassVar[frozenset[type]] = frozenset()
+    _otp_special: ClassVar[frozenset[type]] = frozenset()
     """Types of return values that the behaviour has to look at."""
     adopts: ClassVar[bool] = True
     """Whether tasks that are started in the process's context are its own."""
@@ -37,22 +37,22 @@ class Behaviour:
         """The behaviour itself: this one, unless somebody looks on through another that stands before it."""
         return self
 
-    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Begin. Unless it is `READY`, what is returned is treated as that of an entry of the kind `INIT`."""
         raise NotImplementedError
 
-    def _handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: Entry) -> object:
         """Begin with one entry."""
         raise NotImplementedError
 
-    def _done(self, entry: Entry, value: object) -> None:
+    def _otp_done(self, entry: Entry, value: object) -> None:
         """The invocation returned `value`."""
 
-    def _failed(self, entry: Entry, error: BaseException) -> None:
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
         """The invocation raised."""
 
-    def _report(self, error: BaseException) -> None:
+    def _otp_report(self, error: BaseException) -> None:
         """Tell the node that code of the process raised outside its handlers."""
 
-    def _exiting(self, reason: ExitReason) -> None:
+    def _otp_exiting(self, reason: ExitReason) -> None:
         """The process is gone: let go of timers and the like."""

@@ -126,7 +126,7 @@ def _bury(process: Process) -> None:
             monitor.target = None
             links.forget_monitor(monitor)
             monitor.watcher.deliver_signal(make_down(monitor, pid, reason, monitor.name))
-    process.behaviour._exiting(reason)
+    process.behaviour._otp_exiting(reason)
     # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
     process.behaviour = TOMBSTONE
     process.context = node.context
@@ -138,7 +138,7 @@ class _Tombstone(Behaviour):
 
     __slots__ = ()
 
-    def _handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: Entry) -> object:
         raise InternalError(f"a dead process was asked to handle {entry!r}")
 
 

@@ -213,9 +213,9 @@ class Process:
         mailbox = self.mailbox
         assert mailbox is not None
         behaviour = self.behaviour
-        handle, done = behaviour._handle, behaviour._done
-        special = behaviour._special
-        known = behaviour._methods.get if self.resting == IDLE else _unknown
+        handle, done = behaviour._otp_handle, behaviour._otp_done
+        special = behaviour._otp_special
+        known = behaviour._otp_methods.get if self.resting == IDLE else _unknown
         popleft = mailbox.popleft
         for _ in range(self.node.drain_budget):
             if not mailbox:
@@ -247,7 +247,7 @@ class Process:
                 self.failed(entry, error)
             if self.activity != RUNNING or self.life:
                 break
-            known = behaviour._methods.get if self.resting == IDLE else _unknown
+            known = behaviour._otp_methods.get if self.resting == IDLE else _unknown
         self.settle()
 
     def returned(self, entry: Entry, value: object) -> None:
@@ -261,7 +261,7 @@ class Process:
         """The invocation returned; a process that is dying already has nothing more to say."""
         if not self.life:
             try:
-                self.behaviour._done(entry, value)
+                self.behaviour._otp_done(entry, value)
             except BaseException as error:  # noqa: BLE001 - as in drain: what it returned was nonsense
                 self.failed(entry, error)
 
@@ -269,7 +269,7 @@ class Process:
         """The invocation raised. Whatever comes of that, the process must not be left as it is."""
         if not self.life:
             try:
-                self.behaviour._failed(entry, error)
+                self.behaviour._otp_failed(entry, error)
             except BaseException as broken:  # noqa: BLE001 - as in drain
                 exits.condemn(self, Crash(error))
                 self.node.loop.call_exception_handler(
@@ -323,7 +323,7 @@ class Process:
     def crash(self, error: BaseException) -> None:
         """Code of the process that is not its handler has raised: the process ends of it, at once."""
         if not self.life:
-            self.behaviour._report(error)
+            self.behaviour._otp_report(error)
             exits.condemn(self, Crash(error))
 
     # --- who waits

@@ -43,21 +43,21 @@ class Become(BaseException):
 class Routine(Behaviour):
     """The behaviour of a process that is one coroutine."""
 
-    __slots__ = ("_process",)
+    __slots__ = ("_otp_process",)
 
     def __init__(self, process: Process) -> None:
         """`process` is the one that the coroutine is."""
-        self._process = process
+        self._otp_process = process
 
-    def _handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: Entry) -> object:
         _, function, args, kwargs = entry
         return function(*args, **kwargs)
 
-    def _done(self, entry: Entry, value: object) -> None:
-        exits.condemn(self._process, NORMAL)
-        self._process.activity = WORKING
+    def _otp_done(self, entry: Entry, value: object) -> None:
+        exits.condemn(self._otp_process, NORMAL)
+        self._otp_process.activity = WORKING
 
-    def _failed(self, entry: Entry, error: BaseException) -> None:
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
         if isinstance(error, Become):
             try:
                 error.take_over()
@@ -66,13 +66,13 @@ class Routine(Behaviour):
             else:
                 return
         if isinstance(error, Quit):
-            exits.condemn(self._process, error.reason)
+            exits.condemn(self._otp_process, error.reason)
             return
-        self._report(error)
-        exits.condemn(self._process, Crash(error))
+        self._otp_report(error)
+        exits.condemn(self._otp_process, Crash(error))
 
-    def _report(self, error: BaseException) -> None:
-        process = self._process
+    def _otp_report(self, error: BaseException) -> None:
+        process = self._otp_process
         process.node.reports.emit(
             CrashReport(
                 pid=process.pid,
@@ -80,11 +80,11 @@ class Routine(Behaviour):
                 reason=Crash(error),
                 ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
                 during="routine",
-                client=self._client(),
+                client=self._otp_client(),
             )
         )
 
-    def _client(self) -> str | None:
+    def _otp_client(self) -> str | None:
         """Who wanted this to be done, where that is known."""
         return None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def draw(machine: type[GenStatem[Any]]) -> str:
     """A Mermaid state diagram of a class of machines."""
-    plan = machine._plan
+    plan = machine._otp_plan
     if plan.states is None:
         raise TypeError(f"{machine.__name__} cannot be drawn: its states are no Enum")
     lines = ["---", f"title: {machine.__name__}", "---", "stateDiagram-v2"]

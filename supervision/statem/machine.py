@@ -81,10 +81,10 @@ class GenStatem(Server, Generic[S]):
                         ...
     """
 
-    __slots__ = ("_agenda", "_state", "_turn")
+    __slots__ = ("_otp_agenda", "_otp_state", "_otp_turn")
 
-    _plan: ClassVar[Plan] = Plan()
-    _functions: ClassVar[dict[Any, Callable[[Any, Event], Any]]] = {}
+    _otp_plan: ClassVar[Plan] = Plan()
+    _otp_functions: ClassVar[dict[Any, Callable[[Any, Event], Any]]] = {}
     initial: ClassVar[Any] = None
     """The state to begin in. A class whose `init` decides leaves it out; where both speak, they must agree."""
     state_enter: ClassVar[bool] = False
@@ -92,16 +92,16 @@ class GenStatem(Server, Generic[S]):
     exits: ClassVar[Mapping[Any, Collection[Any]]] = {}
     """For machines that override `handle_event`: where states may lead, as `to` says it in `@state`."""
 
-    _shown: ClassVar[dict[str, str]] = {"state": "_state"}
-    _agenda: Agenda
-    _state: S
-    _turn: _Turn | None
+    _otp_shown: ClassVar[dict[str, str]] = {"state": "_otp_state"}
+    _otp_agenda: Agenda
+    _otp_state: S
+    _otp_turn: _Turn | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls._terminates = vars(GenStatem)["terminate"] is not cls.terminate
-        cls._plan = plan.read(cls, GenStatem)
-        cls._functions = {each: getattr(cls, name) for each, name in cls._plan.functions.items()}
+        cls._otp_terminates = vars(GenStatem)["terminate"] is not cls.terminate
+        cls._otp_plan = plan.read(cls, GenStatem)
+        cls._otp_functions = {each: getattr(cls, name) for each, name in cls._otp_plan.functions.items()}
 
     # --- callbacks
 
@@ -115,7 +115,7 @@ class GenStatem(Server, Generic[S]):
 
     def handle_event(self, state: S, event: Event) -> Result[S] | Awaitable[Result[S]]:
         """Every event and enter call of the machine: by itself it leaves them to the function of the state."""
-        result: Result[S] | Awaitable[Result[S]] = self._functions[state](self, event)
+        result: Result[S] | Awaitable[Result[S]] = self._otp_functions[state](self, event)
         return result
 
     def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
@@ -126,85 +126,85 @@ class GenStatem(Server, Generic[S]):
     @property
     def state(self) -> S:
         """The state the machine is in; during a transition, the one that it goes to."""
-        return self._state
+        return self._otp_state
 
     @property
     def now(self) -> float:
         """The moment on the event loop's clock, for `At`."""
-        return clock.now(self._process.node.loop)
+        return clock.now(self._otp_process.node.loop)
 
     def unexpected(self, event: Event) -> Keep:
         """For the last `case _`: refuse a `Call` or an `Ask`, report any other event, and stay as if it had not come."""
         if isinstance(event, Call | Ask):
             asked = describe.message(entry_of(event))
-            raise Reject(TypeError(f"{type(self).__name__} does not expect {asked} in {name_of(self._state)}"))
+            raise Reject(TypeError(f"{type(self).__name__} does not expect {asked} in {name_of(self._otp_state)}"))
         if not isinstance(event, Enter):
-            self._unexpected("event", f"{describe.message(entry_of(event))} in {name_of(self._state)}")
+            self._otp_unexpected("event", f"{describe.message(entry_of(event))} in {name_of(self._otp_state)}")
         return Keep()
 
     # --- entries in
 
-    def _take(self, process: Process) -> None:
-        super()._take(process)
-        self._agenda = Agenda(process)
-        self._turn = None
+    def _otp_take(self, process: Process) -> None:
+        super()._otp_take(process)
+        self._otp_agenda = Agenda(process)
+        self._otp_turn = None
         process.resting = DOZING  # a call runs no method: it is an event as any other, and waits its turn
 
-    def _take_over(self, process: Process, first: Next[Any] | None) -> None:
-        self._take(process)
-        self._enter_first(Next(self.initial) if first is None else first)
+    def _otp_take_over(self, process: Process, first: Next[Any] | None) -> None:
+        self._otp_take(process)
+        self._otp_enter_first(Next(self.initial) if first is None else first)
 
-    def _rests(self) -> int:
+    def _otp_rests(self) -> int:
         return DOZING
 
-    def _take_up(self) -> None:
-        super()._take_up()
-        if self._process.limit is not None:
-            self._process.exempt -= len(self._agenda.postponed)
+    def _otp_take_up(self) -> None:
+        super()._otp_take_up()
+        if self._otp_process.limit is not None:
+            self._otp_process.exempt -= len(self._otp_agenda.postponed)
 
-    def _handle(self, entry: Entry) -> object:
-        if self._waits(entry):
+    def _otp_handle(self, entry: Entry) -> object:
+        if self._otp_waits(entry):
             return KEPT
-        event = self._event(entry)
+        event = self._otp_event(entry)
         if event is None:
-            return self._handle_common(entry)
+            return self._otp_handle_common(entry)
         if event is _VOID:
             return _VOID
         if type(event) is not Enter:
-            self._turn = _Turn(event, self._state)  # type: ignore[arg-type]
-        return self.handle_event(self._state, event)  # type: ignore[arg-type]
+            self._otp_turn = _Turn(event, self._otp_state)  # type: ignore[arg-type]
+        return self.handle_event(self._otp_state, event)  # type: ignore[arg-type]
 
-    def _event(self, entry: Entry) -> object:
+    def _otp_event(self, entry: Entry) -> object:
         """The event that an entry of the mailbox is; None when it is none, `_VOID` when it has come to nothing."""
         kind = entry[0]
         if kind in (CALL, CAST):
-            return self._referred(entry)
+            return self._otp_referred(entry)
         if kind == CONTINUE:
             return entry[1]
         if kind == ASK:
             return Ask(entry[1], entry[2])
         if kind == TELL:
             return Tell(entry[1])
-        if kind in (INFO, SIGNAL) and not self._is_parents_exit(entry):
+        if kind in (INFO, SIGNAL) and not self._otp_is_parents_exit(entry):
             message = entry[1]
-            return (self._agenda.rung(message) or _VOID) if type(message) is Timer else Info(message)
+            return (self._otp_agenda.rung(message) or _VOID) if type(message) is Timer else Info(message)
         return None
 
-    def _referred(self, entry: Entry) -> object:
+    def _otp_referred(self, entry: Entry) -> object:
         """A call or cast by reference, if it names an event of ours with the right arguments. Else it is its sender's bug."""
         method = entry[1]
         try:
-            args, kwargs = self._shape(method).arrange(entry[2], entry[3])
+            args, kwargs = self._otp_shape(method).arrange(entry[2], entry[3])
         except TypeError as error:
             if entry[0] == CALL:
                 entry[4].fail(error)
             else:
-                self._unexpected("cast", f"{describe.message(entry)}: {error}")
+                self._otp_unexpected("cast", f"{describe.message(entry)}: {error}")
             return _VOID
         return Call(method, args, kwargs, entry[4]) if entry[0] == CALL else Cast(method, args, kwargs)
 
-    def _shape(self, method: Any) -> Shape:
-        shape = self._plan.events.get(method) if isinstance(method, FunctionType) else None
+    def _otp_shape(self, method: Any) -> Shape:
+        shape = self._otp_plan.events.get(method) if isinstance(method, FunctionType) else None
         if shape is None:
             name = getattr(method, "__qualname__", describe.short(method))
             raise TypeError(f"{name} is no event of {type(self).__name__}: mark the method with @event")
@@ -212,100 +212,100 @@ class GenStatem(Server, Generic[S]):
 
     # --- what callbacks return
 
-    def _done(self, entry: Entry, value: Any) -> None:
+    def _otp_done(self, entry: Entry, value: Any) -> None:
         kind = entry[0]
         if value is KEPT or value is _VOID:
             return
-        if self._turn is not None and kind not in (SYSTEM, TERMINATE):
-            self._decide(self._turn, value)
+        if self._otp_turn is not None and kind not in (SYSTEM, TERMINATE):
+            self._otp_decide(self._otp_turn, value)
         elif kind == INIT:
-            self._begun(entry, value)
+            self._otp_begun(entry, value)
         elif kind == TERMINATE:
-            self._end(entry, entry[1])
+            self._otp_end(entry, entry[1])
         elif kind == SYSTEM:
             entry[2].reply(value)
 
-    def _begun(self, entry: Entry, value: Any) -> None:
+    def _otp_begun(self, entry: Entry, value: Any) -> None:
         name = type(self).__name__
-        if not self._plan.ready:
+        if not self._otp_plan.ready:
             raise TypeError(f"{name} is a base for classes that say what its states are")
         if isinstance(value, _NEXT):
-            self._enter_first(value)
+            self._otp_enter_first(value)
         elif value is not None:
-            self._not_begun(entry, value)
+            self._otp_not_begun(entry, value)
             return
         elif self.initial is not None:
-            self._enter_first(Next(self.initial))
+            self._otp_enter_first(Next(self.initial))
         else:
             raise BadReturn(f"init returned None, and {name} has no `initial` to begin in")
         starting: Starting = entry[3]
         starting.done()
 
-    def _enter_first(self, first: Next[Any]) -> None:
-        self._plan.check_state(first.state)
+    def _otp_enter_first(self, first: Next[Any]) -> None:
+        self._otp_plan.check_state(first.state)
         if self.initial is not None and not _same(first.state, self.initial):
             raise BadReturn(f"init begins in {name_of(first.state)}, and `initial` is {name_of(self.initial)}")
         turn = _Turn(None, first.state)
-        self._act(turn, first.actions)
-        self._state = first.state
-        self._turn = turn
-        self._go_on(turn, enter=True)
+        self._otp_act(turn, first.actions)
+        self._otp_state = first.state
+        self._otp_turn = turn
+        self._otp_go_on(turn, enter=True)
 
-    def _decide(self, turn: _Turn, value: Any) -> None:
+    def _otp_decide(self, turn: _Turn, value: Any) -> None:
         """A state function, or an enter call, has returned."""
         try:
-            outcome = self._follow(turn, value)
+            outcome = self._otp_follow(turn, value)
         except BadReturn as error:
-            message = f"{error}, after {describe.message(self._entry(turn))} in {name_of(turn.old)}"
+            message = f"{error}, after {describe.message(self._otp_entry(turn))} in {name_of(turn.old)}"
             outcome = Crash(BadReturn(message))
         if isinstance(outcome, bool):
-            self._go_on(turn, enter=outcome)
+            self._otp_go_on(turn, enter=outcome)
         else:
-            self._turn = None
-            self._stop(outcome, self._entry(turn))
+            self._otp_turn = None
+            self._otp_stop(outcome, self._otp_entry(turn))
 
-    def _follow(self, turn: _Turn, value: Any) -> bool | ExitReason:
+    def _otp_follow(self, turn: _Turn, value: Any) -> bool | ExitReason:
         """Do as a result says; whether the state is to be entered, or why to stop."""
         match value:
             case None:
                 return False
             case Keep():
-                self._act(turn, value.actions)
+                self._otp_act(turn, value.actions)
                 return False
             case _ if isinstance(value, _NEXT):
-                moved = self._move(turn, value.state)
-                self._act(turn, value.actions)
+                moved = self._otp_move(turn, value.state)
+                self._otp_act(turn, value.actions)
                 return moved
             case Repeat():
-                self._act(turn, value.actions)
+                self._otp_act(turn, value.actions)
                 return True
             case Stop() if value.reply is UNSET:
-                self._plan.check_exit(self._state, END)
+                self._otp_plan.check_exit(self._otp_state, END)
                 return as_reason(value.reason)
             case StopAndReply():
-                self._plan.check_exit(self._state, END)
+                self._otp_plan.check_exit(self._otp_state, END)
                 for reply in value.replies:
-                    self._answer(reply)
+                    self._otp_answer(reply)
                 return value.reason
             case _:
                 raise BadReturn(f"a state function returned {describe.short(value)}")
 
-    def _move(self, turn: _Turn, state: Any) -> bool:
+    def _otp_move(self, turn: _Turn, state: Any) -> bool:
         """Be in `state`; whether that is a change."""
-        if _same(state, self._state):
+        if _same(state, self._otp_state):
             return False
         if turn.entering:
             raise BadReturn(f"an enter call cannot change the state, to {name_of(state)}")
-        self._plan.check_state(state)
-        self._plan.check_exit(self._state, state)
-        self._state = state
+        self._otp_plan.check_state(state)
+        self._otp_plan.check_exit(self._otp_state, state)
+        self._otp_state = state
         return True
 
-    def _act(self, turn: _Turn, actions: Iterable[Any]) -> None:
+    def _otp_act(self, turn: _Turn, actions: Iterable[Any]) -> None:
         for action in actions:
             match action:
                 case Reply() | Fail():
-                    self._answer(action)
+                    self._otp_answer(action)
                 case After() | At() | Cancel() | Update():
                     key = key_of(action.event)
                     turn.timings.pop(key, None)  # the last counts, and its place
@@ -319,7 +319,7 @@ class GenStatem(Server, Generic[S]):
                 case _:
                     raise BadReturn(f"{describe.short(action)} is no action")
 
-    def _answer(self, answer: Any) -> None:
+    def _otp_answer(self, answer: Any) -> None:
         match answer:
             case Reply():
                 answer.caller.reply(answer.value)
@@ -328,18 +328,18 @@ class GenStatem(Server, Generic[S]):
             case _:
                 raise BadReturn(f"StopAndReply takes Reply(…) and Fail(…), not {describe.short(answer)}")
 
-    def _go_on(self, turn: _Turn, *, enter: bool) -> None:
+    def _otp_go_on(self, turn: _Turn, *, enter: bool) -> None:
         """Enter the state if that is due, else end the transition and take what is next."""
-        process = self._process
+        process = self._otp_process
         if enter and self.state_enter:
             turn.entering = True
             process.push_front((CONTINUE, Enter(turn.old)))
             return
-        self._turn = None
-        agenda = self._agenda
+        self._otp_turn = None
+        agenda = self._otp_agenda
         if turn.postpones and turn.event is not None:
             agenda.postpone(turn.event)
-        if not _same(self._state, turn.old):
+        if not _same(self._otp_state, turn.old):
             agenda.change()
         agenda.cancel(EVENT)
         if turn.inserted:
@@ -350,34 +350,34 @@ class GenStatem(Server, Generic[S]):
         if following is not None:
             process.push_front((CONTINUE, following))
 
-    def _failed(self, entry: Entry, error: BaseException) -> None:
-        turn = self._turn
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+        turn = self._otp_turn
         if turn is None or entry[0] in (SYSTEM, TERMINATE):
             if entry[0] == SYSTEM and isinstance(error, Reject):
                 entry[2].fail(error.error)
             else:
-                self._broke(entry, error)
+                self._otp_broke(entry, error)
         elif isinstance(error, Reject) and isinstance(turn.event, Call | Ask) and not turn.entering:
             turn.event.caller.fail(error.error)
-            self._decide(turn, None)
+            self._otp_decide(turn, None)
         else:
-            self._turn = None
-            self._broke(self._entry(turn), error)
+            self._otp_turn = None
+            self._otp_broke(self._otp_entry(turn), error)
 
-    def _exiting(self, reason: ExitReason) -> None:
-        self._agenda.close()
-        self._kept = None
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        self._otp_agenda.close()
+        self._otp_kept = None
 
     # --- reports
 
-    def _summary(self) -> str:
-        agenda = self._agenda
-        parts = {"state": getattr(self, "_state", None), "queued": agenda.waiting}
+    def _otp_summary(self) -> str:
+        agenda = self._otp_agenda
+        parts = {"state": getattr(self, "_otp_state", None), "queued": agenda.waiting}
         parts |= {"postponed": tuple(agenda.postponed), "timers": agenda.timers}
         said = [f"{name}={describe.short(value)}" for name, value in parts.items() if value]
         return ", ".join([*said, *filter(None, [self.report_state()])])
 
-    def _entry(self, turn: _Turn) -> Entry:
+    def _otp_entry(self, turn: _Turn) -> Entry:
         """What is being handled, for reports."""
         event = Enter(turn.old) if turn.entering or turn.event is None else turn.event
         return entry_of(event)

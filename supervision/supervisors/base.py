@@ -56,21 +56,21 @@ class Started(NamedTuple):
 class BaseSupervisor(GenServer):
     """The machine below `Supervisor` and `DynamicSupervisor`."""
 
-    __slots__ = ("_backoff", "_by_pid", "_window")
+    __slots__ = ("_otp_backoff", "_otp_by_pid", "_otp_window")
 
     traps_exit: ClassVar[bool] = True
     patient: ClassVar[bool] = True
     terminate_grace: ClassVar[float | None] = None
     child_type: ClassVar[ChildType] = SUPERVISOR
 
-    _window: RestartWindow
-    _backoff: Backoff | None
-    _by_pid: dict[Pid, Child]
+    _otp_window: RestartWindow
+    _otp_backoff: Backoff | None
+    _otp_by_pid: dict[Pid, Child]
 
-    def _take(self, process: Process) -> None:
+    def _otp_take(self, process: Process) -> None:
         # Here and not in the constructor, which may raise: whoever looks in then finds no children rather than nothing.
-        super()._take(process)
-        self._by_pid = {}
+        super()._otp_take(process)
+        self._otp_by_pid = {}
 
     # --- for callers
 
@@ -111,80 +111,82 @@ class BaseSupervisor(GenServer):
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
         """The end of a child, or something that is no business of a supervisor."""
         if type(message) is not Exit:
-            self._unexpected("message", describe.short(message))
+            self._otp_unexpected("message", describe.short(message))
             return None
-        child = self._by_pid.pop(message.pid, None)
-        return None if child is None else self._ended(child, message.reason)
+        child = self._otp_by_pid.pop(message.pid, None)
+        return None if child is None else self._otp_ended(child, message.reason)
 
-    def _ended(self, child: Child, reason: ExitReason) -> Stop | Awaitable[Stop | None] | None:
+    def _otp_ended(self, child: Child, reason: ExitReason) -> Stop | Awaitable[Stop | None] | None:
         """A child ended by itself: what now."""
         spec = child.spec
         orderly = is_orderly(reason)
         again = spec.restart == PERMANENT or (spec.restart == TRANSIENT and not orderly)
         if again or not orderly:
-            self._tell(ChildTerminated, child, reason=reason)
+            self._otp_tell(ChildTerminated, child, reason=reason)
         if again:
-            return self._restart(child)
-        self._finished(child)
-        return self._shut_down_with(child)
+            return self._otp_restart(child)
+        self._otp_finished(child)
+        return self._otp_shut_down_with(child)
 
-    def _restart(self, child: Child) -> Stop | Awaitable[Stop | None]:
+    def _otp_restart(self, child: Child) -> Stop | Awaitable[Stop | None]:
         """Count it, and try; or give up."""
-        window = self._window
-        if not window.admit(clock.now(self._process.node.loop)):
-            self._tell(
+        window = self._otp_window
+        if not window.admit(clock.now(self._otp_process.node.loop)):
+            self._otp_tell(
                 ReachedMaxRestartIntensity, child, reason=GAVE_UP, intensity=window.intensity, period=window.period
             )
             child.ended(UNDEFINED)
             return Stop(GAVE_UP)
-        backoff = child.spec.backoff or self._backoff
+        backoff = child.spec.backoff or self._otp_backoff
         if backoff is not None:
-            delay = self._delay(child, backoff)
+            delay = self._otp_delay(child, backoff)
             if delay > 0:
-                return self._postpone(child, delay)
-        return self._attempt(child)
+                return self._otp_postpone(child, delay)
+        return self._otp_attempt(child)
 
-    def _delay(self, child: Child, backoff: Backoff) -> float:
-        node = self._process.node
+    def _otp_delay(self, child: Child, backoff: Backoff) -> float:
+        node = self._otp_process.node
         if child.pid is not None and clock.now(node.loop) - child.since >= backoff.quiet:
             child.tries = 0
         tries, child.tries = child.tries, child.tries + 1
         return backoff.delay(tries, node.random)
 
-    async def _postpone(self, child: Child, delay: float) -> None:
+    async def _otp_postpone(self, child: Child, delay: float) -> None:
         """Attempt that later; what the strategy stops for it is stopped now."""
-        await self._make_way(child)
-        node = self._process.node
-        child.timer = node.loop.call_later(delay, self._to_self, BaseSupervisor._wait_over, child, context=node.context)
+        await self._otp_make_way(child)
+        node = self._otp_process.node
+        child.timer = node.loop.call_later(
+            delay, self._otp_to_self, BaseSupervisor._otp_wait_over, child, context=node.context
+        )
 
-    async def _wait_over(self, child: Child, turn: int) -> None:
+    async def _otp_wait_over(self, child: Child, turn: int) -> None:
         """The waiting is over, unless that child was stopped, deleted or started since."""
         if child.turn == turn:
-            await self._attempt(child)
+            await self._otp_attempt(child)
 
-    async def _make_way(self, child: Child) -> None:
+    async def _otp_make_way(self, child: Child) -> None:
         """That child is to be restarted: stop what falls with it."""
         raise NotImplementedError
 
-    async def _attempt(self, child: Child) -> None:
+    async def _otp_attempt(self, child: Child) -> None:
         """One attempt to restart, with all that the strategy restarts beside it."""
         raise NotImplementedError
 
-    def _finished(self, child: Child) -> None:
+    def _otp_finished(self, child: Child) -> None:
         """A child ended, and is not to be restarted."""
         raise NotImplementedError
 
-    def _shut_down_with(self, child: Child) -> Stop | None:
+    def _otp_shut_down_with(self, child: Child) -> Stop | None:
         """Whether the end of that child is the supervisor's too."""
         return None
 
-    def _try_later(self, child: Child) -> None:
+    def _otp_try_later(self, child: Child) -> None:
         """Try again, after the messages that came meanwhile."""
         child.ended(RESTARTING)
-        self._to_self(BaseSupervisor._try_again, child)
+        self._otp_to_self(BaseSupervisor._otp_try_again, child)
 
-    def _to_self(self, method: Callable[..., Any], child: Child) -> None:
-        process = self._process
+    def _otp_to_self(self, method: Callable[..., Any], child: Child) -> None:
+        process = self._otp_process
         limit = process.limit
         if limit is not None:  # no bound for what it tells itself
             process.limit = None
@@ -192,13 +194,13 @@ class BaseSupervisor(GenServer):
         if limit is not None:
             process.limit, process.quick = limit, None
 
-    def _try_again(self, child: Child, turn: int) -> Stop | Awaitable[Stop | None] | None:
+    def _otp_try_again(self, child: Child, turn: int) -> Stop | Awaitable[Stop | None] | None:
         """A retry is due, unless that child was stopped, deleted or started since."""
-        return self._restart(child) if child.turn == turn else None
+        return self._otp_restart(child) if child.turn == turn else None
 
     # --- start and stop one
 
-    async def _start(self, spec: ChildSpec[Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> Started:
+    async def _otp_start(self, spec: ChildSpec[Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> Started:
         """Run a start function. Raises `StartIgnored`, `StartFailed`, or `AlreadyRegistered`."""
         try:
             result = await spec.start(*args, **(kwargs or {}))
@@ -207,7 +209,7 @@ class BaseSupervisor(GenServer):
         except Quit as quitting:
             raise StartRaised(quitting.reason, f"child {spec.id!r}") from quitting
         except BaseException as error:
-            if self._process.life:
+            if self._otp_process.life:
                 raise  # it is the supervisor that ends, not the start that fails
             raise StartRaised(Crash(error), f"child {spec.id!r}") from error
         pid = _pid_of(result)
@@ -217,22 +219,22 @@ class BaseSupervisor(GenServer):
             raise StartRaised(Crash(wrong), f"child {spec.id!r}") from wrong
         return Started(pid, result)
 
-    async def _stop_child(self, child: Child, late: LateExits) -> None:
+    async def _otp_stop_child(self, child: Child, late: LateExits) -> None:
         """Stop one that runs, or end the attempts to restart it."""
         pid = child.pid
         if pid is not None:
             spec = child.spec
-            reason = await stop_child(self._process, pid, spec.patience, late)
-            self._by_pid.pop(pid, None)
+            reason = await stop_child(self._otp_process, pid, spec.patience, late)
+            self._otp_by_pid.pop(pid, None)
             if not is_expected(reason, spec):
-                self._tell(ShutdownError, child, reason=reason)
+                self._otp_tell(ShutdownError, child, reason=reason)
         child.ended(UNDEFINED)
 
     # --- reports
 
-    def _tell(self, kind: Callable[..., SupervisorReport], child: Child, count: int = 1, **more: Any) -> None:
+    def _otp_tell(self, kind: Callable[..., SupervisorReport], child: Child, count: int = 1, **more: Any) -> None:
         """Report something about a child."""
-        process = self._process
+        process = self._otp_process
         process.node.reports.emit(
             kind(
                 pid=process.pid,
@@ -244,13 +246,13 @@ class BaseSupervisor(GenServer):
             )
         )
 
-    def _start_error(self, child: Child, error: StartFailed | AlreadyRegistered) -> None:
+    def _otp_start_error(self, child: Child, error: StartFailed | AlreadyRegistered) -> None:
         """Report that a child did not come up."""
-        self._tell(StartError, child, reason=start_reason(error), reported=not isinstance(error, StartRaised))
+        self._otp_tell(StartError, child, reason=start_reason(error), reported=not isinstance(error, StartRaised))
 
-    def _check_link(self, spec: ChildSpec[Any], pid: Pid) -> None:
+    def _otp_check_link(self, spec: ChildSpec[Any], pid: Pid) -> None:
         """A child that is not linked can die without its supervisor ever hearing of it: say so."""
-        process = self._process
+        process = self._otp_process
         started = process.node.process(pid)
         if started is not None and process not in links.linked(started):
             text = f"child {spec.id!r} {pid} runs without a link to its supervisor, which will not hear of its end"

@@ -56,15 +56,15 @@ class DynamicSupervisor(BaseSupervisor):
     restarted included.
     """
 
-    __slots__ = ("_max", "_restarting", "_template")
+    __slots__ = ("_otp_max", "_otp_restarting", "_otp_template")
 
-    _restarting: dict[Pid, DynamicChild]
-    _template: ChildSpec[Any] | None
+    _otp_restarting: dict[Pid, DynamicChild]
+    _otp_template: ChildSpec[Any] | None
 
-    def _take(self, process: Process) -> None:
-        super()._take(process)
-        self._restarting = {}
-        self._template = None
+    def _otp_take(self, process: Process) -> None:
+        super()._otp_take(process)
+        self._otp_restarting = {}
+        self._otp_template = None
 
     def __init__(
         self,
@@ -76,27 +76,29 @@ class DynamicSupervisor(BaseSupervisor):
         backoff: Backoff | None = None,
     ) -> None:
         """More than `intensity` restarts of whichever children within `period` seconds, and it gives up."""
-        self._template = None if template is None else check_child(template)
+        self._otp_template = None if template is None else check_child(template)
         if max_children is not None:
             check_count("max_children", max_children, 0)
         check_intensity(intensity, period)
         check_backoff(backoff)
-        self._max = max_children
-        self._window = RestartWindow(intensity, period)
-        self._backoff = backoff
+        self._otp_max = max_children
+        self._otp_window = RestartWindow(intensity, period)
+        self._otp_backoff = backoff
 
     def init(self) -> None:
         """There is nothing to start yet."""
-        if not hasattr(self, "_window"):
+        if not hasattr(self, "_otp_window"):
             raise BadSpec("template", None, "given, or left out: the constructor has to call super().__init__()")
 
     async def terminate(self, reason: ExitReason) -> None:
         """Stop all children at once."""
-        for waiting in self._restarting.values():
+        for waiting in self._otp_restarting.values():
             waiting.ended(UNDEFINED)
-        children = dict(self._by_pid)
+        children = dict(self._otp_by_pid)
         reasons = await stop_together(
-            self._process, [(pid, child.spec.patience) for pid, child in children.items()], LateExits(self._process)
+            self._otp_process,
+            [(pid, child.spec.patience) for pid, child in children.items()],
+            LateExits(self._otp_process),
         )
         # One report for each reason: a hundred thousand children that failed alike are one story.
         wrong: dict[object, tuple[Child, ExitReason, int]] = {}
@@ -106,59 +108,59 @@ class DynamicSupervisor(BaseSupervisor):
                 first, told, count = wrong.get(kind, (child, why, 0))
                 wrong[kind] = (first, told, count + 1)
         for child, why, count in wrong.values():
-            self._tell(ShutdownError, child, count, reason=why)
+            self._otp_tell(ShutdownError, child, count, reason=why)
 
     def report_state(self) -> str:
         """How many children it has."""
-        return f"dynamic, {len(self._by_pid)} children running, {len(self._restarting)} being restarted"
+        return f"dynamic, {len(self._otp_by_pid)} children running, {len(self._otp_restarting)} being restarted"
 
-    def _exiting(self, reason: ExitReason) -> None:
-        super()._exiting(reason)
-        for child in self._restarting.values():
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        super()._otp_exiting(reason)
+        for child in self._otp_restarting.values():
             child.ended(UNDEFINED)
 
     def shape(self) -> str:
         """OTP's word with a template, ours without."""
-        return "dynamic" if self._template is None else "simple_one_for_one"
+        return "dynamic" if self._otp_template is None else "simple_one_for_one"
 
     def children(self) -> Iterator[Child]:
         """Those that run in the order in which they came up, then those that are being restarted."""
-        yield from self._by_pid.values()
-        yield from self._restarting.values()
+        yield from self._otp_by_pid.values()
+        yield from self._otp_restarting.values()
 
     # --- restarts
 
-    async def _make_way(self, child: Child) -> None:
+    async def _otp_make_way(self, child: Child) -> None:
         assert isinstance(child, DynamicChild)
         if child.pid is not None:
             child.known_as = child.pid
         child.ended(RESTARTING)
-        self._restarting[child.known_as] = child
+        self._otp_restarting[child.known_as] = child
 
-    async def _attempt(self, child: Child) -> None:
+    async def _otp_attempt(self, child: Child) -> None:
         assert isinstance(child, DynamicChild)
-        await self._make_way(child)
+        await self._otp_make_way(child)
         try:
-            started = await self._start(child.spec, child.args, child.kwargs)
+            started = await self._otp_start(child.spec, child.args, child.kwargs)
         except StartIgnored:
-            self._finished(child)
+            self._otp_finished(child)
         except (StartFailed, AlreadyRegistered) as error:
-            self._start_error(child, error)
-            self._try_later(child)
+            self._otp_start_error(child, error)
+            self._otp_try_later(child)
         else:
-            del self._restarting[child.known_as]
+            del self._otp_restarting[child.known_as]
             child.restarts += 1
-            self._runs(child, started.pid)
+            self._otp_runs(child, started.pid)
 
-    def _finished(self, child: Child) -> None:
+    def _otp_finished(self, child: Child) -> None:
         assert isinstance(child, DynamicChild)
-        self._restarting.pop(child.known_as, None)
+        self._otp_restarting.pop(child.known_as, None)
         child.ended(UNDEFINED)
 
-    def _runs(self, child: Child, pid: Pid) -> None:
-        child.runs_as(pid, clock.now(self._process.node.loop))
-        self._by_pid[pid] = child
-        self._check_link(child.spec, pid)
+    def _otp_runs(self, child: Child, pid: Pid) -> None:
+        child.runs_as(pid, clock.now(self._otp_process.node.loop))
+        self._otp_by_pid[pid] = child
+        self._otp_check_link(child.spec, pid)
 
     # --- for callers
 
@@ -167,27 +169,27 @@ class DynamicSupervisor(BaseSupervisor):
 
         Returns what its start function returned.
         """
-        spec = self._template
+        spec = self._otp_template
         if spec is None:
-            spec = self._check_given(args, kwargs)
+            spec = self._otp_check_given(args, kwargs)
             args, kwargs = (), {}
-        if self._max is not None and len(self._by_pid) + len(self._restarting) >= self._max:
-            raise Reject(MaxChildren(self._max))
+        if self._otp_max is not None and len(self._otp_by_pid) + len(self._otp_restarting) >= self._otp_max:
+            raise Reject(MaxChildren(self._otp_max))
         try:
-            started = await self._start(spec, args, kwargs)
+            started = await self._otp_start(spec, args, kwargs)
         except (StartFailed, StartIgnored, AlreadyRegistered) as error:
             raise Reject(error) from None
         if spec.restart != TEMPORARY:
             child = DynamicChild(spec)
             child.args, child.kwargs = args, kwargs
         else:
-            child = DynamicChild(spec if self._template is not None else spec.without_arguments())
+            child = DynamicChild(spec if self._otp_template is not None else spec.without_arguments())
             child.args, child.kwargs = (), {}
         child.known_as = started.pid
-        self._runs(child, started.pid)
+        self._otp_runs(child, started.pid)
         return started.result
 
-    def _check_given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildSpec[Any]:
+    def _otp_check_given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildSpec[Any]:
         try:
             return check_child(args[0] if len(args) == 1 and not kwargs else (args, kwargs))
         except BadSpec as error:
@@ -196,12 +198,12 @@ class DynamicSupervisor(BaseSupervisor):
     async def terminate_child(self, id: Any) -> None:
         """Stop the child with that pid, or the attempts to restart it; it is forgotten. A dead stranger is no error."""
         pid = _pid(id)
-        child = self._by_pid.get(pid)
+        child = self._otp_by_pid.get(pid)
         if child is not None:
-            await self._stop_child(child, LateExits(self._process))
-        elif pid in self._restarting:
-            self._finished(self._restarting[pid])
-        elif self._process.node.process(pid) is not None:
+            await self._otp_stop_child(child, LateExits(self._otp_process))
+        elif pid in self._otp_restarting:
+            self._otp_finished(self._otp_restarting[pid])
+        elif self._otp_process.node.process(pid) is not None:
             raise Reject(ChildNotFound(pid))
 
     def which_children(self) -> list[ChildInfo]:
@@ -210,32 +212,32 @@ class DynamicSupervisor(BaseSupervisor):
 
     def which_child(self, id: Any) -> ChildInfo:
         """The child that runs with that pid."""
-        child = self._by_pid.get(_pid(id))
+        child = self._otp_by_pid.get(_pid(id))
         if child is None:
             raise Reject(ChildNotFound(id))
         return _info(child, child.state)
 
     def get_childspec(self, id: Any) -> ChildSpec[Any]:
         """The spec of the child with that pid; the template also by its id."""
-        template = self._template
+        template = self._otp_template
         if template is not None and not isinstance(id, Pid) and not hasattr(id, "pid"):
             if id == template.id:
                 return template
             raise Reject(ChildNotFound(id))
         pid = _pid(id)
-        child = self._by_pid.get(pid) or self._restarting.get(pid)
+        child = self._otp_by_pid.get(pid) or self._otp_restarting.get(pid)
         if child is not None:
             return child.spec
-        if template is not None and self._process.node.process(pid) is None:
+        if template is not None and self._otp_process.node.process(pid) is None:
             return template
         raise Reject(ChildNotFound(id))
 
     def count_children(self) -> Counts:
         """How many there are: `specs` is 1 with a template, else the number of children."""
-        active = len(self._by_pid)
-        total = active + len(self._restarting)
-        if self._template is not None:
-            supervisors = total if self._template.type == SUPERVISOR else 0
+        active = len(self._otp_by_pid)
+        total = active + len(self._otp_restarting)
+        if self._otp_template is not None:
+            supervisors = total if self._otp_template.type == SUPERVISOR else 0
             return Counts(1, active, supervisors, total - supervisors)
         supervisors = sum(child.spec.type == SUPERVISOR for child in self.children())
         return Counts(total, active, supervisors, total - supervisors)

@@ -39,7 +39,7 @@ class PartitionSupervisor(Supervisor):
         await partition("counters", "oslo").call(Counter.add, 2)
     """
 
-    __slots__ = ("_specs", "partitions")
+    __slots__ = ("_otp_specs", "partitions")
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class PartitionSupervisor(Supervisor):
         check_count("partitions", partitions, 1)
         self.partitions = partitions
         specs = [child(number) if callable(child) else child for number in range(partitions)]
-        self._specs = [check_child(spec).but(id=number) for number, spec in enumerate(specs)]
+        self._otp_specs = [check_child(spec).but(id=number) for number, spec in enumerate(specs)]
         super().__init__(
-            self._specs,
+            self._otp_specs,
             strategy=strategy,
             intensity=intensity,
             period=period,
@@ -72,8 +72,8 @@ class PartitionSupervisor(Supervisor):
     def pid_of(self, key: object) -> Pid | None:
         """Who has that key now; None while that child does not run."""
         if not self.partitions:
-            raise ActorError(f"nobody has {key!r}: {self._process} was resized to zero partitions")
-        child = self._children.get(key_hash(key) % self.partitions)
+            raise ActorError(f"nobody has {key!r}: {self._otp_process} was resized to zero partitions")
+        child = self._otp_children.get(key_hash(key) % self.partitions)
         return None if child is None else child.pid
 
     async def resize(self, partitions: int) -> int:
@@ -84,32 +84,32 @@ class PartitionSupervisor(Supervisor):
         """
         before = self.partitions
         try:
-            check_count("partitions", partitions, 0, len(self._specs))
+            check_count("partitions", partitions, 0, len(self._otp_specs))
         except BadSpec as error:
             raise Reject(error) from None
         if partitions < before:
             self.partitions = partitions
-            surplus = [self._children.get(number) for number in range(partitions, before)]
-            await self._stop_all([child for child in surplus if child is not None])
+            surplus = [self._otp_children.get(number) for number in range(partitions, before)]
+            await self._otp_stop_all([child for child in surplus if child is not None])
         for number in range(before, partitions):
-            await self._start_partition(number)
+            await self._otp_start_partition(number)
             self.partitions = number + 1
         return before
 
-    async def _start_partition(self, number: int) -> None:
-        child = self._children.get(number)
+    async def _otp_start_partition(self, number: int) -> None:
+        child = self._otp_children.get(number)
         try:
             if child is None:  # a temporary one, which was forgotten
-                await self.start_child(self._specs[number])
+                await self.start_child(self._otp_specs[number])
             elif child.pid is None:
                 await self.restart_child(number)
         except Reject as rejected:
             if not isinstance(rejected.error, StartIgnored):
                 raise
 
-    def _affected(self, child: Child) -> list[Child]:
-        resting = range(self.partitions, len(self._specs))
-        return [one for one in super()._affected(child) if one.spec.id not in resting]
+    def _otp_affected(self, child: Child) -> list[Child]:
+        resting = range(self.partitions, len(self._otp_specs))
+        return [one for one in super()._otp_affected(child) if one.spec.id not in resting]
 
 
 def _server(supervisor: Any) -> PartitionSupervisor:

@@ -197,7 +197,7 @@ def child(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Child
 
 def template(server: Callable[..., S], /, *args: Any, **kwargs: Any) -> ChildSpec[Ref[S]]:
     """As `child`, for a `DynamicSupervisor` that adds each child's own arguments when it starts one."""
-    if not isinstance(server, type) or getattr(server, "_begin", None) is None:
+    if not isinstance(server, type) or getattr(server, "_otp_begin", None) is None:
         raise BadSpec("server", server, "a class that derives from GenServer or another behaviour")
     start = StartLink(server, args, kwargs, _PLAIN)
     return ChildSpec(id=start.server_name, start=start, type=getattr(server, "child_type", WORKER))

@@ -79,15 +79,15 @@ class Supervisor(BaseSupervisor):
     in `greenroom.supervision` set no deadline, and are to be preferred to ``ref.call(Supervisor.start_child, …)``.
     """
 
-    __slots__ = ("_children", "_flags")
+    __slots__ = ("_otp_children", "_otp_flags")
 
-    _children: dict[Hashable, Child]
-    _flags: Flags
+    _otp_children: dict[Hashable, Child]
+    _otp_flags: Flags
 
-    def _take(self, process: Process) -> None:
-        super()._take(process)
-        self._children = {}
-        self._flags = _USUAL
+    def _otp_take(self, process: Process) -> None:
+        super()._otp_take(process)
+        self._otp_children = {}
+        self._otp_flags = _USUAL
 
     def __init__(
         self,
@@ -100,193 +100,193 @@ class Supervisor(BaseSupervisor):
         backoff: Backoff | None = None,
     ) -> None:
         """The children in the order in which they are to be started; the rest is told at `Flags`."""
-        self._flags = Flags(
+        self._otp_flags = Flags(
             strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown, backoff=backoff
         )
-        self._backoff = backoff
-        self._children = {spec.id: Child(spec) for spec in check_children(children, auto_shutdown)}
-        self._window = RestartWindow(intensity, period)
+        self._otp_backoff = backoff
+        self._otp_children = {spec.id: Child(spec) for spec in check_children(children, auto_shutdown)}
+        self._otp_window = RestartWindow(intensity, period)
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Start the children; if one does not come up, stop those that did, and do not start."""
-        if not hasattr(self, "_window"):
+        if not hasattr(self, "_otp_window"):
             raise BadSpec("children", None, "given: the constructor has to call super().__init__(children)")
-        for one in tuple(self._children.values()):
-            error = await self._bring_up(one)
+        for one in tuple(self._otp_children.values()):
+            error = await self._otp_bring_up(one)
             if error is not None:
-                await self._stop_all(tuple(self._children.values()))
+                await self._otp_stop_all(tuple(self._otp_children.values()))
                 return Stop(Shutdown(FailedToStartChild(one.spec.id, start_reason(error))))
         return None
 
     async def terminate(self, reason: ExitReason) -> None:
         """Stop the children, the last one first."""
-        await self._stop_all(tuple(self._children.values()))
+        await self._otp_stop_all(tuple(self._otp_children.values()))
 
     def report_state(self) -> str:
         """How many children it has."""
         counts = self.count_children()
-        return f"{self._flags.strategy}, {counts.active} of {counts.specs} children running"
+        return f"{self._otp_flags.strategy}, {counts.active} of {counts.specs} children running"
 
-    def _exiting(self, reason: ExitReason) -> None:
-        super()._exiting(reason)
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        super()._otp_exiting(reason)
         for child in self.children():
             child.ended(UNDEFINED)
 
     def shape(self) -> str:
         """Its strategy."""
-        return self._flags.strategy
+        return self._otp_flags.strategy
 
     def children(self) -> Iterable[Child]:
         """In start order."""
-        return getattr(self, "_children", {}).values()  # none yet, if the constructor raised
+        return getattr(self, "_otp_children", {}).values()  # none yet, if the constructor raised
 
     # --- restarts
 
-    async def _make_way(self, child: Child) -> None:
+    async def _otp_make_way(self, child: Child) -> None:
         child.ended(RESTARTING)
-        if self._flags.strategy != ONE_FOR_ONE:
-            await self._stop_all([one for one in self._affected(child) if one is not child])
+        if self._otp_flags.strategy != ONE_FOR_ONE:
+            await self._otp_stop_all([one for one in self._otp_affected(child) if one is not child])
 
-    def _affected(self, child: Child) -> list[Child]:
-        return affected(self._flags.strategy, list(self._children.values()), child)
+    def _otp_affected(self, child: Child) -> list[Child]:
+        return affected(self._otp_flags.strategy, list(self._otp_children.values()), child)
 
-    async def _attempt(self, child: Child) -> None:
-        await self._make_way(child)
+    async def _otp_attempt(self, child: Child) -> None:
+        await self._otp_make_way(child)
         group = [child]
-        if self._flags.strategy != ONE_FOR_ONE:
+        if self._otp_flags.strategy != ONE_FOR_ONE:
             child.ended(UNDEFINED)  # as the others of its group: who fails to come up is the one that restarts
-            group = self._affected(child)
+            group = self._otp_affected(child)
         for one in group:
-            if await self._bring_up(one, again=True) is not None:
-                self._try_later(one)
+            if await self._otp_bring_up(one, again=True) is not None:
+                self._otp_try_later(one)
                 return
 
-    def _finished(self, child: Child) -> None:
+    def _otp_finished(self, child: Child) -> None:
         if child.spec.restart == TEMPORARY:
-            self._children.pop(child.spec.id, None)
+            self._otp_children.pop(child.spec.id, None)
         child.ended(UNDEFINED)
 
-    def _shut_down_with(self, child: Child) -> Stop | None:
-        when = self._flags.auto_shutdown
+    def _otp_shut_down_with(self, child: Child) -> Stop | None:
+        when = self._otp_flags.auto_shutdown
         if when == NEVER or not child.spec.significant:
             return None
         if when == ALL_SIGNIFICANT and any(
-            one.spec.significant and one.state != UNDEFINED for one in self._children.values()
+            one.spec.significant and one.state != UNDEFINED for one in self._otp_children.values()
         ):
             return None
         return Stop(SHUTDOWN)
 
-    async def _bring_up(self, child: Child, *, again: bool = False) -> StartFailed | AlreadyRegistered | None:
+    async def _otp_bring_up(self, child: Child, *, again: bool = False) -> StartFailed | AlreadyRegistered | None:
         """Start a child by the supervisor's own will. A failure is reported, and returned."""
         try:
-            started = await self._start(child.spec)
+            started = await self._otp_start(child.spec)
         except StartIgnored:
-            self._finished(child)
+            self._otp_finished(child)
             return None
         except (StartFailed, AlreadyRegistered) as error:
-            self._start_error(child, error)
+            self._otp_start_error(child, error)
             return error
-        self._runs(child, started.pid)
+        self._otp_runs(child, started.pid)
         child.restarts += again
-        self._tell(Progress, child)
+        self._otp_tell(Progress, child)
         return None
 
-    def _runs(self, child: Child, pid: Pid) -> None:
-        child.runs_as(pid, clock.now(self._process.node.loop))
-        self._by_pid[pid] = child
-        self._check_link(child.spec, pid)
+    def _otp_runs(self, child: Child, pid: Pid) -> None:
+        child.runs_as(pid, clock.now(self._otp_process.node.loop))
+        self._otp_by_pid[pid] = child
+        self._otp_check_link(child.spec, pid)
 
-    async def _stop_all(self, children: Iterable[Child]) -> None:
+    async def _otp_stop_all(self, children: Iterable[Child]) -> None:
         """Stop these, given in start order, one after the other, the last one first. Temporary ones are dropped."""
-        late = LateExits(self._process)
+        late = LateExits(self._otp_process)
         for count, one in enumerate(reversed(list(children)), 1):
-            await self._stop_child(one, late)
+            await self._otp_stop_child(one, late)
             if not count % AT_ONCE:
                 await asyncio.sleep(0)
             if one.spec.restart == TEMPORARY:
-                self._children.pop(one.spec.id, None)
+                self._otp_children.pop(one.spec.id, None)
 
     # --- for callers
 
     async def start_child(self, spec: ChildSpec[R]) -> R:
         """Add a child and start it; returns what its start function returned."""
         try:
-            check_child(spec, self._flags.auto_shutdown)
+            check_child(spec, self._otp_flags.auto_shutdown)
         except BadSpec as error:
             raise Reject(error) from None
-        known = self._children.get(spec.id)
+        known = self._otp_children.get(spec.id)
         if known is not None:
             raise Reject(AlreadyPresent(spec.id) if known.pid is None else AlreadyStarted(spec.id, known.pid))
         temporary = spec.restart == TEMPORARY
         child = Child(spec.without_arguments() if temporary else spec)
         try:
-            started = await self._start(spec)
+            started = await self._otp_start(spec)
         except StartIgnored as error:
             if not temporary:
-                self._children[spec.id] = child
+                self._otp_children[spec.id] = child
             raise Reject(error) from None
         except (StartFailed, AlreadyRegistered) as error:
             raise Reject(error) from None
-        self._children[spec.id] = child
-        self._runs(child, started.pid)
-        self._tell(Progress, child, asked_for=True)
+        self._otp_children[spec.id] = child
+        self._otp_runs(child, started.pid)
+        self._otp_tell(Progress, child, asked_for=True)
         return cast("R", started.result)
 
     async def terminate_child(self, id: Hashable) -> None:
         """Stop a child, or the attempts to restart it. Its spec stays, unless it is temporary."""
-        child = self._child(id)
-        await self._stop_child(child, LateExits(self._process))
+        child = self._otp_child(id)
+        await self._otp_stop_child(child, LateExits(self._otp_process))
         if child.spec.restart == TEMPORARY:
-            self._children.pop(id, None)
+            self._otp_children.pop(id, None)
 
     async def restart_child(self, id: Hashable) -> Any:
         """Start a child that does not run; returns what its start function returned."""
-        child = self._idle_child(id)
+        child = self._otp_idle_child(id)
         try:
-            started = await self._start(child.spec)
+            started = await self._otp_start(child.spec)
         except (StartFailed, StartIgnored, AlreadyRegistered) as error:
             raise Reject(error) from None
-        self._runs(child, started.pid)
-        self._tell(Progress, child, asked_for=True)
+        self._otp_runs(child, started.pid)
+        self._otp_tell(Progress, child, asked_for=True)
         return started.result
 
     def delete_child(self, id: Hashable) -> None:
         """Forget a child that does not run."""
-        self._idle_child(id)
-        del self._children[id]
+        self._otp_idle_child(id)
+        del self._otp_children[id]
 
     def which_children(self) -> list[ChildInfo]:
         """All children, the last one first."""
-        return [info(child) for child in reversed(self._children.values())]
+        return [info(child) for child in reversed(self._otp_children.values())]
 
     def which_child(self, id: Hashable) -> ChildInfo:
         """One child."""
-        return info(self._child(id))
+        return info(self._otp_child(id))
 
     def get_childspec(self, id: Hashable) -> ChildSpec[Any]:
         """The spec of a child, defaults filled in."""
-        return self._child(id).spec
+        return self._otp_child(id).spec
 
     def count_children(self) -> Counts:
         """How many there are, and how many are alive."""
-        children = self._children.values()
-        process = self._process.node.process
+        children = self._otp_children.values()
+        process = self._otp_process.node.process
         supervisors = sum(child.spec.type == SUPERVISOR for child in children)
         alive = (process(child.pid) for child in children if child.pid is not None)
         active = sum(each is not None and each.life < DYING for each in alive)
         return Counts(len(children), active, supervisors, len(children) - supervisors)
 
-    def _child(self, id: Hashable) -> Child:
+    def _otp_child(self, id: Hashable) -> Child:
         try:
-            child = self._children.get(id)
+            child = self._otp_children.get(id)
         except TypeError:  # unhashable: a stranger's mistake must not end the supervisor
             child = None
         if child is None:
             raise Reject(ChildNotFound(id))
         return child
 
-    def _idle_child(self, id: Hashable) -> Child:
-        child = self._child(id)
+    def _otp_idle_child(self, id: Hashable) -> Child:
+        child = self._otp_child(id)
         if child.state == RUNNING:
             raise Reject(ChildRunning(id, child.pid))
         if child.state == RESTARTING:

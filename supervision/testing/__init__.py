@@ -15,8 +15,12 @@ from .leaks import LeakError, no_leaks
 from .plans import Fault, FaultPlan
 from .probes import Asked, Called, Probe, ProbeCrash, Received, Told
 from .recorder import Recorder, record
-from .seeds import Seed, seeds
+from .replay import Played, play
+from .replay import main as command_line
+from .seeds import Seed
+from .shrinking import shrink, shrink_async
 from .stage import Stage, run
+from .strategies import fault_plans, seeds
 from .supervised import kill, own_supervisor, restart_of, start_supervised, stop_supervised
 from .virtual_time import Deadlock, Endless, VirtualLoop, advance
 
@@ -39,6 +43,7 @@ __all__ = [
     "Injection",
     "LeakError",
     "Moment",
+    "Played",
     "Probe",
     "ProbeCrash",
     "Received",
@@ -50,16 +55,21 @@ __all__ = [
     "advance",
     "assert_clean",
     "check",
+    "command_line",
     "fault_kind",
     "fault_kinds",
+    "fault_plans",
     "inject",
     "kill",
     "no_leaks",
     "own_supervisor",
+    "play",
     "record",
     "restart_of",
     "run",
     "seeds",
+    "shrink",
+    "shrink_async",
     "start_supervised",
     "stop_supervised",
 ]

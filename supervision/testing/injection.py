@@ -35,6 +35,9 @@ class FaultInjected(Report):
 
     fault: Fault
 
+    def __str__(self) -> str:
+        return f"fault at {self.fault}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultMissed(Report):
@@ -42,6 +45,9 @@ class FaultMissed(Report):
 
     fault: Fault
     why: str
+
+    def __str__(self) -> str:
+        return f"no fault at {self.fault}, since {self.why}"
 
 
 class Injection:
@@ -57,8 +63,7 @@ class Injection:
         node = self._node = current_node()
         self._began = clock.now(node.loop)
         self._holding = Holding(node.loop)
-        self._process = routine.begin(node, self._run, (), {})
-        self._process.label = LABEL
+        self._process = routine.begin(node, _carry_out, (self,), {})
         self._process.await_death(self)
 
     @property
@@ -90,7 +95,8 @@ class Injection:
 
     # --- the process
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """What the process does."""
         for fault in self.plan:
             await self._holding.wait(self._began + fault.at)
             self._at(fault)
@@ -122,6 +128,13 @@ class Injection:
         report = FaultMissed(pid=process.pid, label=process.label, fault=fault, why=why)
         self.missed.append(report)
         self._node.reports.emit(report)
+
+
+async def _carry_out(injection: Injection) -> None:
+    await injection.run()
+
+
+_carry_out.__qualname__ = LABEL  # what the process is called
 
 
 async def inject(plan: FaultPlan) -> Injection:

@@ -76,40 +76,40 @@ class ProbeCrash(Exception):
 class _Recording(Behaviour):
     """The behaviour of a probe: every message goes to the test."""
 
-    __slots__ = ("_ended", "_process", "_take")
+    __slots__ = ("_otp_ended", "_otp_process", "_otp_take")
 
     adopts = False
 
     def __init__(self, process: Process, take: Callable[[object], None], ended: Callable[[], None]) -> None:
-        self._process = process
-        self._take = take
-        self._ended = ended
+        self._otp_process = process
+        self._otp_take = take
+        self._otp_ended = ended
 
-    def _handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: Entry) -> object:
         kind = entry[0]
         if kind == SYSTEM:
             entry[2].reply(entry[1](self))
         elif kind == STOP:
-            exits.condemn(self._process, entry[1])
+            exits.condemn(self._otp_process, entry[1])
         elif kind in (INFO, SIGNAL):
             self._message(entry[1])
         elif kind == TELL:
-            self._take(Told(entry[1]))
+            self._otp_take(Told(entry[1]))
         elif kind == ASK:
-            self._take(Asked(entry[1], entry[2]))
+            self._otp_take(Asked(entry[1], entry[2]))
         elif kind in (CAST, CALL):
-            self._take(Called(entry[1], entry[2], entry[3], entry[4] if kind == CALL else None))
+            self._otp_take(Called(entry[1], entry[2], entry[3], entry[4] if kind == CALL else None))
         return None
 
     def _message(self, message: object) -> None:
-        node = self._process.node
+        node = self._otp_process.node
         if type(message) is Exit and node.stopping and message.pid == node.root_pid():
-            exits.condemn(self._process, message.reason)  # the node closes: not to be trapped
+            exits.condemn(self._otp_process, message.reason)  # the node closes: not to be trapped
         else:
-            self._take(message)
+            self._otp_take(message)
 
-    def _exiting(self, reason: ExitReason) -> None:  # noqa: ARG002 - what every behaviour is told
-        self._ended()
+    def _otp_exiting(self, reason: ExitReason) -> None:  # noqa: ARG002 - what every behaviour is told
+        self._otp_ended()
 
 
 class Probe:

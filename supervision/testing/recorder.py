@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
-from weakref import WeakKeyDictionary
 
 from greenroom.supervision.behaviours.caller import Caller
 from greenroom.supervision.kernel import clock, describe
@@ -36,7 +35,10 @@ if TYPE_CHECKING:
 _CALLS: Final = (CALL, ASK, SYSTEM)
 _MESSAGES: Final = (CAST, TELL, INFO)
 
-_recorders: WeakKeyDictionary[Node, Recorder] = WeakKeyDictionary()
+
+def recorder_of(node: Node) -> Recorder | None:
+    """Whoever records that node now."""
+    return vars(node).get("_recorder")  # in the node itself, so that it ends with it
 
 
 class _Recorded(Caller[Any]):
@@ -54,7 +56,7 @@ class _Recorded(Caller[Any]):
 
     def _settle(self, value: Any, error: BaseException | None) -> bool:
         settled = super()._settle(value, error)
-        recorder = _recorders.get(self._node)
+        recorder = recorder_of(self._node)
         if recorder is not None and recorder.here():
             recorder.settled(self, error, in_time=settled)
         return settled
@@ -63,14 +65,14 @@ class _Recorded(Caller[Any]):
         try:
             return (yield from super().__await__())
         finally:
-            recorder = _recorders.get(self._node)
+            recorder = recorder_of(self._node)
             if recorder is not None and (self._future.cancelled() or not self._future.done()):
                 recorder.abandoned(self)
 
 
 @contextmanager
 def _naming(node: Node, kind: Kind) -> Generator[None]:
-    recorder = _recorders.get(node)
+    recorder = recorder_of(node)
     if recorder is None:
         yield
         return
@@ -127,9 +129,9 @@ class Recorder:
     def start(self) -> None:
         """Begin. Processes that are there already are recorded from now on."""
         node = self.node
-        if node in _recorders:
+        if recorder_of(node) is not None:
             raise ActorError(f"{node!r} has a recorder already: a run has one history")
-        _recorders[node] = self
+        vars(node)["_recorder"] = self
         make = node.create
 
         def create(parent: Process | None, label: str) -> Process:
@@ -146,8 +148,8 @@ class Recorder:
 
     def stop(self) -> None:
         """End; what is under way is not followed any further."""
-        if _recorders.get(self.node) is self:
-            del _recorders[self.node]
+        if recorder_of(self.node) is self:
+            del vars(self.node)["_recorder"]
             for end in (*self._ends, *self._untaps.values()):
                 end()
         self._ends.clear()
@@ -165,7 +167,7 @@ class Recorder:
 
     def note(self, kind: Kind, who: str, what: str = "", *, by: str | None = None, call: int | None = None) -> None:
         """Write a line."""
-        if _recorders.get(self.node) is not self:
+        if recorder_of(self.node) is not self:
             return
         now = clock.now(self.node.loop)
         if self._began is None:

@@ -1,18 +1,15 @@
-"""Orders of delivery, by number: drawn, replayed, and tried out by Hypothesis.
+"""Orders of delivery, by number: drawn and replayed.
 
 A `Node` with a seed runs its processes in a pseudo-random order, one that a busy system could have run them in. The
-same seed runs the same order again. Hypothesis is imported only by `seeds`.
+same seed runs the same order again. Hypothesis draws them too: see `strategies`.
 """
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import Final
 
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
-_MOST = 999_999_999  # a number that can be read out and typed in
+MOST: Final = 999_999_999  # a number that can be read out and typed in
 
 
 class _InTurn(random.Random):
@@ -35,7 +32,7 @@ class Seed:
     @classmethod
     def draw(cls) -> Seed:
         """Some order. `random.seed` has no say in it, so that each run of a test suite tries others."""
-        return cls(random.SystemRandom().randint(1, _MOST))
+        return cls(random.SystemRandom().randint(1, MOST))
 
     def source(self) -> random.Random:
         """What a `Node` takes as its seed; each call begins the same order anew."""
@@ -51,17 +48,3 @@ class Seed:
 
     def __hash__(self) -> int:
         return hash(self.number)
-
-
-def seeds(*, each_choice: bool = False) -> SearchStrategy[Seed]:
-    """A Hypothesis strategy of orders; the plain order is the simplest, so a failure for which the order is no reason shrinks to it.
-
-    ``@given(seeds())`` on an async test runs each example's node in the order that was drawn. `each_choice` has
-    Hypothesis make every single choice of the scheduler, and so shrink to the few that matter; that is for short
-    tests, since it allows an example a few thousand choices.
-    """
-    from hypothesis import strategies  # noqa: PLC0415 - whoever asks for a strategy has it; nobody else needs it
-
-    if each_choice:
-        return strategies.randoms(use_true_random=False).map(lambda choices: Seed(0, choices))
-    return strategies.integers(0, _MOST).map(Seed)

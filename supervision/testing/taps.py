@@ -8,7 +8,6 @@ none.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
-from weakref import WeakKeyDictionary
 
 from greenroom.supervision.kernel.process import GONE, Process
 
@@ -45,13 +44,10 @@ class _Taps:
             self._budget = None
 
 
-_nodes: WeakKeyDictionary[Node, _Taps] = WeakKeyDictionary()
-
-
 def _of(node: Node) -> _Taps:
-    taps = _nodes.get(node)
+    taps: _Taps | None = vars(node).get("_taps")
     if taps is None:
-        taps = _nodes[node] = _Taps(node)
+        taps = vars(node)["_taps"] = _Taps(node)  # in the node itself, so that it ends with it
     return taps
 
 

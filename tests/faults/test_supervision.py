@@ -180,7 +180,7 @@ class Refuses(GenServer):
         self.deaf = deaf
 
     def init(self) -> None:
-        process = self._process
+        process = self._otp_process
         assert process.parent is not None
         unlink(process.parent.pid)
         assert process not in links.linked(process.parent)

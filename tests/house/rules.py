@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FLOORS = ("supervision", "protocol", "transports", "auth", "actors")
 """Rooms from the ground up; the front door stands on them, and `LOFT` on the front door."""
 
-LOFT = ("cli", "config", "demo", "observe", "pytest_plugin")
+LOFT = ("cli", "config", "demo", "observe", "pytest_plugin", "testing")
 
 STEPS = ("kernel", "behaviours", "supervisors")
 """The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""

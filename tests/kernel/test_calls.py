@@ -451,7 +451,7 @@ async def test_a_server_whose_own_machinery_breaks_dies_of_the_error_all_the_sam
         async def fall_slowly(self) -> None:
             self.fall()
 
-        def _failed(self, entry: Any, error: BaseException) -> None:
+        def _otp_failed(self, entry: Any, error: BaseException) -> None:
             raise SystemExit("the machinery")
 
     told: list[Any] = []

@@ -172,7 +172,7 @@ def test_closing_ends_what_traps_refuses_is_unlinked_or_has_not_begun() -> None:
             self.unlinked = await start_link(Log)
             process = process_of(self.unlinked)
             assert process is not None
-            process.links = self._process.links = None
+            process.links = self._otp_process.links = None
 
         async def handle_info(self, message: Any) -> None:
             await forever()

@@ -157,7 +157,7 @@ class Unlinking(Worker):
     """Cuts the link to whoever started it."""
 
     def init(self) -> None:
-        parent = self._process.parent
+        parent = self._otp_process.parent
         assert parent is not None
         unlink(parent.pid)
 

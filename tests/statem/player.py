@@ -249,7 +249,7 @@ class Functions(Player):
     """The same, with functions for its states."""
 
     def handle_event(self, state: At3, event: Event) -> Any:
-        return self._functions[state](self, event)
+        return self._otp_functions[state](self, event)
 
     @state(At3.FIRST)
     def first(self, event: Event) -> Any:
@@ -291,8 +291,8 @@ def play(table: Table, script: Script) -> Seen:
             if process is not None:
                 machine: Any = process.behaviour
                 seen.state = machine.state.value
-                seen.postponed = [kind_and_content(each)[1] for each in machine._agenda.postponed]
-                assert machine._agenda.timers == ()
+                seen.postponed = [kind_and_content(each)[1] for each in machine._otp_agenda.postponed]
+                assert machine._otp_agenda.timers == ()
                 await stop(ref)
             seen.end = _ending((await me.receive()).reason)
             for number, each in requests.items():

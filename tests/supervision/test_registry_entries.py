@@ -239,7 +239,7 @@ async def test_a_refused_entry_leaves_no_trace() -> None:
         with pytest.raises(AlreadyRegistered):
             await registry.call(Registry.register, "attic", room.pid)
     assert server.report_state() == before == "keys=unique, 1 keys, 1 owners, 0 locks"
-    assert len(server._process.watching or ()) == 1
+    assert len(server._otp_process.watching or ()) == 1
 
 
 @pytest.mark.otp("registry_test", "clean up registry on process crash")
@@ -254,7 +254,7 @@ async def test_nothing_is_kept_of_the_dead(kind: Kind) -> None:
     assert isinstance(server, Registry)
     await leave_nothing(registry)
     assert server.report_state() == f"keys={kind}, 0 keys, 0 owners, 0 locks"
-    assert server._process.watching is None
+    assert server._otp_process.watching is None
 
 
 async def leave_nothing(registry: Ref[Registry]) -> None:

@@ -110,7 +110,7 @@ async def settled(registry: Ref[Registry]) -> None:
     server = registry._find().behaviour.inner
     assert isinstance(server, Registry)
     assert server.report_state().endswith("0 owners, 0 locks")
-    assert server._process.watching is None
+    assert server._otp_process.watching is None
 
 
 @pytest.mark.otp("registry_test", "does not lock when using different keys")

@@ -56,7 +56,7 @@ class Loose(Polite):
     """Unties itself from its supervisor as soon as it runs."""
 
     def init(self) -> None:
-        parent = self._process.parent
+        parent = self._otp_process.parent
         assert parent is not None
         unlink(parent.pid)
 
@@ -180,7 +180,7 @@ class Asking(GenServer):
             await self.ask_above()
 
     async def ask_above(self) -> None:
-        parent = self._process.parent
+        parent = self._otp_process.parent
         assert parent is not None
         try:
             await count_children(parent.pid)

@@ -1,0 +1,168 @@
+"""A scenario, a plan and a seed are one run: from the command line too, and the same byte for byte."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom.supervision import GenServer, ProcessExited, Ref, start
+from greenroom.testing import Fault, FaultPlan, command_line, inject, play, start_supervised
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCENARIO = '''
+"""Four clerks ask a till all at once, which is killed."""
+import asyncio
+from greenroom.supervision import GenServer, ProcessExited, Ref, Supervisor, child, spawn, start, wait_down
+
+
+class Till(GenServer):
+    def __init__(self):
+        self.words = set()
+
+    def take(self, *words):
+        self.words |= {*words}
+        return sorted(self.words), {*words}, object()
+
+
+async def clerk(number):
+    for turn in range(3):
+        try:
+            await Ref("till").call(Till.take, f"{number}", f"{turn}")
+        except ProcessExited:
+            pass
+        await asyncio.sleep(1)
+
+
+async def shop():
+    await start(Supervisor, [child(Till).but(name="till")])
+    for pid in [spawn(clerk, number) for number in range(4)]:
+        await wait_down(pid, None)
+
+
+async def fragile():
+    await start(Supervisor, [child(Till).but(name="till")])
+    await asyncio.sleep(5)
+    await Ref("till").call(Till.take, "a")
+'''
+
+PLAN = FaultPlan.of(Fault(0.5, "suspend", "Till", seconds=1), Fault(1, "raise", "@till"), Fault(3, "kill", "Nobody"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(SCENARIO, encoding="utf-8")
+    (tmp_path / "plan.json").write_text(PLAN.dump(indent=2), encoding="utf-8")
+    return tmp_path
+
+
+def command(folder: Path, *arguments: str, hash_seed: int = 0) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "greenroom.testing", *arguments],
+        cwd=folder,
+        capture_output=True,
+        check=False,
+        text=True,
+        env={"PYTHONHASHSEED": str(hash_seed)},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_two_runs_print_the_same_byte_for_byte(shop: Path) -> None:
+    runs = [command(shop, "replay", "shop.py:shop", "plan.json", "--seed", "7", hash_seed=seed) for seed in (1, 2)]
+    assert runs[0] == runs[1]
+    code, printed, errors = runs[0]
+    assert (code, errors) == (0, "")
+    assert printed.count(" called ") == 12
+    assert "fault at 1 s: raise @till" in printed
+    assert "no fault at 3 s: kill Nobody, since nobody is Nobody" in printed
+    assert "died Till" in printed
+
+
+def test_another_seed_is_another_order(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed: set[str] = set()
+    for seed in range(1, 6):
+        assert command_line(["replay", f"{shop / 'shop.py'}:shop", "--seed", str(seed)]) == 0
+        printed.add(capsys.readouterr().out)
+    assert len(printed) > 1
+
+
+def test_a_failure_is_told_and_shrunk(shop: Path) -> None:
+    plan = FaultPlan.of(*PLAN, Fault(4.75, "kill", "@till"), Fault(4.8, "kill", "@till"))
+    (shop / "plan.json").write_text(plan.dump(), encoding="utf-8")
+    code, printed, _ = command(shop, "replay", "shop.py:fragile", "plan.json")
+    assert code == 1
+    assert printed.splitlines()[-1] == "failed: NotRegistered: nobody is registered as 'till'"
+    code, printed, _ = command(shop, "shrink", "shop.py:fragile", "plan.json")
+    assert code == 0
+    assert FaultPlan.load(printed) == FaultPlan.of(Fault(0, "kill", "@till"), Fault(0, "kill", "@till"))
+    (shop / "plan.json").write_text("{}", encoding="utf-8")
+    code, _, errors = command(shop, "shrink", "shop.py:fragile", "plan.json")
+    assert code == 1
+    assert "does not fail" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["shop.py:nobody"], "has no function called 'nobody'"),
+        (["nowhere.py:shop"], "names no scenario"),
+        (["shop.py"], "names no scenario"),
+        (["shop.py:shop", "nowhere.json"], "No such file"),
+        (["shop.py:shop", "shop.py"], "Expected `object`"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(
+    shop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(shop)
+    with pytest.raises(SystemExit) as ended:
+        command_line(["replay", *arguments])
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+# --- from a program
+
+
+class Cup(GenServer):
+    def sip(self) -> str:
+        return "mm"
+
+
+def test_a_scenario_may_inject_the_plan_itself() -> None:
+    async def scenario(plan: FaultPlan) -> None:
+        cup = await start(Cup)
+        assert await cup.call(Cup.sip) == "mm"
+        await (await inject(plan)).wait()
+        with pytest.raises(ProcessExited):
+            await cup.call(Cup.sip)
+
+    played = play(scenario, FaultPlan.of(Fault(0, "kill", "Cup")))
+    assert not played.failed
+    assert [event.kind for event in played.history.of(who="Cup")][:4] == ["born", "called", "answered", "report"]
+
+
+def test_what_a_scenario_raises_is_part_of_how_it_went() -> None:
+    async def scenario() -> None:
+        await Ref[Cup]("nobody").call(Cup.sip)
+
+    played = play(scenario)
+    assert played.failed
+    assert played.text() == "failed: NotRegistered: nobody is registered as 'nobody'\n"
+
+
+def test_messages_are_shown_when_they_are_wanted() -> None:
+    async def scenario() -> None:
+        (await start_supervised(Cup)).cast(Cup.sip)
+
+    assert "sent Cup <node.2> by outside: cast sip()" in play(scenario, messages=True).text()
+    assert "cast sip()" not in play(scenario).text()
