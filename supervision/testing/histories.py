@@ -57,7 +57,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         call = "" if self.call is None else f" #{self.call}"
-        by = "" if self.by is None else f" by {self.by}"
+        by = "" if self.by in (None, self.who) else f" by {self.by}"
         return f"{self.time:.6f} {self.kind}{call} {self.who}{by}{f': {self.what}' if self.what else ''}"
 
 

@@ -229,17 +229,16 @@ class Recorder:
             self.note("abandoned", self._callees[number], "its caller waits no longer", call=number)
 
     def _reported(self, report: Report) -> None:
-        self.note("report", f"{report.label} {report.pid}", f"{type(report).__name__}: {_first_line(report)}")
+        who = f"{report.label} {report.pid}"
+        words = tell(report)[1].partition("\n")[0].removeprefix(who).lstrip(": ")
+        self.note("report", who, f"{type(report).__name__}: {words}")
 
 
 def _words(entry: Entry) -> str:
     if entry[0] == SYSTEM:
-        return f"system {getattr(entry[1], '__qualname__', 'message')}"
+        asked: str = getattr(entry[1], "__qualname__", "message")
+        return f"system {asked.partition('.<locals>')[0].strip('_')}"
     return describe.message(entry)
-
-
-def _first_line(report: Report) -> str:
-    return tell(report)[1].partition("\n")[0]
 
 
 def record(node: Node | None = None, *, messages: bool = False) -> Recorder:

@@ -77,7 +77,7 @@ def test_two_runs_print_the_same_byte_for_byte(shop: Path) -> None:
     assert runs[0] == runs[1]
     code, printed, errors = runs[0]
     assert (code, errors) == (0, "")
-    assert printed.count(" called ") == 12
+    assert printed.count(" called ") == 12 + 2  # and two of the fault that suspends
     assert "fault at 1 s: raise @till" in printed
     assert "no fault at 3 s: kill Nobody, since nobody is Nobody" in printed
     assert "died Till" in printed
