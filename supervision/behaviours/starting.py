@@ -205,6 +205,14 @@ async def launch(
         links.join(parent, process)
     if made is not None:
         made(process)
+    starting = _set_up(process, parent, args, kwargs)
+    if starting is not None:
+        await _outcome(starting, options)
+    return Ref.of(process)
+
+
+def _set_up(process: Process, parent: Process | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Starting | None:
+    """Run the constructor and `init`, as far as they go without waiting; None when that is all."""
     starting: Starting | None = None  # most need none: their `init` is over when it returns
     context = process.own_context()
     process.activity = RUNNING
@@ -226,9 +234,7 @@ async def launch(
             process.settle()
         else:
             process.activity = process.resting
-    if starting is not None:
-        await _outcome(starting, options)
-    return Ref.of(process)
+    return starting
 
 
 def _refusal(node: Node, server: Any, parent: Process | None) -> Exception:

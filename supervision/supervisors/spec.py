@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, cast, get_args
 
-from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.starting import Options, launch
 from greenroom.supervision.kernel import describe
 
@@ -22,6 +21,7 @@ from .strategy import Strategy
 if TYPE_CHECKING:
     from typing import TypeGuard, Unpack
 
+    from greenroom.supervision.behaviours.calls import Ref
     from greenroom.supervision.kernel.names import Via
 
 P = ParamSpec("P")
