@@ -16,6 +16,7 @@ SIZES = {
     "gen_server_SUITE": 74,
     "gen_statem_SUITE": 62,
     "supervisor_SUITE": 96,
+    "dynamic_supervisor_test": 41,
     "partition_supervisor_test": 22,
     "registry_duplicate_test": 34,
     "registry_test": 6,

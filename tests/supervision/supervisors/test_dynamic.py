@@ -55,6 +55,10 @@ async def test_without_a_template_each_child_brings_its_spec_and_ids_mean_nothin
         assert (await get_childspec(sup, inner.pid)).type == "supervisor"
 
 
+@pytest.mark.otp("dynamic_supervisor_test", "start_child/2 supports extra arguments")
+@pytest.mark.otp(
+    "dynamic_supervisor_test", "start_child/2 restarting a child with extra_arguments successfully restarts child"
+)
 async def test_with_a_template_each_child_brings_its_arguments() -> None:
     async with inbox():
         sup = await start_link(DynamicSupervisor, template(Counter, 10))
@@ -88,6 +92,7 @@ async def test_a_child_that_ends_orderly_or_is_stopped_is_forgotten() -> None:
         assert not is_alive(second)
 
 
+@pytest.mark.otp("dynamic_supervisor_test", "start_child/2 with invalid child spec")
 async def test_strangers_and_ids_are_refused() -> None:
     async with inbox():
         sup = await start_link(DynamicSupervisor)
@@ -111,6 +116,7 @@ async def test_strangers_and_ids_are_refused() -> None:
         assert is_alive(sup)
 
 
+@pytest.mark.otp("dynamic_supervisor_test", "start_child/2 restarting on init children counted in max_children")
 async def test_max_children_counts_those_that_are_being_restarted() -> None:
     async with inbox():
         world = World()
