@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.api import absence, voided
@@ -96,7 +96,7 @@ class Caller(Generic[R]):
         if future.done():
             return False
         if error is None:
-            future.set_result(cast("R", value))
+            future.set_result(value)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a value
         else:
             future.set_exception(error)
             future.exception()  # marks it as seen: the caller may be gone
@@ -149,9 +149,7 @@ def absent(node: Node, pid: Pid | None, name: object) -> ProcessExited:
 def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
     """Put a call into a mailbox; what is returned waits for whatever ends it."""
     me = current.get()
-    waits = me is not None and me.worker is not None and asyncio.current_task() is me.worker
-    if waits:
-        assert me is not None
+    if me is not None and me.worker is not None and asyncio.current_task() is me.worker:
         _refuse_cycle(me, process)
     if not (process.deliver_exempt(entry) if entry[0] == SYSTEM else process.deliver(entry)):
         if process.life == GONE:
@@ -159,14 +157,17 @@ def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: floa
         if not process.life:
             raise MailboxFull(process, process.limit or 0)
         # Dying. The answer comes when it is gone, so that whoever tries again at once meets its successor.
-    return settle_begun(process, caller, seconds, me if waits else None)
+    return settle_begun(process, caller, seconds)
 
 
-def settle_begun(process: Process, caller: Caller[R], seconds: float | None, waits: Process | None) -> Awaitable[R]:
-    """Wait for a call that the callee has, up to the deadline. `waits` is the caller whose handler cannot go on without."""
+def settle_begun(process: Process, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
+    """Wait for a call that the callee has, up to the deadline."""
     if seconds is not None:
-        caller._node.deadlines.add(seconds, caller)
-    return caller if waits is None else _held_up(waits, process, caller)
+        process.node.deadlines.add(seconds, caller)
+    me = caller._process
+    if me is None or asyncio.current_task() is not me.worker:
+        return caller
+    return _held_up(me, process, caller)  # a handler that cannot go on before it is answered
 
 
 async def _held_up(waits: Process, process: Process, caller: Caller[R]) -> R:

@@ -143,26 +143,22 @@ class Ref(Generic[S]):
         caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.asker)
         server._otp_call = caller
         entry = (CALL, method, args, kwargs, caller)
-        me = process.asker
         if type(value) is COROUTINE:
             process.hand_over(value, entry)
         else:
             process.await_death(caller)
             process.done(entry, value)
             process.settle()
-        waits = me is not None and asyncio.current_task() is me.worker
-        return settle_begun(process, caller, self._seconds, me if waits else None)
+        return settle_begun(process, caller, self._seconds)
 
     def _failed(self, process: Process, entry: Entry, error: BaseException) -> Awaitable[Any]:
         """An inline handler raised."""
         server: Any = process.behaviour
         caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.asker)
         process.await_death(caller)
-        me = process.asker
         process.failed((*entry[:4], caller), error)
         process.settle()
-        waits = me is not None and asyncio.current_task() is me.worker
-        return settle_begun(process, caller, self._seconds, me if waits else None)
+        return settle_begun(process, caller, self._seconds)
 
     def _queue(
         self, process: Process, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -8,7 +8,7 @@ is dropped when it comes to the front, and the loop has one timer for the lane i
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,10 +22,8 @@ _LANES_KEPT = 64  # empty lanes beyond this many are dropped
 class Expiring(Protocol):
     """Something that can come too late."""
 
-    @property
-    def over(self) -> bool:
-        """Whether it was answered, or nobody waits any more."""
-        ...
+    _future: asyncio.Future[Any]
+    """Done when it was answered, or nobody waits any more."""
 
     def expire(self, seconds: float) -> None:
         """The deadline has passed."""
@@ -62,11 +60,11 @@ class Deadlines:
         if lane is None:
             lane = self._open(seconds)
         queue = lane.queue
-        while queue and queue[0][1].over:
+        while queue and queue[0][1]._future.done():
             queue.popleft()
         if len(queue) >= lane.sweep_at:
             # One that waits at the front holds up the answered ones behind it; sweep when they may be the most.
-            lane.queue = queue = deque(entry for entry in queue if not entry[1].over)
+            lane.queue = queue = deque(entry for entry in queue if not entry[1]._future.done())
             lane.sweep_at = max(_SWEEP_FROM, 2 * len(queue))
         queue.append((self._node.loop.time() + seconds, item))
         if lane.handle is None:
@@ -89,7 +87,7 @@ class Deadlines:
         queue = lane.queue
         while queue:
             deadline, item = queue[0]
-            if not item.over:
+            if not item._future.done():
                 if deadline > now:
                     break
                 queue.popleft()
