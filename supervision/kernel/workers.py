@@ -138,70 +138,80 @@ class Workers:
 
     async def _work(self) -> None:
         loop = self._node.loop
+        jobs = self._jobs
         task = asyncio.current_task()
         assert task is not None
-        while True:
-            try:
-                if not await self._take_jobs(loop, task):
-                    return
-            except GeneratorExit:
-                return  # what a handler awaited ended with it
-            self._waking = None
-            parked = loop.create_future()
-            self._parked.append(parked)
-            try:
-                await parked
-            except asyncio.CancelledError:
-                if parked in self._parked:
-                    self._parked.remove(parked)
-                self._lost(parked)
-                raise
-
-    async def _take_jobs(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> bool:
-        """Run jobs until none is left; False when this task must not be used again.
-
-        A function of its own, so that a parked worker holds on to nothing of its last job.
-        """
-        jobs = self._jobs
         left = _JOBS_PER_TURN
-        while jobs:
-            if not left:
+        while True:
+            if not jobs:
+                left = _JOBS_PER_TURN
+                self._waking = None
+                parked = loop.create_future()
+                self._parked.append(parked)
+                try:
+                    await parked
+                except asyncio.CancelledError:
+                    if parked in self._parked:
+                        self._parked.remove(parked)
+                    self._lost(parked)
+                    raise
+            elif not left:
                 left = _JOBS_PER_TURN
                 await asyncio.sleep(0)
-                continue
-            left -= 1
-            process, coroutine, entry = jobs.popleft()
-            self._waking = None
-            if jobs and not self._checking:
-                self._checking = True
-                loop.call_soon(self._check, context=self._node.context)
-            if process.life:
-                coroutine.close()
-                if process.activity < DEAD:
-                    process.settle()
-                continue
+            else:
+                left -= 1
+                rest = self._begin(task)
+                if rest is not None:
+                    try:
+                        if not await self._finish(*rest):
+                            return
+                    except GeneratorExit:
+                        return  # what a handler awaited ended with it
+                    rest = None  # a parked worker holds on to nothing of its last job
+                if task.cancelling():
+                    return
+
+    def _begin(self, task: asyncio.Task[Any]) -> tuple[Process, Entry, InContext] | None:
+        """Run the next job up to where it first waits, which most never do. Otherwise, what is left of it."""
+        process, coroutine, entry = self._jobs.popleft()
+        self._waking = None
+        if self._jobs and not self._checking:
+            self._checking = True
+            self._node.loop.call_soon(self._check, context=self._node.context)
+        if process.life:
+            coroutine.close()
+        else:
             process.worker = task
+            context = process.context or process.own_context()
             try:
-                context = process.context or process.own_context()
-                try:
-                    awaited = context.run(coroutine.send, None)
-                except StopIteration as stop:
-                    value = stop.value
-                else:
-                    value = await InContext(process, coroutine, context, awaited)
+                awaited = context.run(coroutine.send, None)
+            except StopIteration as stop:
+                process.worker = None
+                process.done(entry, stop.value)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 process.worker = None
                 process.failed(entry, error)
-                closed = _closes(error)
             else:
-                closed = False
-                process.worker = None
-                process.done(entry, value)
-            if process.activity < DEAD:
-                process.settle()
-            if closed or task.cancelling():
-                return False
-        return True
+                return process, entry, InContext(process, coroutine, context, awaited)
+        if process.activity < DEAD:
+            process.settle()
+        return None
+
+    async def _finish(self, process: Process, entry: Entry, rest: InContext) -> bool:
+        """Run a job that waits to its end; False when that was the end of the task, too."""
+        closed = False
+        try:
+            value = await rest
+        except BaseException as error:  # noqa: BLE001 - as in _begin
+            process.worker = None
+            process.failed(entry, error)
+            closed = _closes(error)
+        else:
+            process.worker = None
+            process.done(entry, value)
+        if process.activity < DEAD:
+            process.settle()
+        return not closed
 
     def cancel(self) -> tuple[asyncio.Task[None], ...]:
         """Cancel all workers; those that are returned have not ended yet."""
@@ -216,5 +226,6 @@ class Workers:
             await asyncio.wait(tasks, timeout=self._node.kill_grace)
 
 
-watchdog.runs_handlers(Workers._take_jobs.__code__, lambda frame: frame.get("process"))
+watchdog.runs_handlers(Workers._begin.__code__, lambda frame: frame.get("process"))
+watchdog.runs_handlers(Workers._finish.__code__, lambda frame: frame.get("process"))
 stacks.drives(vars(InContext)["__await__"].__code__)
