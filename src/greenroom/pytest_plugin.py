@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from greenroom.supervision.kernel.node import Node
-    from greenroom.supervision.testing import Collected, Probe, Seed, Stage
+    from greenroom.supervision.testing import Collected, FaultPlan, History, Injection, Probe, Seed, Stage
 
 _MODE = "greenroom_mode"
 _SEED = "greenroom_seed"
 _OTHERS = ("anyio", "asyncio", "trio", "twisted", "tornado")
 _ORDER = "_greenroom_order"
-_PER_RUN = ("node", "probe", "reports")
+_PLAN = "greenroom_plan"
+_PLANS = "greenroom_plans"
+_SHRINK = "greenroom_shrink"
 _stage_key: pytest.StashKey[Stage] = pytest.StashKey()
+_plan_key: pytest.StashKey[FaultPlan] = pytest.StashKey()
+_shrunk_key: pytest.StashKey[int] = pytest.StashKey()
 
 
 # --- options
@@ -38,13 +42,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "auto: run every async test that no other plugin claims; strict (the default): only those marked `greenroom`",
         default="strict",
     )
-    parser.getgroup("greenroom").addoption(
+    group = parser.getgroup("greenroom")
+    group.addoption(
         "--greenroom-seed",
         dest=_SEED,
         metavar="N",
         type=_seed,
         help="the order of delivery for async tests that do not choose their own: a number that a failure showed, or "
         "`random` to draw one for each test",
+    )
+    group.addoption(
+        "--greenroom-plan",
+        dest=_PLAN,
+        metavar="FILE",
+        help="the plan of faults for tests that have one, instead of their own: a file that a failure named",
+    )
+    group.addoption(
+        "--greenroom-plans",
+        dest=_PLANS,
+        metavar="FOLDER",
+        help="where to keep the plans of failed tests; by default beside the JUnit report, or else in pytest's cache",
+    )
+    group.addoption(
+        "--greenroom-shrink",
+        dest=_SHRINK,
+        action="store_true",
+        help="when a test fails under a plan of faults, run it again and again to find the smallest plan that fails",
     )
 
 
@@ -60,6 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "run this async test in a node of its own, on virtual time; `seed` is one order of delivery or 'random', "
         "`seeds` how many to draw; `leaks=False` with a `reason` leaves out the leak check; `strict` fails on a crash "
         "that was not expected",
+    )
+    config.addinivalue_line(
+        "markers",
+        "faults(*faults): what goes wrong while this async test runs, a FaultPlan or several of Fault, from its start on; "
+        "a test that asks for the fixture `fault_plan` and not for `faults` injects it itself",
     )
     if config.getini(_MODE) not in ("auto", "strict"):
         raise pytest.UsageError(f"{_MODE} must be auto or strict, not {config.getini(_MODE)!r}")
@@ -130,7 +158,31 @@ def _make_stage(item: pytest.Item, drawn: Seed | None = None) -> Stage:
     if drawn is not None:
         seed = drawn
     stage = item.stash[_stage_key] = Stage(seed=Seed.draw() if seed == "random" else seed, **options)
+    if item.get_closest_marker("faults") is not None or {"faults", "fault_plan"} & set(_fixtures(item)):
+        stage.fault_plan = _plan(item)
     return stage
+
+
+def _fixtures(item: pytest.Item) -> Iterable[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else ()
+
+
+def _plan(item: pytest.Item) -> FaultPlan:
+    """The faults for a test: those that the command line names, or else its marker's."""
+    plan = item.stash.get(_plan_key, None)
+    if plan is not None:
+        return plan
+    from greenroom.supervision.testing import FaultPlan  # noqa: PLC0415 - as above
+
+    file: str | None = item.config.getoption(_PLAN)
+    marker = item.get_closest_marker("faults")
+    given: tuple[Any, ...] = () if marker is None else marker.args
+    try:
+        plan = FaultPlan.joined(*given) if file is None else FaultPlan.load(Path(file).read_bytes())
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise pytest.UsageError(f"no plan of faults for {item.nodeid}: {error}") from error
+    item.stash[_plan_key] = plan
+    return plan
 
 
 @pytest.fixture(name="_greenroom_stage")
@@ -160,6 +212,26 @@ def reports(_greenroom_stage: Stage) -> Collected:
 
 
 @pytest.fixture
+def history(_greenroom_stage: Stage) -> History:
+    """What has happened so far; at the end of the test, `check(history)` says what is wrong with it."""
+    return _greenroom_stage.history
+
+
+@pytest.fixture
+def fault_plan(_greenroom_stage: Stage) -> FaultPlan:
+    """The faults of the marker `faults`, or of `--greenroom-plan`, for the test to `inject`."""
+    return _greenroom_stage.fault_plan
+
+
+@pytest.fixture
+async def faults(fault_plan: FaultPlan) -> Injection:
+    """The same, injected already when the test begins."""
+    from greenroom.supervision.testing import inject  # noqa: PLC0415 - as above
+
+    return await inject(fault_plan)
+
+
+@pytest.fixture
 def start_supervised(_greenroom_stage: Stage) -> Callable[..., Any]:
     """Start a process under a supervisor that the test owns, as `greenroom.supervision.testing.start_supervised`."""
     from greenroom.supervision.testing import start_supervised as start  # noqa: PLC0415 - as above
@@ -176,21 +248,6 @@ def no_leaks() -> Generator[None]:
         yield
 
 
-class _Later:
-    """An async fixture's value, which there is only once the test's loop runs."""
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.function = function
-        self.args = args
-        self.kwargs = kwargs
-
-    async def enter(self, kwargs: dict[str, Any], stack: AsyncExitStack) -> Any:
-        """Make the value; what comes after the `yield` is left to the stack."""
-        if not inspect.isasyncgenfunction(self.function):
-            return await self.function(*self.args, **kwargs)
-        return await stack.enter_async_context(asynccontextmanager(self.function)(*self.args, **kwargs))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
@@ -201,8 +258,10 @@ def pytest_fixture_setup(
     if not is_async or _ours(request.node) is None:
         return (yield)
 
-    def later(*args: Any, **kwargs: Any) -> _Later:
-        return _Later(function, args, kwargs)
+    from greenroom.supervision.testing.performing import Later  # noqa: PLC0415 - as above
+
+    def later(*args: Any, **kwargs: Any) -> Later:
+        return Later(function, args, kwargs)
 
     fixturedef.func = later  # type: ignore[misc]
     try:
@@ -219,6 +278,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if function is None:
         return None
     from greenroom.supervision.testing import Seed  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.performing import perform  # noqa: PLC0415 - as above
 
     @functools.wraps(function, updated=())
     def synchronous(*args: Any, **kwargs: Any) -> None:
@@ -227,14 +287,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         stage = pyfuncitem.stash.get(_stage_key, None)
         if stage is None or stage.used or drawn is not None:
             stage = _make_stage(pyfuncitem, drawn)
-        stage.run(lambda: _perform(stage, function, args, kwargs, pyfuncitem.funcargs))
+        stage.run(lambda: perform(stage, function, args, kwargs, pyfuncitem.funcargs))
 
     del synchronous.__wrapped__  # it is no coroutine function, whatever it wraps
     names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - what pytest itself calls a test with
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     handle = getattr(pyfuncitem.obj, "hypothesis", None)
     if handle is None:
-        synchronous(**arguments)
+        try:
+            synchronous(**arguments)
+        except (Exception, pytest.fail.Exception) as error:
+            _shrink(pyfuncitem, function, type(error))
+            raise
         return True
     before, handle.inner_test = handle.inner_test, synchronous
     try:
@@ -244,35 +308,33 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-async def _perform(
-    stage: Stage, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixtures: dict[str, Any]
-) -> None:
-    """The test, with its async fixtures around it."""
-    __tracebackhide__ = True
-    made: dict[_Later, Any] = {}
+def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[BaseException]) -> None:
+    """Find a smaller plan under which the test fails as it did, if one is wanted."""
+    first = item.stash[_stage_key]
+    if not item.config.getoption(_SHRINK) or not first.fault_plan:
+        return
+    from greenroom.supervision.testing import Seed, shrink  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.performing import perform  # noqa: PLC0415 - as above
 
-    async def fresh(named: dict[str, Any]) -> dict[str, Any]:
-        return {name: await value_of(name, value) for name, value in named.items()}
+    names = item._fixtureinfo.argnames  # noqa: SLF001 - as above
 
-    async def value_of(name: str, value: Any) -> Any:
-        if isinstance(value, _Later):
-            if value not in made:
-                made[value] = await value.enter(await fresh(value.kwargs), stack)
-            return made[value]
-        # Hypothesis runs a test many times with the fixtures of one; each run has its own stage.
-        return getattr(stage, name) if name in _PER_RUN and _is_ours(value) else value
+    def fails(plan: FaultPlan) -> bool:
+        stage = _make_stage(item, first.seed if isinstance(first.seed, Seed) else None)
+        stage.fault_plan = plan
+        arguments = {name: item.funcargs[name] for name in names}
+        try:
+            stage.run(lambda: perform(stage, function, (), arguments, item.funcargs))
+        except (Exception, pytest.fail.Exception) as raised:  # noqa: BLE001 - that is the answer
+            return type(raised) is error
+        return False
 
-    async with AsyncExitStack() as stack:
-        await fresh({name: value for name, value in fixtures.items() if isinstance(value, _Later)})
-        await function(*args, **await fresh(kwargs))
-
-
-def _is_ours(value: object) -> bool:
-    """Whether a fixture of that name is the one from here: a test suite may have its own."""
-    from greenroom.supervision.kernel.node import Node  # noqa: PLC0415 - as above
-    from greenroom.supervision.testing import Collected, Probe  # noqa: PLC0415 - as above
-
-    return isinstance(value, Node | Probe | Collected)
+    try:
+        item.stash[_plan_key] = shrink(first.fault_plan, fails)
+        item.stash[_shrunk_key] = len(first.fault_plan)
+    except ValueError:
+        pass  # it does not fail a second time: there is nothing to go by
+    finally:
+        item.stash[_stage_key] = first
 
 
 @pytest.hookimpl(wrapper=True)
@@ -287,6 +349,28 @@ def pytest_runtest_makereport(
         number = getattr(stage.seed, "number", None)
         if number:
             report.sections.append(("greenroom", f"this order of delivery again: --greenroom-seed={number}"))
+        if stage.fault_plan:
+            report.sections.append(("faults", _replayed(item, item.stash[_plan_key], number)))
         if stage.reports:
             report.sections.append(("reports of the node", "\n".join(stage.reports.lines())))
     return report
+
+
+def _replayed(item: pytest.Item, plan: FaultPlan, seed: int | None) -> str:
+    """The plan of a failed test, kept in a file, and the command that plays it again."""
+    from greenroom.supervision.testing.kept import replayed  # noqa: PLC0415 - as above
+
+    shrunk_from = item.stash.get(_shrunk_key, None)
+    given: str | None = item.config.getoption(_PLAN)
+    file = None if given is None or shrunk_from is not None else Path(given)
+    return replayed(plan, item.nodeid, file or _folder(item.config), seed, shrunk_from)
+
+
+def _folder(config: pytest.Config) -> Path | None:
+    """Where plans are kept; None when pytest has no place for anything."""
+    if (chosen := config.getoption(_PLANS)) is not None:
+        return Path(chosen)
+    if (report := config.getoption("xmlpath", None)) is not None:
+        return Path(report).resolve().parent
+    cache = getattr(config, "cache", None)
+    return None if cache is None else Path(cache.mkdir("greenroom-plans"))

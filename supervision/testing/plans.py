@@ -73,6 +73,11 @@ class FaultPlan(msgspec.Struct, frozen=True):
         """A plan of these."""
         return cls(faults)
 
+    @classmethod
+    def joined(cls, *parts: Fault | FaultPlan) -> FaultPlan:
+        """One plan of several, and of single faults."""
+        return cls(tuple(fault for part in parts for fault in (part if isinstance(part, FaultPlan) else (part,))))
+
     def __len__(self) -> int:
         return len(self.faults)
 

@@ -10,13 +10,17 @@ from greenroom.supervision.kernel.node import Node
 
 from .collected import Collected
 from .leaks import Census, raise_for, settled, settled_here
+from .plans import FaultPlan
 from .probes import Probe
+from .recorder import Recorder
 from .seeds import Seed
 from .virtual_time import VirtualLoop
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
+
+    from .histories import History
 
 T = TypeVar("T")
 Clock = Literal["virtual", "real"]
@@ -45,12 +49,25 @@ class Stage:
         self.strict = strict
         self.node = Node(seed=self.seed.source() if isinstance(self.seed, Seed) else self.seed, **options)
         self.reports = Collected(self.node)
+        self.fault_plan = FaultPlan()
         self.used = False
 
     @cached_property
     def probe(self) -> Probe:
         """A probe that begins with the node, if anybody asks for it before."""
         return Probe(later=True)
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Records the whole run, if anybody asks for it before."""
+        recorder = Recorder(self.node)
+        recorder.start()
+        return recorder
+
+    @property
+    def history(self) -> History:
+        """What happened in the run."""
+        return self.recorder.history
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
         """Run it, and look at what it leaves behind."""
@@ -67,6 +84,9 @@ class Stage:
                 if deadlock is None:
                     raise
                 raise deadlock from error
+            finally:
+                if "recorder" in vars(self):
+                    self.recorder.stop()
             if isinstance(loop, VirtualLoop) and loop.deadlock is not None:
                 raise loop.deadlock  # the test was cancelled for it, and went on
         if self.leaks:
