@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from greenroom.supervision import CrashReport, GenServer, Leaked, Unexpected
+from greenroom.supervision import ActorError, CrashReport, GenServer, Leaked, Unexpected, stop
 from greenroom.supervision.behaviours.requests import process_of
 from greenroom.supervision.kernel.process import DOZING
 
@@ -141,3 +142,9 @@ def flat(error: BaseException) -> Iterator[BaseException]:
         yield from flat(each)
     if error.__cause__ is not None:
         yield from flat(error.__cause__)
+
+
+async def stop_quietly(ref: Ref[Any]) -> None:
+    """Stop it, if it lets itself be stopped in a second."""
+    with suppress(ActorError):
+        await stop(ref, timeout=1.0)

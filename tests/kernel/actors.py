@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from greenroom.supervision import SHUTDOWN, GenServer, Report, exit, monitor
+from greenroom.supervision import SHUTDOWN, GenServer, Node, Report, exit, monitor
 from greenroom.supervision.behaviours.requests import process_of
 from greenroom.supervision.kernel.process import DOZING
+from greenroom.supervision.testing import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.supervision import Node, Ref
+    from greenroom.supervision import Ref
 
 
 class Log(GenServer):
@@ -64,6 +65,16 @@ async def forever() -> None:
 def shut_down(who: object) -> None:
     """Ask it to end."""
     exit(who, SHUTDOWN)
+
+
+def alone(main: Any) -> Any:
+    """Run on virtual time in a loop that has no node yet."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())
+
+
+def quiet(name: str = "node", **options: Any) -> Node:
+    return Node(name, watchdog=None, **options)
 
 
 async def turns(count: int = 20) -> None:

@@ -4,131 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from greenroom.supervision import (
     NO_PROCESS,
-    NORMAL,
-    Caller,
     CallTimeout,
-    Continue,
     Crash,
     GenServer,
     Node,
-    NoReply,
-    NotRegistered,
-    Options,
-    Pid,
     ProcessExited,
-    Ref,
     Reject,
-    Reply,
-    Stop,
     Unexpected,
     is_alive,
     kill,
-    later,
-    multi_call,
     replying,
-    spawn,
     start,
-    stopping,
     wait_down,
 )
 from greenroom.supervision.behaviours.requests import process_of, request
 
-from .actors import Log, forever, reports_of, turns
+from .actors import Log, reports_of, turns
+from .counters import Counter, Twice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class Counter(GenServer):
-    """Adds up, in all ways that a method can answer."""
-
-    def __init__(self, count: int = 0) -> None:
-        self.count = count
-        self.kept: list[Caller[int]] = []
-
-    def add(self, number: int, *, times: int = 1) -> int:
-        self.count += number * times
-        return self.count
-
-    async def add_slowly(self, number: int) -> int:
-        await asyncio.sleep(0.01)
-        return self.add(number)
-
-    def keep(self) -> int:
-        self.kept.append(self.caller)
-        answer: int = later()
-        return answer
-
-    async def keep_slowly(self) -> int:
-        await asyncio.sleep(0)
-        return self.keep()
-
-    def release(self, number: int) -> list[bool]:
-        return [caller.reply(number) for caller in self.kept]
-
-    def divide(self, by: int) -> float:
-        if by == 0:
-            raise Reject(ZeroDivisionError("not by 0"))
-        return self.count / by
-
-    async def divide_slowly(self, by: int) -> float:
-        await asyncio.sleep(0)
-        return self.divide(by)
-
-    def last(self) -> int:
-        return stopping(self.count)
-
-    def go_on(self) -> int:
-        return replying(self.count, then=Continue("add"))
-
-    def handle_continue(self, token: object) -> None:
-        self.count += 100
-
-    def reply_early(self) -> int:
-        self.caller.reply(-1)
-        return 1
-
-    def reply_and_break(self) -> int:
-        self.caller.reply(-1)
-        raise ValueError("after the answer")
-
-    def broken_type(self) -> None:
-        _ = 1 + "2"  # type: ignore[operator]
-
-    def broken_call(self) -> NoReturn:
-        self.add()  # type: ignore[call-arg]
-        raise AssertionError
-
-    def nothing(self) -> None: ...
-
-    @functools.lru_cache  # noqa: B019 - a method that is no plain function
-    def cached(self, number: int) -> int:
-        return number
-
-    def handle_call(self, request: Any, caller: Caller[Any]) -> Reply | NoReply | Stop:
-        match request:
-            case "stop":
-                return Stop(NORMAL, "stopped")
-            case "later":
-                asyncio.get_running_loop().call_later(1.0, caller.reply, "late")
-                return NoReply()
-            case Exception():
-                raise Reject(request)
-            case _:
-                return Reply(request)
-
-
-class Twice(Counter):
-    """Overrides what others call by the base class's name."""
-
-    def add(self, number: int, *, times: int = 1) -> int:
-        return super().add(number, times=2 * times)
 
 
 # --- answers
@@ -355,72 +256,6 @@ async def test_a_killed_caller_leaves_nothing_behind() -> None:
     assert process is not None
     assert process.callers is None
     assert await ref.call(Counter.release, 1) == [False]
-
-
-# --- handles
-
-
-async def test_a_handle_by_name_is_looked_up_at_each_use() -> None:
-    by_name: Ref[Counter] = Ref("counter")
-    with pytest.raises(NotRegistered, match="nobody is registered as 'counter'"):
-        await by_name.call(Counter.add, 1)
-    with pytest.raises(NotRegistered):
-        _ = by_name.pid
-    assert not by_name.cast(Counter.add, 1)
-    for _ in range(2):
-        ref = await Options(name="counter").start(Counter)
-        assert by_name.pid == ref.pid
-        assert by_name.cast(Counter.add, 1)
-        assert await by_name.call(Counter.add, 1) == 2
-        assert await by_name.ask(1) == 1
-        kill(ref)
-
-
-async def test_handles_are_equal_when_they_mean_the_same() -> None:
-    ref = await start(Counter)
-    same: Ref[Counter] = Ref(ref.pid)
-    named: list[Ref[Counter]] = [Ref("x"), Ref("x")]
-    assert ref == same == ref.within(1.0)
-    assert len({ref, same, *named}) == 2
-    assert ref != ref.pid
-    assert repr(named[0]) == "<Ref x>"
-    assert repr(ref) == f"<Ref {ref.pid}>"
-
-
-async def test_a_caller_can_be_looked_at() -> None:
-    ref, asker = await start(Counter), await start(Log)
-    asker.cast(Log.do_async, lambda: ref.call(Counter.keep))
-    outside = request(ref, Counter.keep)
-    await turns()
-    kept = await ref.call(lambda server: server.kept)
-    by_pid = {caller.pid: caller for caller in kept}
-    assert set(by_pid) == {None, asker.pid}
-    assert {repr(caller) for caller in kept} == {"<Caller outside>", f"<Caller {asker.pid}>"}
-    await ref.call(Counter.release, 1)
-    assert all(caller.over for caller in kept)
-    assert await outside.wait() == 1
-
-
-async def test_there_is_no_caller_outside_a_call(node: Node) -> None:
-    ref = await start(Counter)
-    ref.cast(lambda server: server.caller)
-    with pytest.raises(ProcessExited, match="there is no caller: what is being handled is not a call"):
-        await ref.call(Counter.add, 1)
-
-
-async def test_a_call_to_what_is_no_server_is_refused_or_waits() -> None:
-    pid = spawn(forever)
-    by_pid: Ref[Counter] = Ref(pid, 0.5)
-    with pytest.raises(CallTimeout):
-        await by_pid.call(Counter.add, 1)
-
-
-async def test_several_are_asked_at_once_and_the_dead_do_not_spoil_it() -> None:
-    refs = [await start(Counter, number) for number in range(4)]
-    kill(refs[1])
-    answers = await multi_call([*refs, Ref(Pid("elsewhere", 1, 1))], Counter.divide, 1)
-    assert answers.replies == {refs[0]: 0, refs[2]: 2, refs[3]: 3}
-    assert [type(error) for error in answers.missing.values()] == [ProcessExited, ProcessExited]
 
 
 async def test_a_bad_idle_timeout_is_the_servers_crash_and_hangs_nobody() -> None:

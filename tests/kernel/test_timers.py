@@ -61,11 +61,17 @@ class Item:
     def __init__(self, number: int, told: list[tuple[float, int]]) -> None:
         self.number = number
         self.told = told
-        self.over = False
+        self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    @property
+    def over(self) -> bool:
+        return self._future.done()
+
+    def answer(self) -> None:
+        self._future.set_result(None)
 
     def expire(self, seconds: float) -> None:
-        assert not self.over
-        self.over = True
+        self.answer()
         self.told.append((asyncio.get_running_loop().time(), self.number))
 
 
@@ -142,7 +148,7 @@ def test_an_item_expires_once_at_its_time_and_never_when_it_is_over(steps: list[
             elif step == "answer" and items:
                 item = items[which % len(items)]
                 if not item.over:
-                    item.over = True
+                    item.answer()
                     del due[item.number]
             else:
                 await asyncio.sleep(seconds)

@@ -1,0 +1,103 @@
+"""A handler that blocks the loop: the watchdog's thread names it, with its stack, while it does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from greenroom.supervision import (
+    GenServer,
+    LoopBlocked,
+    Node,
+    Options,
+    start,
+)
+
+from .actors import Breaks, turns
+
+# --- one that blocks the loop
+
+
+class Blocks(GenServer):
+    """Keeps the loop from turning until it is let go."""
+
+    def block(self, gate: threading.Event) -> bool:
+        return gate.wait(30.0)
+
+    async def block_async(self, gate: threading.Event) -> bool:
+        await asyncio.sleep(0)
+        return self.block(gate)
+
+    async def block_in_a_task(self, gate: threading.Event) -> bool:
+        async def inner() -> bool:
+            return self.block(gate)
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(inner())
+        return task.result()
+
+
+class Watch:
+    """Lets the loop go as soon as the right one was reported, from the watchdog's own thread.
+
+    On a machine that is slow enough, anybody may be reported for being slow.
+    """
+
+    def __init__(self, node: Node, label: str) -> None:
+        self.label = label
+        self.gate = threading.Event()
+        self.reports: list[LoopBlocked] = []
+        node.reports.subscribe(self)
+
+    def __call__(self, report: object) -> None:
+        if isinstance(report, LoopBlocked) and report.label == self.label:
+            self.reports.append(report)
+            self.gate.set()
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+@pytest.mark.parametrize("method", [Blocks.block, Blocks.block_async, Blocks.block_in_a_task])
+@pytest.mark.parametrize("queued", [False, True])
+async def test_one_that_blocks_the_loop_is_named_while_it_does(method: Any, node: Node, *, queued: bool) -> None:
+    watch = Watch(node, "the blocker")
+    ref = await Options(label="the blocker").start(Blocks)
+    if queued:
+        ref.send("something, so that the call goes through the mailbox")
+    assert await ref.within(None).call(method, watch.gate) is True, "it went on because it was reported"
+    (report,) = watch.reports
+    assert report.pid == ref.pid
+    assert report.seconds >= 0.05
+    assert "return gate.wait(30.0)" in report.stack
+    assert "Thread" not in report.stack
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_a_caller_is_not_blamed_for_its_callee(node: Node) -> None:
+    watch = Watch(node, "Blocks")
+    outer, inner = await start(Breaks), await start(Blocks)
+    assert await outer.within(None).call(Breaks.do_async, lambda: inner.within(None).call(Blocks.block, watch.gate))
+    assert [report.pid for report in watch.reports] == [inner.pid]
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_code_that_is_no_process_is_told_of_as_such(node: Node) -> None:
+    watch = Watch(node, "code that is no process's")
+    await turns()
+    watch.gate.clear()
+    assert watch.gate.wait(30.0)
+    assert watch.reports[-1].pid == node.root_pid()
+    assert "assert watch.gate.wait(30.0)" in watch.reports[-1].stack
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_a_blocked_loop_is_reported_once_and_the_next_time_again(node: Node) -> None:
+    watch = Watch(node, "Blocks")
+    ref = await start(Blocks)
+    for count in (1, 2):
+        watch.gate.clear()
+        await turns()  # a loop that has not turned is still blocked by the same
+        await ref.within(None).call(Blocks.block, watch.gate)
+        assert len(watch.reports) == count
