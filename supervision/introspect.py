@@ -21,11 +21,15 @@ from .kernel.clock import check_seconds
 from .kernel.current import current, current_node
 from .kernel.errors import ActorError
 from .kernel.messages import SYSTEM
+from .snapshot import take as snapshot
+from .tracing import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from .kernel.pid import Pid
+
+__all__ = ["Status", "get_state", "replace_state", "resume", "snapshot", "status", "suspend", "watch"]
 
 T = TypeVar("T")
 
