@@ -126,14 +126,19 @@ class Ref(Generic[S]):
         try:
             value = (process.context or process.own_context()).run(function, server, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
-            return await self._failed(process, (CALL, method, args, kwargs, None), error)
-        if server._otp_call is None and type(value) not in SPECIAL and not process.life:
-            if process.mailbox is None:
-                process.activity = IDLE
+            answer = self._failed(process, (CALL, method, args, kwargs, None), error)
+        else:
+            if server._otp_call is None and type(value) not in SPECIAL and not process.life:
+                if process.mailbox is None:
+                    process.activity = IDLE
+                    return value
+                process.settle()
                 return value
-            process.settle()
-            return value
-        return await self._special(process, method, args, kwargs, value)
+            answer = self._special(process, method, args, kwargs, value)
+        try:
+            return await answer
+        finally:
+            del answer  # as in `Caller.__await__`
 
     def _special(
         self, process: Process, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
