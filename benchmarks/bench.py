@@ -76,7 +76,7 @@ class Benchmark:
     """How often it is run; None is as often as the plan says."""
 
 
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "bytes": 1.0}
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "bytes": 1.0, "MB": 1e6, "x": 1.0}
 """What one of each is, in what `Run` records."""
 
 _registered: dict[str, Benchmark] = {}

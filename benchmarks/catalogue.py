@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import bench, calls, curves, floors, imports, lives, memory, sizes
+from . import bench, calls, curves, floors, imports, lives, looking, memory, sizes
 
 __all__ = ["BENCHMARKS", "CURVES"]
 
-MODULES = (floors, calls, lives, memory, imports, sizes)
+MODULES = (floors, calls, lives, memory, looking, imports, sizes)
 BENCHMARKS = bench.registered()
 CURVES = curves.registered()

@@ -122,21 +122,23 @@ class Watch:
 class _Observer(Behaviour):
     """Stands before a behaviour, or before another observer."""
 
-    __slots__ = ("_began", "_otp_entry", "_otp_state", "next", "watch")
+    __slots__ = ("_began", "_entry", "_looks", "_state", "next", "watch")
 
     def __init__(self, behaviour: Behaviour, watch: Watch) -> None:
         self.next = behaviour
         self.watch = watch
         self._began = 0.0
-        self._otp_entry: Entry | None = None
-        self._otp_state = _state_of(behaviour.inner)
+        self._entry: Entry | None = None
+        # Only for who wants it: to read the fields of an object makes its attributes slower for good, in Python.
+        self._looks = "state" in watch._kinds
+        self._state = _state_of(behaviour.inner) if self._looks else ""
 
     @property
     def inner(self) -> Behaviour:
         return self.next.inner
 
     def _otp_handle(self, entry: Entry) -> object:
-        self._otp_entry = entry
+        self._entry = entry
         self._began = clock.real()
         return self.next._otp_handle(entry)
 
@@ -161,12 +163,12 @@ class _Observer(Behaviour):
         self.next._otp_report(error)
 
     def _otp_exiting(self, reason: ExitReason) -> None:
-        during = "" if self._otp_entry is None else f", in the middle of {describe.message(self._otp_entry)}"
+        during = "" if self._entry is None else f", in the middle of {describe.message(self._entry)}"
         self.watch._note("exit", f"{reason}{during}")
         self.next._otp_exiting(reason)
 
     def _otp_finished(self, entry: Entry) -> None:
-        self._otp_entry = None
+        self._entry = None
         seconds = clock.real() - self._began
         text = describe.message(entry)
         statistics = self.watch.statistics
@@ -177,11 +179,11 @@ class _Observer(Behaviour):
         self.watch._note("message", text, seconds)
 
     def _look(self) -> None:
-        behaviour = self.next.inner
-        state = _state_of(behaviour)
-        if state != self._otp_state:
-            self._otp_state = state
-            self.watch._note("state", state)
+        if self._looks:
+            state = _state_of(self.next.inner)
+            if state != self._state:
+                self._state = state
+                self.watch._note("state", state)
         process = self.watch._process
         process.resting = max(
             process.resting, DOZING
