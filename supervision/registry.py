@@ -86,11 +86,11 @@ class Registry(GenServer):
     def register(self, key: Hashable, pid: Pid, value: Any = None) -> None:
         """Enter `pid` under `key`. Where keys are duplicate, as often as it asks for."""
         _check(key)
-        for entry in tuple(self._entries.get(key, {}).values()):
-            if not api.is_alive(entry.pid):
-                self._forget(entry.pid)  # so that listeners hear of its end before they hear of its successor
-            elif self.keys == "unique":
-                raise Reject(AlreadyRegistered(key, entry.pid))
+        if self.keys == "unique" and key in self._entries:
+            (holder,) = self._entries[key].values()
+            if api.is_alive(holder.pid):
+                raise Reject(AlreadyRegistered(key, holder.pid))
+            self._forget(holder.pid)  # so that listeners hear of its end before they hear of its successor
         if not api.is_alive(pid):
             raise Reject(ActorError(f"cannot register {key!r}: {pid} is not alive on this node"))
         self._last += 1
@@ -103,9 +103,9 @@ class Registry(GenServer):
         """Take `pid` off `key`, or only those entries whose value satisfies `where`."""
         _check(key)
         held = self._entries.get(key, {})
-        mine = [(number, entry) for number, entry in held.items() if entry.pid == pid]
+        mine = sorted(held.keys() & self._owned.get(pid, {}).keys())
         try:
-            leaving = [number for number, entry in mine if where is None or where(entry.value)]
+            leaving = [number for number in mine if where is None or where(held[number].value)]
         except Exception as error:
             raise Reject(error) from error  # the mistake of whoever asks must not end the registry
         for number in leaving:

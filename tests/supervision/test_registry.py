@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -15,17 +15,23 @@ from greenroom.supervision import (
     Ref,
     Registry,
     Reject,
+    Unexpected,
     inbox,
+    is_alive,
     kill,
     receive,
     register,
     spawn,
     start,
+    unregister,
     via,
     wait_down,
     whereis,
 )
 from greenroom.supervision.registry import count, dispatch, join, keys, leave, lookup, update, values
+
+if TYPE_CHECKING:
+    from greenroom.supervision import Node, Report
 
 
 class Room(GenServer):
@@ -186,3 +192,33 @@ async def test_a_registry_can_have_a_name_and_be_found_by_it() -> None:
     await Options(name=via(by_name, "attic")).start(Room, 3)
     room: Ref[Room] = Ref(via(by_name, "attic"))
     assert await room.call(Room.measure) == 3
+
+
+async def test_a_name_of_a_registry_is_a_value_and_can_be_given_back() -> None:
+    registry = await start(Registry)
+    ref = await Options(name=via(registry, "attic")).start(Room)
+    name = via(registry, "attic")
+    assert {name: 1}[via(registry, "attic", "whatever it carries")] == 1
+    assert name != via(registry, "cellar")
+    assert repr(name) == f"'attic' in {registry}"
+    unregister(name)
+    assert (whereis(name), is_alive(ref)) == (None, True)
+
+
+async def test_a_process_enters_itself_while_the_registry_is_what_runs() -> None:
+    class Own(Registry):
+        def init(self) -> None:
+            register(via(Ref(self.pid), "registry"))
+
+    registry: Ref[Any] = await start(Own)
+    assert whereis(via(registry, "registry")) == registry.pid
+
+
+async def test_what_a_registry_does_not_expect_is_reported(node: Node) -> None:
+    reports: list[Report] = []
+    node.reports.subscribe(reports.append)
+    registry = await start(Registry)
+    registry.send("what is this?")
+    assert count(registry) == 0
+    await registry.call(Registry.unregister, "nothing", registry.pid)
+    assert [report for report in reports if isinstance(report, Unexpected)]

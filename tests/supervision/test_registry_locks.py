@@ -246,3 +246,23 @@ async def test_whoever_leaves_a_key_keeps_its_lock_and_is_watched_for_it() -> No
             pass
         assert await holder(registry, told, "second", 0).wait() == "second"
         assert len(server.watching) == 1, "its entry is left, and its lock is not"
+
+
+async def test_a_process_holds_several_keys_and_whoever_dies_at_the_last_moment_is_passed_over() -> None:
+    registry, told = await start(Registry), list[str]()
+    async with inbox() as me:
+        tickets = [object(), object()]
+        for number, ticket in enumerate(tickets):
+            await registry.call(Registry.hold, f"key {number}", ticket)
+        first, second = (holder(registry, told, name, 0, key="key 0") for name in ("first", "second"))
+        await asyncio.sleep(1)
+        kill(first)
+        await registry.call(Registry.release, "key 0", me.pid, tickets[0])
+        assert await second.wait() == "second"
+        assert told == ["second"]
+        third = holder(registry, told, "third", 0, key="key 1")
+        await asyncio.sleep(1)
+        assert third.outcome is None
+        await registry.call(Registry.release, "key 1", me.pid, tickets[1])
+        assert await third.wait() == "third"
+    await settled(registry)
