@@ -9,7 +9,7 @@ from __future__ import annotations
 from .checking import Finding, assert_clean, check
 from .collected import Collected
 from .faults import FaultKind, InjectedFault, Moment, fault_kind, fault_kinds
-from .histories import Call, Event, History
+from .histories import CallRecord, History, Occurrence
 from .injection import FaultInjected, FaultMissed, Injection, inject
 from .leaks import LeakError, no_leaks
 from .plans import Fault, FaultPlan
@@ -26,12 +26,11 @@ from .virtual_time import Deadlock, Endless, VirtualLoop, advance
 
 __all__ = [
     "Asked",
-    "Call",
+    "CallRecord",
     "Called",
     "Collected",
     "Deadlock",
     "Endless",
-    "Event",
     "Fault",
     "FaultInjected",
     "FaultKind",
@@ -43,6 +42,7 @@ __all__ = [
     "Injection",
     "LeakError",
     "Moment",
+    "Occurrence",
     "Played",
     "Probe",
     "ProbeCrash",

@@ -11,7 +11,7 @@ from .histories import OUTCOMES, REPLIES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .histories import Call, Event, History
+    from .histories import CallRecord, History, Occurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Finding:
 
     rule: str
     what: str
-    events: tuple[Event, ...]
+    events: tuple[Occurrence, ...]
 
     def __str__(self) -> str:
         return "".join([f"{self.rule}: {self.what}", *(f"\n  {event}" for event in self.events)])
@@ -45,7 +45,7 @@ def assert_clean(history: History, *, unordered: Iterable[str] = (), finished: b
         raise AssertionError("\n".join(["the history is not in order:", *map(str, found)]))
 
 
-def _outcomes(history: History, calls: list[Call], *, finished: bool) -> Iterator[Finding]:
+def _outcomes(history: History, calls: list[CallRecord], *, finished: bool) -> Iterator[Finding]:
     last = history.events[-1:]
     for call in calls:
         if not call.outcomes and finished:
@@ -62,8 +62,8 @@ def _outcomes(history: History, calls: list[Call], *, finished: bool) -> Iterato
             yield Finding("nobody asked", f"call #{event.call} ended and was never made", (event,))
 
 
-def _order(calls: list[Call], unordered: tuple[str, ...]) -> Iterator[Finding]:
-    newest: dict[tuple[str, str], tuple[Call, Event]] = {}
+def _order(calls: list[CallRecord], unordered: tuple[str, ...]) -> Iterator[Finding]:
+    newest: dict[tuple[str, str], tuple[CallRecord, Occurrence]] = {}
     for call in calls:
         label = call.callee.rpartition(" ")[0]
         if any(fnmatchcase(label, pattern) for pattern in unordered) or call.request.startswith("system "):
@@ -81,7 +81,7 @@ def _order(calls: list[Call], unordered: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _deaths(history: History) -> Iterator[Finding]:
-    deaths: dict[str, Event] = {}
+    deaths: dict[str, Occurrence] = {}
     for event in history.events:
         if event.kind == "died":
             if event.who in deaths:

@@ -40,7 +40,7 @@ def stable(text: str) -> str:
     return _INCARNATION.sub(r"<\1.\2>", _ADDRESS.sub("", " ".join(text.split())))
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened to `who`.
 
     `by` is who did it: the caller, the parent, whoever replied. `what` is the request, the answer, the reason, or the
@@ -61,18 +61,18 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.time:.6f} {self.kind}{call} {self.who}{by}{f': {self.what}' if self.what else ''}"
 
 
-class Call(msgspec.Struct, frozen=True):
+class CallRecord(msgspec.Struct, frozen=True):
     """One call: where it began, and the outcomes that it had, of which there should be one."""
 
     number: int
     caller: str
     callee: str
     request: str
-    begun: Event
-    outcomes: tuple[Event, ...]
+    begun: Occurrence
+    outcomes: tuple[Occurrence, ...]
 
     @property
-    def outcome(self) -> Event | None:
+    def outcome(self) -> Occurrence | None:
         """Its first outcome, if it has come to one."""
         return self.outcomes[0] if self.outcomes else None
 
@@ -85,12 +85,12 @@ class Call(msgspec.Struct, frozen=True):
 class History(msgspec.Struct):
     """All events of a run, in order."""
 
-    events: list[Event] = []
+    events: list[Occurrence] = []
 
     def __len__(self) -> int:
         return len(self.events)
 
-    def of(self, *kinds: Kind, who: str | None = None) -> list[Event]:
+    def of(self, *kinds: Kind, who: str | None = None) -> list[Occurrence]:
         """The events of some kinds; `who` is the beginning of a process's label or all of it."""
         return [
             event
@@ -98,14 +98,14 @@ class History(msgspec.Struct):
             if (not kinds or event.kind in kinds) and (who is None or event.who.startswith(who))
         ]
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[CallRecord]:
         """All calls in the order in which they were made."""
-        outcomes: dict[int | None, list[Event]] = {}
+        outcomes: dict[int | None, list[Occurrence]] = {}
         for event in self.events:
             if event.kind in OUTCOMES:
                 outcomes.setdefault(event.call, []).append(event)
         return [
-            Call(
+            CallRecord(
                 number=event.call or 0,
                 caller=event.by or OUTSIDE,
                 callee=event.who,

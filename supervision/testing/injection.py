@@ -17,6 +17,7 @@ from greenroom.supervision.kernel.reports import Report
 
 from .faults import Moment, kind_of
 from .holding import Holding
+from .taps import tap
 from .targets import find
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Injection:
         self._holding = Holding(node.loop)
         self._process = routine.begin(node, _carry_out, (self,), {})
         self._process.await_death(self)
+        # As long as it lives each call passes a mailbox: so a run is the same whether anybody records it or not.
+        tap(self._process, lambda _, entry, pass_on: pass_on(entry))
 
     @property
     def pid(self) -> Pid:

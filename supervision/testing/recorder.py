@@ -17,7 +17,7 @@ from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, SYSTEM,
 from greenroom.supervision.kernel.process import DYING, GONE
 from greenroom.supervision.logs import tell
 
-from .histories import OUTSIDE, Event, History, Kind, stable
+from .histories import OUTSIDE, History, Kind, Occurrence, stable
 from .taps import tap
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Recorder:
         if self._began is None:
             self._began = now
         events = self.history.events
-        events.append(Event(len(events) + 1, now - self._began, kind, who, stable(what), by, call))
+        events.append(Occurrence(len(events) + 1, now - self._began, kind, who, stable(what), by, call))
 
     def _meet(self, process: Process) -> None:
         self._untaps[process] = tap(process, self._entering, first=True)
