@@ -102,6 +102,7 @@ def _handle(world: World, me: Process, message: tuple[Any, ...]) -> Generator[Wi
         case ("trouble", "hang"):
             yield Sleep(None)
         case ("trouble", "task_exit", after):
+            me.tasks = True
             late = world.now + after
             world.at(late, f"a task of {me}", lambda: world.condemn(me, CRASHES["exit"]), me.alive)
         case ("trouble", kind):

@@ -94,6 +94,7 @@ class Process:
     mailbox: deque[tuple[Any, ...]] = field(default_factory=deque[tuple[Any, ...]])
     started: Any = WAITING
     refused: str = ""
+    tasks: bool = False
     straggler: bool = False
     slowly: bool = False
     ended_at: float = -1.0

@@ -248,7 +248,7 @@ class World:
         if left is not None:
             leaked = left >= GRACE
             self.at(self.now + min(left, GRACE), f"{process} is gone", lambda: self._bury(process, leaked=leaked))
-        elif is_busy(wish):
+        elif process.tasks or is_busy(wish):
             process.slowly = True
             self.soon(lambda: self._bury(process))
         else:
