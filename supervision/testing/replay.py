@@ -41,6 +41,11 @@ class Played:
         """Whether it raised, or its history is not in order."""
         return self.error is not None or bool(self.findings)
 
+    def failed_like(self, other: Played) -> bool:
+        """Whether both failed in the same way: by the same type of error, and against the same rules."""
+        mine, theirs = ((type(each.error), {finding.rule for finding in each.findings}) for each in (self, other))
+        return self.failed and mine == theirs
+
     def text(self) -> str:
         """The history, and what is wrong: the same for the same run."""
         lines = [self.history.text().rstrip()] if self.history.events else []
@@ -135,8 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return play(scenario, faults, seed=given.seed, messages=given.messages, unordered=given.unordered)
 
     if given.command == "shrink":
+        first = again(plan)
         try:
-            smallest = shrink(plan, lambda faults: again(faults).failed, tries=given.tries)
+            smallest = shrink(plan, lambda faults: again(faults).failed_like(first), tries=given.tries)
         except ValueError as error:
             sys.stderr.write(f"{error}\n")
             return 1
