@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,11 +21,15 @@ from greenroom.supervision import (
     child,
     is_alive,
     kill,
+    request,
     spawn,
     start,
+    statem,
     wait_down,
+    watch,
 )
 from greenroom.supervision.introspect import get_state, status
+from greenroom.supervision.statem import Event, GenStatem, Next, Reply, Result, event, state
 from greenroom.supervision.testing import (
     Collected,
     Fault,
@@ -323,3 +328,72 @@ async def test_nobody_is_hit_who_is_dying_or_injects() -> None:
     await injection.wait()
     assert len(injection.injected) == 1
     assert len(injection.missed) == 2
+
+
+# --- machines, and answers that come later
+
+
+class Light(Enum):
+    OFF = "off"
+    ON = "on"
+
+
+class Lamp(GenStatem[Light]):
+    initial = Light.OFF
+
+    @event
+    def switch(self) -> str:
+        raise NotImplementedError
+
+    @state(Light.OFF, to=(Light.ON,))
+    def off(self, event: Event) -> Result[Light]:
+        match event:
+            case statem.Call(Lamp.switch, caller=caller):
+                return Next(Light.ON, Reply(caller, "on"))
+            case _:
+                return self.unexpected(event)
+
+    @state(Light.ON, to=(Light.OFF,))
+    def on(self, event: Event) -> Result[Light]:
+        match event:
+            case statem.Call(Lamp.switch, caller=caller):
+                return Next(Light.OFF, Reply(caller, "off"))
+            case _:
+                return self.unexpected(event)
+
+
+@pytest.mark.parametrize("what", ["hang", "block", "suspend", "delay"])
+async def test_a_machine_is_held_up_and_goes_on(what: str) -> None:
+    lamp = await start(Lamp)
+    await done(plan(what, "Lamp", seconds=0.01))
+    assert await lamp.call(Lamp.switch) == "on"
+    assert await lamp.call(Lamp.switch) == "off"
+
+
+async def test_a_machine_raises_in_its_next_event(reports: Collected) -> None:
+    lamp = await start(Lamp)
+    await lamp.call(Lamp.switch)
+    await done(plan("raise", "Lamp"))
+    with pytest.raises(ProcessExited):
+        await lamp.call(Lamp.switch)
+    crash = await reports.expect(CrashReport)
+    assert crash.last_message == "call switch()"
+    assert "ON" in (crash.state or "")
+
+
+async def test_who_answers_later_knows_its_caller_after_it_hung() -> None:
+    box = await start(Box)
+    await done(plan("hang", seconds=1))
+    waiting = request(box, Box.wait)
+    await box.call(Box.answer_last_first)
+    assert await waiting.wait() == "now"
+
+
+async def test_who_is_watched_can_be_sabotaged() -> None:
+    box = await start(Box)
+    watching = watch(box, kinds=("message",))
+    await done(FaultPlan.of(Fault(0, "hang", "Box", seconds=1), Fault(0, "hang", "Box", seconds=1)))
+    assert await box.call(Box.put, "hat") == 1
+    assert await box.call(Box.put, "coat") == 2
+    assert [note.what for note in watching.notes] == ["call put('hat')", "call put('coat')"]
+    assert asyncio.get_running_loop().time() == 2
