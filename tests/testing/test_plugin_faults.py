@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytest_plugins = ["pytester"]
+
 TILL = """
     class Till(GenServer):
         def take(self):
