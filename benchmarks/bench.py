@@ -35,10 +35,11 @@ class Run:
     def measured(self, count: int | None = None) -> Generator[None]:
         """The block does `count` operations, by default all of the run's.
 
-        Rubbish of whatever came before is collected first. In the block the collector runs as in any program: what it
+        Rubbish of whatever came before is collected before the first. In the block the collector runs as in any program: what it
         costs to have made rubbish is part of the cost.
         """
-        gc.collect()
+        if not self._blocks:
+            gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
         yield
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -21,10 +21,10 @@ async def future_round_trip(run: Run) -> None:
 
     task = asyncio.create_task(answer())
     await asyncio.sleep(0)
-    blocks = 10
-    for _ in range(blocks):
-        with run.measured(run.count // blocks or 1):
-            for _ in range(run.count // blocks or 1):
+    block = min(50, run.count)
+    for _ in range(run.count // block):
+        with run.measured(block):  # short enough to fall between two hiccups: latencies are compared with their median
+            for _ in range(block):
                 waiting: asyncio.Future[None] = loop.create_future()
                 asked.set_result(waiting)
                 await waiting
