@@ -84,6 +84,10 @@ class _Guarded(Coroutine[Any, Any, Any]):
         return bool(getattr(self._inner, "cr_running", False))
 
     @property
+    def cr_suspended(self) -> bool:
+        return bool(getattr(self._inner, "cr_suspended", False))
+
+    @property
     def cr_code(self) -> Any:
         return getattr(self._inner, "cr_code", None)
 
@@ -117,6 +121,8 @@ def make_factory(inner: Factory | None) -> Factory:
         if process is None or not process.adopts or process.node.loop is not loop:
             # A task that a process of another node's thread sends here is not that process's to cancel.
             return plain(loop, coro, **options)
+        if not asyncio.iscoroutine(coro):
+            return plain(loop, coro, **options)  # which refuses it, here and now
         task = plain(loop, _Guarded(process, coro), **options)
         if isinstance(task, asyncio.Task) and process.life != GONE:
             process.adopt(task)

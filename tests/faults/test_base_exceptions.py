@@ -331,6 +331,30 @@ async def test_tasks_of_other_code_in_the_loop_are_left_alone(node: Node) -> Non
     assert other[0].cancelled()
 
 
+async def test_a_group_of_anyios_that_is_cancelled_at_once_ends_at_once() -> None:
+    async def cancels() -> str:
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(forever)
+            group.cancel_scope.cancel()
+        return "over"
+
+    breaks = await start(Breaks)
+    assert await breaks.within(1.0).call(Breaks.do_async, cancels) == "over"
+
+
+async def test_what_is_no_coroutine_makes_no_task_in_a_handler_either() -> None:
+    no_coroutine: Any = 42
+
+    async def make() -> str:
+        with pytest.raises(TypeError, match="a coroutine was expected, got 42"):
+            await asyncio.create_task(no_coroutine)
+        return "refused"
+
+    breaks = await start(Breaks)
+    assert await breaks.call(Breaks.do_async, make) == "refused"
+
+
 async def test_a_handler_that_will_not_hear_of_a_generator_exit_has_crashed(node: Node) -> None:
     async def deaf() -> None:
         task = asyncio.create_task(raises_later(GeneratorExit())())
