@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Job = tuple[Process, CoroutineType[Any, Any, Any], Entry]
 
 _JOBS_PER_TURN = 128
+_PARKED = 1024  # workers that are kept though they have nothing to do; those of a flood beyond that end with it
 
 
 class InContext:
@@ -110,7 +111,9 @@ class Workers:
                 self._waking = parked
                 return
         loop = self._node.loop
-        task = loop.create_task(self._work(), name="greenroom-worker", context=self._node.context.copy())
+        # Not by the loop's own factory: an eager one would run the handler here and now, inside of whoever is running.
+        context = self._node.context.copy()
+        task = asyncio.Task(self._work(), loop=loop, name="greenroom-worker", context=context)
         self._tasks[task] = None
         self._waking = task
         task.add_done_callback(self._retired)
@@ -146,6 +149,8 @@ class Workers:
             if not jobs:
                 left = _JOBS_PER_TURN
                 self._waking = None
+                if len(self._parked) >= _PARKED:
+                    return
                 parked = loop.create_future()
                 self._parked.append(parked)
                 try:

@@ -179,3 +179,44 @@ async def test_a_hundred_handlers_that_are_killed_before_they_begin_never_begin(
     assert len(begun) <= 1
     assert node.processes == {}
     assert node.leaks == 0
+
+
+async def test_a_flood_leaves_no_more_idle_workers_than_are_worth_keeping(node: Node) -> None:
+    gate = asyncio.Event()
+    for _ in range(1500):
+        (await start(Works)).cast(Works.wait, gate)
+    await turns(3100)
+    assert node.workers.busy == 1500
+    gate.set()
+    await turns(100)
+    assert node.workers.busy == 0
+    assert len(node.workers) <= 1100
+    assert await (await start(Works)).call(Works.task) is not None
+
+
+EAGER: Any = getattr(asyncio, "eager_task_factory", None)  # Python 3.12 has one
+
+
+async def test_an_eager_factory_of_the_loop_makes_no_workers(node: Node) -> None:
+    # Or a handler would begin in the middle of whoever is running.
+    made: list[str] = []
+
+    def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Future[Any]:
+        made.append(coro.__qualname__)
+        return asyncio.Task(coro, loop=loop, **options) if EAGER is None else EAGER(loop, coro, **options)
+
+    loop = asyncio.get_running_loop()
+    await node.close()
+    before = loop.get_task_factory()
+    loop.set_task_factory(factory)
+    try:
+        async with Node(handle_sigint=False):
+            ref = await start(Works)
+            gate = asyncio.Event()
+            gate.set()
+            for _ in range(3):
+                assert await ref.within(1.0).call(Works.task) is not None
+                assert await ref.within(1.0).call(Works.wait, gate) is not None
+    finally:
+        loop.set_task_factory(before)
+    assert "Workers._work" not in made
