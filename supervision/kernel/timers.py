@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .node import Node
 
 _SWEEP_FROM = 256  # a lane shorter than this is not worth sweeping
-_LANES_KEPT = 64  # empty lanes beyond this many are dropped
+_LANES_KEPT = 64  # with more lanes than this, those that nobody waits in are dropped
 
 
 class Expiring(Protocol):
@@ -43,12 +43,13 @@ class _Lane:
 class Deadlines:
     """All deadlines of one node."""
 
-    __slots__ = ("_lanes", "_node")
+    __slots__ = ("_lanes", "_node", "_sweep_at")
 
     def __init__(self, node: Node) -> None:
         """A node has one of these."""
         self._node = node
         self._lanes: dict[float, _Lane] = {}
+        self._sweep_at = _LANES_KEPT
 
     def __len__(self) -> int:
         """How many entries are held, answered ones that were not dropped yet included."""
@@ -71,9 +72,14 @@ class Deadlines:
             self._arm(lane)
 
     def _open(self, seconds: float) -> _Lane:
-        if len(self._lanes) >= _LANES_KEPT:
-            for key in [key for key, lane in self._lanes.items() if lane.handle is None]:
-                del self._lanes[key]
+        if len(self._lanes) >= self._sweep_at:
+            # Who hands on what is left of a deadline has a lane for each call: a sweep has to be paid for by many.
+            for key, lane in tuple(self._lanes.items()):
+                if all(item._future.done() for _, item in lane.queue):
+                    if lane.handle is not None:
+                        lane.handle.cancel()
+                    del self._lanes[key]
+            self._sweep_at = max(_LANES_KEPT, 2 * len(self._lanes))
         lane = self._lanes[seconds] = _Lane(seconds)
         return lane
 

@@ -120,6 +120,32 @@ async def test_lanes_that_are_not_used_any_more_are_dropped(node: Node) -> None:
     assert len(node.deadlines._lanes) < 100
 
 
+@pytest.mark.parametrize("answered", [True, False])
+async def test_deadlines_that_are_all_different_cost_as_one(node: Node, *, answered: bool) -> None:
+    # As of whoever hands on what is left of a time of its own: each call has another one.
+    looked = 0
+
+    class Watched(asyncio.Future[Any]):
+        def done(self) -> bool:
+            nonlocal looked
+            looked += 1
+            return super().done()
+
+    told: list[tuple[float, int]] = []
+    deadlines = Deadlines(node)
+    for number in range(5000):
+        item = Item(number, told)
+        item._future = Watched()
+        deadlines.add(5.0 + number / 1000, item)
+        if answered:
+            item.answer()
+    assert looked < 20_000
+    assert len(deadlines._lanes) < (100 if answered else 5001)
+    await asyncio.sleep(100.0)
+    assert [number for _, number in told] == ([] if answered else list(range(5000)))
+    assert len(deadlines) == 0
+
+
 Steps = st.lists(
     st.tuples(
         st.sampled_from(["add", "answer", "wait"]),
