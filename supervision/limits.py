@@ -65,6 +65,7 @@ class Semaphore(GenServer):
         self.free = permits
         self._holders: dict[Pid, _Holder] = {}
         self._waiting: deque[tuple[Pid, Caller[None], object]] = deque()
+        self._full = _full(queue, 0)
 
     def acquire(self, ticket: object = None) -> None:
         """Take a permit, or wait for one. `ticket` is the caller's own mark, to give back just this one."""
@@ -75,6 +76,9 @@ class Semaphore(GenServer):
             self.free -= 1
             self._hold(pid, ticket)
             return None
+        if len(self._waiting) >= self._full:
+            self._waiting = deque(entry for entry in self._waiting if not _gave_up(entry))
+            self._full = _full(self.queue, len(self._waiting))
         if self.queue is not None and len(self._waiting) >= self.queue:
             raise Reject(Busy(f"all {self.permits} permits are taken and {len(self._waiting)} wait"))
         self._waiting.append((pid, caller, ticket))
@@ -127,12 +131,12 @@ class Semaphore(GenServer):
         while self.free and self._waiting:
             pid, caller, ticket = self._waiting.popleft()
             # Whoever gave up waiting, or died, is over: a permit must not go where nobody takes it.
-            if not caller.over and api.is_alive(pid) and caller.reply(None):
+            if not _gave_up((pid, caller, ticket)) and caller.reply(None):
                 self.free -= 1
                 self._hold(pid, ticket)
 
     def _forget_gone(self) -> None:
-        while self._waiting and (self._waiting[0][1].over or not api.is_alive(self._waiting[0][0])):
+        while self._waiting and _gave_up(self._waiting[0]):
             self._waiting.popleft()
 
 
@@ -169,6 +173,7 @@ class RateLimiter(GenServer):
         self._tokens = float(burst)
         self._filled = self._now()
         self._waiting: deque[tuple[int, Caller[None]]] = deque()
+        self._full = _full(queue, 0)
         self._alarm: api.Timer | None = None
 
     def acquire(self, tokens: int = 1) -> None:
@@ -177,6 +182,9 @@ class RateLimiter(GenServer):
         self._serve()
         if not self._waiting and self._draw(tokens):
             return None
+        if len(self._waiting) >= self._full:
+            self._waiting = deque(entry for entry in self._waiting if not entry[1].over)
+            self._full = _full(self.queue, len(self._waiting))
         if self.queue is not None and len(self._waiting) >= self.queue:
             raise Reject(Busy(f"the rate limit is reached and {len(self._waiting)} wait", self._otp_delay(tokens)))
         self._waiting.append((tokens, self.caller))
@@ -242,7 +250,18 @@ class RateLimiter(GenServer):
 
 
 _TICK = object()
+_SWEEP_FROM = 256  # fewer that wait are not worth looking through
 _ROUNDING = 1e-9  # a sum of many small waits is short of the whole by this at the most
+
+
+def _full(queue: int | None, waiting: int) -> int:
+    """From how many entries on to look for those who gave up: they hold no place, and must not pile up behind one who waits."""
+    sweep_at = max(_SWEEP_FROM, 2 * waiting)
+    return sweep_at if queue is None else min(queue, sweep_at)
+
+
+def _gave_up(entry: tuple[Pid, Caller[None], object]) -> bool:
+    return entry[1].over or not api.is_alive(entry[0])
 
 
 def _process(caller: Caller[Any], verb: str) -> Pid:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from greenroom.supervision import CallTimeout, NotAnActor, Ref, StartFailed, inbox, kill, spawn, start
+from greenroom.supervision.behaviours.requests import process_of
 from greenroom.supervision.behaviours.task import start_task_alone, wait_all
 from greenroom.supervision.limits import Busy, RateLimiter, Semaphore, permit
 
@@ -80,6 +82,57 @@ async def test_too_many_that_wait_are_told_at_once() -> None:
         with pytest.raises(Busy, match="all 1 permits are taken and 1 wait"):
             await gate.call(Semaphore.acquire)
         assert not await gate.call(Semaphore.try_acquire)
+
+
+async def test_whoever_gave_up_waiting_takes_no_place_of_others() -> None:
+    gate = await start(Semaphore, 1, 2)
+    first = start_task_alone(hold, gate, 10)
+    patient = start_task_alone(hold, gate, 1)
+    hasty, killed = start_task_alone(hold, gate, 1, 0.5), start_task_alone(hold, gate, 1)
+    await asyncio.sleep(1)
+    assert "CallTimeout" in str(hasty.outcome)
+    assert "2 wait" in str(killed.outcome)
+    late = start_task_alone(hold, gate, 1)
+    assert await late.wait(None) - await patient.wait(None) == 1
+    assert first.outcome is not None
+
+
+async def test_whoever_gave_up_waiting_is_not_kept_behind_one_who_waits() -> None:
+    gate, limiter = await start(Semaphore, 1), await start(RateLimiter, 0.001, 1, None)
+    waits = [start_task_alone(hold, gate, 9000) for _ in range(2)]
+    await limiter.call(RateLimiter.acquire)
+    turn = asyncio.create_task(limiter.within(None).call(RateLimiter.acquire))
+    await asyncio.sleep(0)
+
+    async def hasty() -> None:
+        for _ in range(1000):
+            with pytest.raises(CallTimeout):
+                await gate.within(0.1).call(Semaphore.acquire)
+            with pytest.raises(CallTimeout):
+                await limiter.within(0.1).call(RateLimiter.acquire)
+
+    await start_task_alone(hasty).wait(None)
+    for each in (gate, limiter):
+        process = process_of(each)
+        assert process is not None
+        server: Any = process.behaviour
+        assert len(server._waiting) <= 257
+    kill(waits[0].process)
+    assert await waits[1].poll(1) is None
+    assert list(await gate.call(Semaphore.held)) == [waits[1].pid]
+    await turn
+
+
+async def test_a_rate_does_not_count_those_who_gave_up() -> None:
+    limiter = await start(RateLimiter, 0.1, 1, 2)
+    await limiter.call(RateLimiter.acquire)
+    patient = asyncio.create_task(limiter.within(None).call(RateLimiter.acquire))
+    await asyncio.sleep(0)
+    with pytest.raises(CallTimeout):
+        await limiter.within(1).call(RateLimiter.acquire)
+    await limiter.within(None).call(RateLimiter.acquire)
+    assert patient.done()
+    assert asyncio.get_running_loop().time() == pytest.approx(20)
 
 
 async def test_one_process_may_hold_several() -> None:
