@@ -258,6 +258,10 @@ async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerat
     try:
         yield Inbox(process)
     finally:
-        current.reset(token)
+        try:
+            current.reset(token)
+        except ValueError:  # left in another context than it was entered in, as a generator's end may be
+            if current.get() is process:
+                current.set(None)
         exits.condemn(process, SHUTDOWN)
         await asyncio.sleep(0)

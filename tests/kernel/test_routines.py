@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,6 +40,11 @@ from greenroom.supervision import (
 )
 
 from .actors import Log, Trapping, forever, shut_down, turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from greenroom.supervision import Inbox
 
 
 async def test_a_process_receives_in_order_and_picks_what_it_wants() -> None:
@@ -234,6 +239,24 @@ async def test_an_inbox_left_by_an_error_is_closed_and_lets_it_through(node: Nod
     with pytest.raises(asyncio.CancelledError):
         async with inbox():
             raise asyncio.CancelledError
+    assert node.processes == {}
+
+
+async def test_an_inbox_may_be_left_in_another_task_than_it_was_entered_in(node: Node) -> None:
+    async def lend() -> AsyncGenerator[Inbox]:
+        async with inbox() as me:
+            yield me
+
+    async def leave() -> None:
+        await lent.aclose()
+        with pytest.raises(NotAnActor):
+            self_pid()
+
+    lent = lend()
+    me = await anext(lent)
+    assert self_pid() == me.pid
+    await asyncio.create_task(leave())
+    assert not is_alive(me.pid)
     assert node.processes == {}
 
 
