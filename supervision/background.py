@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import sys
 import threading
 import traceback
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ov
 
 from .behaviours.requests import stop
 from .behaviours.starting import Options, start
+from .kernel.current import current
 from .kernel.errors import ActorError, CallTimeout
 from .kernel.node import Node
 
@@ -92,7 +94,14 @@ class BackgroundNode:
             raise ActorError("this node is not open: use it inside its `with` block")
         if threading.current_thread() is self._thread:
             raise ActorError("code that runs in the node must await; run() is for other threads")
-        future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._ready.result())
+        asker = current.get()
+        if asker is not None and asker.node is not self.node:
+            # A thread that a handler of another node started: in here that process is nobody.
+            context = contextvars.copy_context()
+            context.run(current.set, None)
+            future = context.run(asyncio.run_coroutine_threadsafe, function(*args, **kwargs), self._ready.result())
+        else:
+            future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._ready.result())
         try:
             return future.result()
         except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack
 
 from . import clock, exits, guard, links
-from .current import install_node, node_of
+from .current import current, install_node, node_of
 from .errors import ActorError
 from .interrupts import Interrupts
 from .pid import make_pid
@@ -152,6 +152,9 @@ class Node:
         if (other := node_of(loop)) is not None:
             message = f"this event loop has a node already: {other!r}"
             raise ActorError(message)
+        current.set(
+            None
+        )  # a thread that a handler of another node started has that handler's context, and is not its code
         self.loop = loop
         self.thread = self.quick_thread = threading.get_ident()
         self.incarnation = clock.incarnation()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
@@ -17,6 +18,10 @@ from greenroom.supervision import (
     Options,
     ProcessExited,
     StartFailed,
+    current_node,
+    run,
+    self_pid,
+    start,
 )
 
 
@@ -105,3 +110,35 @@ def test_outside_its_block_it_says_so() -> None:
         node.start(Counter)
     with node, pytest.raises(ActorError, match="open already"):
         node.__enter__()
+
+
+class Front(GenServer):
+    """Its handlers use, in a thread, libraries that have nodes of their own."""
+
+    async def behind_a_thread(self) -> int:
+        def library() -> int:
+            with BackgroundNode(name="library", log=False) as node:
+                return node.call(node.start(Counter, 2), Counter.add, 3)
+
+        return await asyncio.to_thread(library)
+
+    async def in_the_thread(self) -> tuple[str, int]:
+        async def library() -> tuple[str, int]:
+            counter = await start(Counter, 2)
+            return current_node().name, await counter.call(Counter.add, 3)
+
+        return await asyncio.to_thread(run, library, name="library", log=False)
+
+    async def call_itself_in_a_thread(self, node: BackgroundNode) -> object:
+        return await asyncio.to_thread(node.run, self.who_asks)
+
+    async def who_asks(self) -> object:
+        return self_pid()
+
+
+def test_a_handlers_thread_may_have_a_node_of_its_own() -> None:
+    with BackgroundNode(name="front", log=False) as node:
+        front = node.start(Front)
+        assert node.call(front, Front.behind_a_thread) == 5
+        assert node.call(front, Front.in_the_thread) == ("library", 5)
+        assert node.call(front, Front.call_itself_in_a_thread, node) == front.pid
