@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from .actions import Reject
@@ -23,6 +23,8 @@ def find(cls: type[Serving], method: Any) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(cls, name)
         cls._otp_methods[method] = function
         return function
+    if isinstance(method, MethodType) and any(vars(base).get(name or "") is method.__func__ for base in cls.__mro__):
+        return _refuse(f"{method.__qualname__} is bound to an instance: write {cls.__name__}.{name}")
     owner = getattr(method, "__qualname__", "").rpartition(".")[0]
     if isinstance(method, FunctionType) and owner and not owner.endswith(">"):
         return _refuse(f"{method.__qualname__} is not a method of {cls.__name__}")

@@ -11,6 +11,7 @@ import asyncio
 import random
 import threading
 from collections import deque
+from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack
 
@@ -334,6 +335,10 @@ class Gone:
 
 def run(main: Callable[[], Awaitable[T]], **options: Any) -> T:
     """Run an async function inside a node of its own, as `asyncio.run` would run it; the options are `Node`'s."""
+    given: object = main
+    if isinstance(given, Coroutine):
+        given.close()  # nobody will await it
+        raise TypeError("run() takes the function and not what it returns: write run(main), not run(main())")
 
     async def inside() -> T:
         async with Node(**options):

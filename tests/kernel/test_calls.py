@@ -183,6 +183,8 @@ async def test_what_is_no_method_is_refused(node: Node, *, queued: bool) -> None
         await ref.call(Log.note, 1)
     with pytest.raises(TypeError, match=r"Twice\.add is not a method of Counter"):
         await ref.call(Twice.add, 1)
+    with pytest.raises(TypeError, match=r"is bound to an instance: write Counter\.add"):
+        await ref.call(Counter().add, 1)
     with pytest.raises(TypeError, match=r"'add' is not a method of Counter: write Counter\.name_of_the_method"):
         await ref.call("add", 1)
     with pytest.raises(TypeError, match="unhashable"):

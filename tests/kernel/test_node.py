@@ -87,6 +87,14 @@ def test_run_runs_a_program() -> None:
     assert run(main, watchdog=None) == 1
 
 
+def test_what_main_returns_is_not_main() -> None:
+    async def main() -> None: ...
+
+    coroutine: Any = main()
+    with pytest.raises(TypeError, match=r"write run\(main\), not run\(main\(\)\)"):
+        run(coroutine)
+
+
 def test_a_node_can_be_opened_again_and_forgets_its_former_life() -> None:
     node = quiet(stop_grace=1.0)
     pids: list[Any] = []
