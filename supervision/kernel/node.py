@@ -153,9 +153,8 @@ class Node:
         if (other := node_of(loop)) is not None:
             message = f"this event loop has a node already: {other!r}"
             raise ActorError(message)
-        current.set(
-            None
-        )  # a thread that a handler of another node started has that handler's context, and is not its code
+        # A thread that a handler of another node started has that handler's context, and is not its code.
+        current.set(None)
         self.loop = loop
         self.thread = self.quick_thread = threading.get_ident()
         self.incarnation = clock.incarnation()
