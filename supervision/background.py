@@ -30,6 +30,9 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
+_CLOSED = "the node was closed before it could answer"
+
+
 class BackgroundNode:
     """A node behind a thread.
 
@@ -47,6 +50,7 @@ class BackgroundNode:
         self._ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._thread: threading.Thread | None = None
         self._end: asyncio.Event | None = None
+        self._open: set[concurrent.futures.Future[Any]] = set()
         self.node = Node(**options)
 
     def __enter__(self) -> Self:
@@ -87,6 +91,9 @@ class BackgroundNode:
             if self._ready.done():
                 raise
             self._ready.set_exception(error)
+        finally:
+            for future in tuple(self._open):  # sent so late that the loop did not turn for it any more
+                future.cancel()
 
     def run(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run an async function inside the node, wait for it, and return what it returns."""
@@ -94,19 +101,32 @@ class BackgroundNode:
             raise ActorError("this node is not open: use it inside its `with` block")
         if threading.current_thread() is self._thread:
             raise ActorError("code that runs in the node must await; run() is for other threads")
+        context = contextvars.copy_context()
         asker = current.get()
         if asker is not None and asker.node is not self.node:
             # A thread that a handler of another node started: in here that process is nobody.
-            context = contextvars.copy_context()
             context.run(current.set, None)
-            future = context.run(asyncio.run_coroutine_threadsafe, function(*args, **kwargs), self._ready.result())
-        else:
-            future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._ready.result())
+        loop, coroutine = self._ready.result(), function(*args, **kwargs)
         try:
+            future = context.run(asyncio.run_coroutine_threadsafe, coroutine, loop)
+        except RuntimeError:  # its loop was closed just now
+            coroutine.close()
+            raise ActorError(_CLOSED) from None
+        self._open.add(future)
+        try:
+            if loop.is_closed():
+                future.cancel()
             return future.result()
+        except concurrent.futures.CancelledError:
+            if not loop.is_closed():
+                raise
+            coroutine.close()
+            raise ActorError(_CLOSED) from None
         except KeyboardInterrupt:
             future.cancel()
             raise
+        finally:
+            self._open.discard(future)
 
     def start(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]:
         """Start a server, and wait for its `init`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -23,6 +23,9 @@ from greenroom.supervision import (
     self_pid,
     start,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 class Counter(GenServer):
@@ -142,3 +145,38 @@ def test_a_handlers_thread_may_have_a_node_of_its_own() -> None:
         assert node.call(front, Front.behind_a_thread) == 5
         assert node.call(front, Front.in_the_thread) == ("library", 5)
         assert node.call(front, Front.call_itself_in_a_thread, node) == front.pid
+
+
+def test_what_is_sent_when_the_loop_turns_no_more_is_told_so() -> None:
+    begun, closing, sent = threading.Event(), threading.Event(), threading.Event()
+    node = BackgroundNode(log=False)
+
+    async def answer() -> int:
+        return 1
+
+    def late() -> Coroutine[Any, Any, int]:
+        begun.set()  # the node was open when it was asked
+        closing.wait()
+        return answer()
+
+    with ThreadPoolExecutor(1) as pool:
+        with node:
+            loop: Any = node._ready.result()
+            close, soon = loop.close, loop.call_soon_threadsafe
+
+            def close_late() -> None:
+                closing.set()
+                sent.wait()
+                close()
+
+            def tell(*args: Any, **options: Any) -> Any:
+                handle = soon(*args, **options)
+                if closing.is_set():
+                    sent.set()
+                return handle
+
+            loop.close, loop.call_soon_threadsafe = close_late, tell
+            asked = pool.submit(node.run, late)
+            begun.wait()
+        with pytest.raises(ActorError, match="closed before it could answer"):
+            asked.result()
