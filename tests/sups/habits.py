@@ -6,6 +6,7 @@ A worker has no supervisor in mind; it handles one message after the other and e
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from .plan import SETTLING, TERMINATE_GRACE, Worker, exact
@@ -54,9 +55,14 @@ def worker(world: World, plan: Worker) -> Callable[[Process], Code]:
                 yield from settle(me)
         while True:
             message: tuple[Any, ...] = yield Receive()
-            reason = yield from _handle(world, me, message)
+            if plan.kind == "machine" and message[:2] == ("call", "work"):
+                reason = yield from _work(world, me, message[2], message[3])
+            else:
+                reason = yield from _handle(world, me, message)
             if reason is not None:
                 break
+        if plan.kind == "machine" and message[:2] == ("call", "farewell"):
+            message[-1].settle("answered")  # a machine answers, then terminates
         if is_crash(reason):
             late = world.now + TERMINATE_GRACE
             world.at(late, f"{me} is cut short", lambda: world.condemn(me, reason), me.alive)
@@ -112,6 +118,31 @@ def _handle(world: World, me: Process, message: tuple[Any, ...]) -> Generator[Wi
         case _:
             raise AssertionError(message)
     return None
+
+
+def _work(world: World, me: Process, seconds: float, call: Any) -> Generator[Wish, Any, str | None]:
+    """What a machine does at work: it waits for the end of that, or its own, and all else comes after it."""
+    done = ("done", call)
+    if seconds:
+        world.at(world.now + seconds, f"{me} has worked", partial(_tell, world, me, done), me.alive)
+    later: list[tuple[Any, ...]] = []
+    message = (yield Receive()) if seconds else done
+    while message is not done:
+        match message:
+            case ("exit", source, reason) if source is me.parent:
+                return str(reason)
+            case ("stop", reason):
+                return str(reason)
+            case _:
+                later.append(message)
+        message = yield Receive()
+    call.settle("answered")
+    me.mailbox.extendleft(reversed(later))
+    return None
+
+
+def _tell(world: World, me: Process, message: tuple[Any, ...]) -> None:
+    world.send(me, message)
 
 
 def _answer(world: World, kind: str, seconds: float, call: Any) -> Generator[Wish, Any, str | None]:

@@ -360,11 +360,14 @@ def spawn(world: World, tree: Team, role: str, parent: Process | None) -> Proces
     plan = blueprint(tree, role)
     named = is_named(tree, role)
     if isinstance(plan, Worker):
-        return world.create(role, parent, worker(world, plan), named=named, traps=plan.traps, stubborn=plan.stubborn)
+        code = worker(world, plan)
+        process = world.create(role, parent, code, named=named, traps=plan.traps, stubborn=plan.stubborn)
+        process.tasks = process.tasks or plan.kind == "task"
+        return process
 
-    def code(me: Process) -> Code:
+    def code_of_team(me: Process) -> Code:
         supervisor = Supervisor(world, tree, me, plan)
         world.supervisors.append(supervisor)
         return supervisor.code()
 
-    return world.create(role, parent, code, named=named, traps=True, stubborn=False)
+    return world.create(role, parent, code_of_team, named=named, traps=True, stubborn=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import greenroom.supervision.kernel.api
 import greenroom.supervision.kernel.exits
+import greenroom.supervision.statem.agenda
 import greenroom.supervision.supervisors.base
 import greenroom.supervision.supervisors.dynamic
 import greenroom.supervision.supervisors.intensity
@@ -30,6 +31,7 @@ base: Any = greenroom.supervision.supervisors.base
 dynamic: Any = greenroom.supervision.supervisors.dynamic
 shutdown: Any = greenroom.supervision.supervisors.shutdown
 supervisor: Any = greenroom.supervision.supervisors.supervisor
+agenda: Any = greenroom.supervision.statem.agenda.Agenda
 window: Any = greenroom.supervision.supervisors.intensity.RestartWindow
 caller: Any = Caller
 process_of_the_engine: Any = Process
@@ -232,6 +234,31 @@ def unlinking_does_nothing(patch: pytest.MonkeyPatch) -> None:
         pass
 
     patch.setattr(api, "links", SimpleNamespace(**{**vars(api.links), "part": wrong}))
+
+
+# --- what machines do
+
+
+@mutation
+def what_was_postponed_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    right = agenda.change
+
+    def wrong(self: Any) -> None:
+        self.postponed.clear()
+        right(self)
+
+    patch.setattr(agenda, "change", wrong)
+
+
+@mutation
+def what_was_postponed_comes_back_in_reverse(patch: pytest.MonkeyPatch) -> None:
+    right = agenda.change
+
+    def wrong(self: Any) -> None:
+        self.postponed.reverse()
+        right(self)
+
+    patch.setattr(agenda, "change", wrong)
 
 
 # --- how a process dies

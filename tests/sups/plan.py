@@ -20,6 +20,7 @@ Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 Patience: TypeAlias = float | Literal["brutal_kill", "infinity"]
 Failure: TypeAlias = Literal["raise", "exit", "stop", "ignore", "hang"]
+Kind: TypeAlias = Literal["server", "machine", "task"]
 
 GRACE: Final = 1.0 + 3 * 2.0**-18  # the node's kill grace
 QUIET: Final = 8.0 + 7 * 2.0**-18  # how long a child has to run for its next restart to wait no longer than the first
@@ -32,7 +33,12 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker"):
 
     `failures` says what goes wrong in which start of it, counted over the whole run. `stubborn` code does not end when
     it is cancelled. Whoever is `named` has its role for a name, which only one process can have at a time.
+
+    A `machine` works in a state of its own, and keeps for later what comes meanwhile. A `task` is a routine: it has no
+    `terminate`, no name, cannot choose to be ignored, and answers no calls.
     """
+
+    kind: Kind = "server"
 
     restart: Restart = "permanent"
     significant: bool = False
@@ -183,6 +189,12 @@ def is_named(tree: Team, role: str) -> bool:
     """Whether whoever plays that role has it for a name; children of one template could not each have their own."""
     above = blueprint(tree, boss(role)[0]) if "." in role else tree
     return blueprint(tree, role).named and not (isinstance(above, Team) and above.template)
+
+
+def is_task(tree: Team, role: str) -> bool:
+    """Whether whoever plays that role is a routine."""
+    found = blueprint(tree, role)
+    return isinstance(found, Worker) and found.kind == "task"
 
 
 def backoff(role: str, first: float) -> tuple[float, float]:

@@ -44,7 +44,7 @@ from greenroom.supervision import (
 from greenroom.supervision.testing import LeakError, run
 
 from .book import Book, Boom, text
-from .company import Player, server, spec
+from .company import server, spec
 from .plan import (
     GRACE,
     ORDERS,
@@ -59,6 +59,7 @@ from .plan import (
     boss,
     exact,
     is_dynamic,
+    is_task,
     neighbour,
 )
 
@@ -211,9 +212,15 @@ class Stage:
             after = exact(0.5, fault.target, kind, number) if kind == "task_exit" else 0.0
             other = self.book.cast.get(neighbour(fault.target))
             if kind != "link" or other is not None:
-                Ref[Player](pid).cast(Player.trouble, kind, after, other)
+                self._trouble(fault.target, pid, (kind, after, other))
         else:
-            Ref[Player](pid).send(kind)
+            Ref[Any](pid).send(kind)
+
+    def _trouble(self, role: str, pid: Pid, trouble: tuple[Any, ...]) -> None:
+        if is_task(self.plan.tree, role):
+            Ref[Any](pid).send(("trouble", *trouble))
+        else:
+            Ref[Any](pid).cast(server(self.book, role).trouble, *trouble)
 
     async def _hire(self, supervisor: Pid, role: str) -> None:
         above, index = boss(role)
@@ -237,8 +244,9 @@ class Stage:
             return
         label = f"call {number}"
         deadline = None if call.deadline is None else exact(call.deadline, label, "deadline")
-        ref = Ref[Player](pid, deadline)
-        self._later(label, ref.call(getattr(Player, call.kind), label, exact(call.seconds, label)))
+        ref = Ref[Any](pid, deadline)
+        method = getattr(server(self.book, call.target), call.kind)
+        self._later(label, ref.call(method, label, exact(call.seconds, label)))
 
     def _later(self, label: str, request: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(self._outcome(label, request), name=label)

@@ -33,7 +33,7 @@ from .plan import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .plan import AutoShutdown, Blueprint, Failure, Patience, Restart, Strategy
+    from .plan import AutoShutdown, Blueprint, Failure, Kind, Patience, Restart, Strategy
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ PATIENCES: Final[tuple[Patience, ...]] = (1.0, "infinity", "brutal_kill", 0.25, 
 TEAM_PATIENCES: Final[tuple[Patience, ...]] = ("infinity", "infinity", 2.0, 0.5, "brutal_kill")
 PAUSES: Final = (0.0, 0.25, 0.75, 2.5, 6.0)
 GAPS: Final = (0.25, 64.0, 0.5, 1.0, 0.25, 2.0, 4.0)
+KINDS: Final[tuple[Kind, ...]] = ("server", "machine", "server", "task")
 FAILURES: Final[tuple[Failure, ...]] = ("raise", "ignore", "stop", "exit", "raise", "hang")
 BAD_STARTS: Final = ((), (), (), (), (2,), (2, 3), (3,), (2, 3, 4), (2, 4), (2, 3, 4, 5, 6), (3, 4), (1,))
 TEAMS: Final[tuple[Strategy, ...]] = ("one_for_one", "one_for_all", "rest_for_one", "dynamic")
@@ -69,22 +70,26 @@ def _pick(draw: st.DrawFn, options: Sequence[T]) -> T:
 
 def _worker(draw: st.DrawFn, *, significant: bool) -> Worker:
     """A worker with few habits."""
+    kind = _pick(draw, KINDS)
+    task = kind == "task"
     restart = _pick(draw, RESTARTS)
     starts = _pick(draw, BAD_STARTS)
     habits = draw(_numbers(128))
     traps, ends_ill = bool(habits & 1), bool(habits & 16)
     slow_start = bool(habits & 8) or (starts and ends_ill)
+    failure = _pick(draw, FAILURES) if starts else "raise"
     return Worker(
+        kind=kind,
         restart=restart,
         significant=significant and restart != "permanent" and bool(habits & 32),
         shutdown=_pick(draw, PATIENCES),
-        named=bool(habits & 64),
+        named=bool(habits & 64) and not task,
         traps=traps,
         stubborn=habits & 6 == 6,
         init=_pick(draw, PAUSES) if slow_start else 0.0,
-        terminate=_pick(draw, PAUSES) if traps or ends_ill else 0.0,
-        terminate_raises=habits & 50 == 50,
-        failures=dict.fromkeys(starts, _pick(draw, FAILURES)) if starts else {},
+        terminate=_pick(draw, PAUSES) if (traps or ends_ill) and not task else 0.0,
+        terminate_raises=habits & 50 == 50 and not task,
+        failures=dict.fromkeys(starts, "stop" if task and failure == "ignore" else failure),
     )
 
 
@@ -123,6 +128,7 @@ class _Cast:
     def __init__(self, tree: Team) -> None:
         self.tree = tree
         self.workers: list[str] = []
+        self.callees: list[str] = []
         self.teams: list[str] = []
         self.next: dict[str, int] = {}
         self.enter(ROOT)
@@ -132,6 +138,8 @@ class _Cast:
         plan = blueprint(self.tree, role)
         if isinstance(plan, Worker):
             self.workers.append(role)
+            if plan.kind != "task":
+                self.callees.append(role)
             return
         self.teams.append(role)
         self.next[role] = 0 if plan.strategy == "dynamic" else len(plan.children)
@@ -192,11 +200,11 @@ def plans(draw: st.DrawFn) -> Plan:
         now += _pick(draw, GAPS)
         target, kind = _fault(draw, cast, faults[-1] if faults else None)
         faults.append(Fault(exact(now, "fault", number), target, kind))
-        for _ in range(draw(_numbers(4)) if cast.workers else 0):
+        for _ in range(draw(_numbers(4)) if cast.callees else 0):
             at = exact(now + _pick(draw, BEFORE), "call", len(calls))
             habits = draw(_numbers(9))
             seconds, deadline = (0.5, 0.0, 3.0)[habits % 3], DEADLINES[habits // 3]
-            calls.append(Call(at, _pick(draw, cast.workers), _pick(draw, CALLS), seconds, deadline))
+            calls.append(Call(at, _pick(draw, cast.callees), _pick(draw, CALLS), seconds, deadline))
     calls.sort(key=_when)
     return Plan(tree, tuple(faults), tuple(calls), exact(now + _pick(draw, (0.5, 64.0)), "stop"))
 

@@ -217,6 +217,53 @@ def test_the_last_significant_child_ends_its_supervisor() -> None:
     assert lines == ["end root.0#1: normal", "end root.2#1: normal", "end root.1#1: shutdown"]
 
 
+def test_a_machine_at_work_keeps_the_rest_for_later_and_in_order() -> None:
+    tree = team("one_for_one", Worker(kind="machine", terminate=1.0))
+    plan = Plan(
+        tree,
+        (Fault(40.0, "root.0", "kill"),),
+        (
+            Call(1.0, "root.0", "work", 3.0),
+            Call(2.0, "root.0", "work", 1.0),
+            Call(3.0, "root.0", "echo"),
+            Call(9.0, "root.0", "work", 3.0),
+            Call(10.0, "root.0", "crash"),
+            Call(11.0, "root.0", "echo"),
+            Call(20.0, "root.0", "farewell"),
+            Call(21.0, "root.0", "work", 30.0),
+            Call(29.0, "root.0", "work", 30.0),
+            Call(30.0, "root.0", "echo"),
+        ),
+        90.0,
+    )
+    ended = [predict(plan).outcomes[f"call {number}"] for number in range(10)]
+    assert [(int(when), what) for when, what in ended] == [
+        (4, "answered"),
+        (5, "answered"),
+        (5, "answered"),
+        (12, "answered"),
+        (13, "exited: crash Boom: call"),
+        (13, "exited: crash Boom: call"),
+        (20, "answered"),
+        (21, "exited: normal"),
+        (40, "exited: killed"),
+        (40, "exited: killed"),
+    ]
+    verdict = attempt(plan, Seed(3))
+    assert verdict is not None
+    assert not verdict.wrong, str(verdict)
+
+
+def test_a_task_stops_when_it_is_told_to() -> None:
+    task = Worker(kind="task", traps=True)
+    tree = team("one_for_all", task, KEPT)
+    assert told(tree, Fault(1.0, "root.1", "kill"))[2] == "end root.0#1: shutdown"
+    assert told(tree, Fault(1.0, "root.0", "stop_normal"))[:2] == [
+        "end root.0#1: normal",
+        "report child_terminated 0: normal",
+    ]
+
+
 def test_nobody_can_predict_what_happens_at_one_moment() -> None:
     plan = Plan(team("one_for_all", KEPT, KEPT), (Fault(1.0, "root.0", "kill"), Fault(1.0, "root.1", "kill")), (), 2.0)
     assert predict(plan).races

@@ -58,7 +58,12 @@ BUSY = Plan(
             Team(
                 strategy="one_for_all",
                 intensity=3,
-                children=(Worker(failures={2: "raise"}), Worker(stubborn=True), Worker(traps=True), Worker(traps=True)),
+                children=(
+                    Worker(failures={2: "raise"}),
+                    Worker(stubborn=True),
+                    Worker(kind="machine", traps=True),
+                    Worker(kind="task", traps=True),
+                ),
                 restart="transient",
             ),
             Team(strategy="dynamic", template=True, children=(Worker(traps=True, terminate=0.25),)),
@@ -74,7 +79,9 @@ BUSY = Plan(
     ),
     calls=(
         Call(0.4375, "root.2.1", "work", 0.5),
+        Call(0.5625, "root.1.2", "work", 3.0),
         Call(0.625, "root.1.1", "echo"),
+        Call(0.6875, "root.1.2", "echo"),
         Call(4.0625, "root.2.1", "later", 1.0),
     ),
     stop_at=9.0,
