@@ -71,9 +71,10 @@ async def _start(function: Callable[..., Awaitable[object]], args: Any, kwargs: 
 
 
 def acknowledge() -> None:
-    """Tell whoever waits in `start_routine` that this process is ready."""
-    behaviour = current_process("acknowledge its start").behaviour
-    if isinstance(behaviour, _Beginning):
+    """Tell whoever waits in `start_routine` that this process is ready. From one that is to end already, it is void."""
+    process = current_process("acknowledge its start")
+    behaviour = process.behaviour
+    if isinstance(behaviour, _Beginning) and not process.life:
         behaviour.starting.done()
 
 

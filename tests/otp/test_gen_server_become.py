@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision import (
+    KILLED,
     NORMAL,
     SHUTDOWN,
     ActorError,
@@ -19,6 +20,7 @@ from greenroom.supervision import (
     NoReply,
     NotAnActor,
     On,
+    Pid,
     Ref,
     Registry,
     StartFailed,
@@ -26,6 +28,7 @@ from greenroom.supervision import (
     become,
     exit,
     inbox,
+    kill,
     monitor,
     register,
     self_pid,
@@ -207,6 +210,24 @@ async def test_a_server_made_by_hand_knows_its_parent_by_pid_whatever_it_is_call
         assert await ref.call(Subject.started) == "ok"
         ref.tell((me.pid, "stop"))
         assert await me.receive(timeout=1) == (ref.pid, "stopped")
+
+
+async def test_who_was_killed_has_not_started_whatever_its_code_says_on_its_way_out() -> None:
+    begun: asyncio.Future[Pid] = asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        begun.set_result(self_pid())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            acknowledge()
+            raise
+
+    starting = asyncio.create_task(start_routine(main))
+    kill(await begun)
+    with pytest.raises(StartFailed) as caught:
+        await starting
+    assert caught.value.reason == KILLED
 
 
 async def test_the_end_of_its_parent_ends_a_server_made_by_hand_that_traps_exits() -> None:
