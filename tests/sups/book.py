@@ -16,15 +16,16 @@ from greenroom.supervision import (
     Shutdown,
     SupervisorReport,
 )
+from greenroom.supervision.groups import Groups, members, which_groups
 from greenroom.supervision.kernel.process import ALIVE
 from greenroom.supervision.supervisors.supervisor import FailedToStartChild
 
-from .plan import is_dynamic
+from .plan import boss, is_dynamic
 
 if TYPE_CHECKING:
     import asyncio
 
-    from greenroom.supervision import Node, Report
+    from greenroom.supervision import Node, Ref, Report
     from greenroom.supervision.kernel.process import Process
 
     from .plan import Plan
@@ -52,8 +53,9 @@ def text(reason: ExitReason) -> str:
 class Book:
     """What happened in one run, in the order in which it did."""
 
-    def __init__(self, node: Node, plan: Plan, starts: int) -> None:
-        """Nothing has, and so many starts are to come."""
+    def __init__(self, node: Node, plan: Plan, starts: int, groups: Ref[Groups]) -> None:
+        """Nothing has, and so many starts are to come; workers join the group of their supervisor's role."""
+        self.groups = groups
         self.starts = starts
         self.node = node
         self.plan = plan
@@ -106,6 +108,18 @@ class Book:
         """Its init went well."""
         if process.life == ALIVE:
             self.note(self.above(process), f"ready {self.name(process.pid)}")
+
+    def enlist(self, process: Process) -> None:
+        """A worker joins the others of its supervisor."""
+        self.groups.cast(Groups.join, boss(self.name(process.pid).partition("#")[0])[0], [process.pid])
+
+    def enlisted(self) -> list[str]:
+        """Who is in which group."""
+        found = [
+            f"{group}: {', '.join(sorted(map(self.name, members(self.groups, group))))}"
+            for group in which_groups(self.groups)
+        ]
+        return sorted(found)
 
     def above(self, process: Process) -> str:
         """Whose child that is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import greenroom.supervision.groups
 import greenroom.supervision.kernel.api
 import greenroom.supervision.kernel.exits
 import greenroom.supervision.statem.agenda
@@ -31,6 +32,7 @@ base: Any = greenroom.supervision.supervisors.base
 dynamic: Any = greenroom.supervision.supervisors.dynamic
 shutdown: Any = greenroom.supervision.supervisors.shutdown
 supervisor: Any = greenroom.supervision.supervisors.supervisor
+groups: Any = greenroom.supervision.groups.Groups
 agenda: Any = greenroom.supervision.statem.agenda.Agenda
 window: Any = greenroom.supervision.supervisors.intensity.RestartWindow
 caller: Any = Caller
@@ -259,6 +261,31 @@ def what_was_postponed_comes_back_in_reverse(patch: pytest.MonkeyPatch) -> None:
         right(self)
 
     patch.setattr(agenda, "change", wrong)
+
+
+# --- who belongs together
+
+
+@mutation
+def a_death_takes_another_out_of_its_group(patch: pytest.MonkeyPatch) -> None:
+    right = groups._remove
+
+    def wrong(self: Any, group: Any, pid: Any) -> None:
+        right(self, group, self._members[group][0])
+
+    patch.setattr(groups, "_remove", wrong)
+
+
+@mutation
+def the_dead_are_members_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Any, group: Any) -> Any:
+        return self._members.get(group, [])
+
+    def forgetful(self: Any, group: Any, pid: Any) -> None:
+        pass
+
+    patch.setattr(groups, "_living", wrong)
+    patch.setattr(groups, "_remove", forgetful)
 
 
 # --- how a process dies

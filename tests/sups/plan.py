@@ -191,6 +191,9 @@ def is_named(tree: Team, role: str) -> bool:
     return blueprint(tree, role).named and not (isinstance(above, Team) and above.template)
 
 
+GROUPS: Final = "groups"  # what snapshots say of them stands beside what supervisors show
+
+
 def is_task(tree: Team, role: str) -> bool:
     """Whether whoever plays that role is a routine."""
     found = blueprint(tree, role)

@@ -76,6 +76,7 @@ class Habits:
                 return IGNORE
             case _:
                 self.book.ready(self.process)
+                self.book.enlist(self.process)
                 return self.first(settling(self.book, self.process))
 
     def first(self, seconds: float) -> Any:

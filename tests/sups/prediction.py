@@ -8,7 +8,25 @@ from typing import TypeAlias
 
 from .habits import SIGNALLED
 from .model import spawn
-from .plan import ORDERS, ROOT, SIGNALS, START, STOPS, TROUBLES, Call, Fault, Plan, boss, exact, is_dynamic, neighbour
+from .plan import (
+    GROUPS,
+    ORDERS,
+    ROOT,
+    SIGNALS,
+    START,
+    STOPS,
+    TROUBLES,
+    Call,
+    Fault,
+    Plan,
+    Team,
+    Worker,
+    blueprint,
+    boss,
+    exact,
+    is_dynamic,
+    neighbour,
+)
 from .processes import KILLED, NORMAL, SHUTDOWN, Process
 from .world import World, never
 
@@ -48,15 +66,15 @@ def predict(plan: Plan) -> Prediction:
     for number, step in plan.steps():
         world.run(step.at)
         if isinstance(step, Fault):
-            seen.checks.append(_look(world))
+            seen.checks.append(_look(world, plan.tree))
             world.step(f"fault {number}", partial(_do, world, plan, number, step))
         else:
             world.step(f"call {number}", partial(_call, world, number, step))
     world.run(plan.stop_at)
-    seen.checks.append(_look(world))
+    seen.checks.append(_look(world, plan.tree))
     world.step("stop", lambda: world.signal(root, outside, SHUTDOWN))
     world.run()
-    seen.checks.append(_look(world))
+    seen.checks.append(_look(world, plan.tree))
     seen.rest = max(world.now, plan.stop_at)
     while left := [process for process in world.processes if process.alive()]:
         when = world.now + CLEAN_UP
@@ -69,14 +87,24 @@ def predict(plan: Plan) -> Prediction:
     return seen
 
 
-def _look(world: World) -> Snapshot | None:
+def _look(world: World, tree: Team) -> Snapshot | None:
     if not world.at_rest:
         return None
-    return {
+    shown = {
         str(each.me): [*each.listed(), each.counts()]
         for each in sorted(world.supervisors, key=lambda each: str(each.me))
         if each.me.idle()
     }
+    return {**shown, GROUPS: _members(world, tree)}
+
+
+def _members(world: World, tree: Team) -> list[str]:
+    """The living workers, by the roles of their supervisors."""
+    groups: dict[str, list[str]] = {}
+    for each in world.processes:
+        if isinstance(blueprint(tree, each.role), Worker) and each.alive() and each.started is None:
+            groups.setdefault(boss(each.role)[0], []).append(str(each))
+    return sorted(f"{group}: {', '.join(sorted(found))}" for group, found in groups.items())
 
 
 def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:

@@ -35,18 +35,21 @@ from greenroom.supervision import (
     inbox,
     kill,
     restart_child,
+    start,
     start_child,
     start_link,
     stop,
     terminate_child,
     which_children,
 )
+from greenroom.supervision.groups import Groups
 from greenroom.supervision.testing import LeakError, run
 
 from .book import Book, Boom, text
 from .company import server, spec
 from .plan import (
     GRACE,
+    GROUPS,
     ORDERS,
     ROOT,
     START,
@@ -109,7 +112,9 @@ def play(plan: Plan, prediction: Prediction, seed: Seed | None) -> Run:
     played: list[Run] = []
 
     async def inside() -> None:
-        played.append(await Stage(plan, prediction).play())
+        groups = await start(Groups)
+        played.append(await Stage(plan, prediction, groups).play())
+        await stop(groups)
 
     try:
         run(inside, seed=seed, kill_grace=GRACE, handle_sigint=False, log=False)
@@ -123,12 +128,12 @@ def play(plan: Plan, prediction: Prediction, seed: Seed | None) -> Run:
 class Stage:
     """One run, from outside."""
 
-    def __init__(self, plan: Plan, prediction: Prediction) -> None:
+    def __init__(self, plan: Plan, prediction: Prediction, groups: Ref[Groups]) -> None:
         """The node of the running loop is open."""
         self.plan = plan
         self.prediction = prediction
         self.node = current_node()
-        self.book = Book(self.node, plan, prediction.starts)
+        self.book = Book(self.node, plan, prediction.starts, groups)
         self.others = set(self.node.processes.values())
         self.checks: list[Snapshot | None] = []
         self.faults: list[str] = []
@@ -277,6 +282,9 @@ class Stage:
         names = {name: serial for serial, name in self.book.names.items()}
         seen: Snapshot = {}
         for name in expected:
+            if name == GROUPS:
+                seen[name] = self.book.enlisted()
+                continue
             try:
                 async with asyncio.timeout(ATTENTION):
                     seen[name] = await self._show(Pid(self.node.name, self.node.incarnation, names[name]))

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from greenroom.supervision.testing import Seed, seeds
 
+from . import mutations
 from .mutations import MUTATIONS
+from .plan import Fault, Plan, Team, Worker
 from .strategies import plans
 from .trial import attempt
 
 if TYPE_CHECKING:
     from .mutations import Mutation
-    from .plan import Plan
 
 
 class Caught(Exception):
@@ -50,11 +51,42 @@ def is_caught(examples: int) -> bool:
     return False
 
 
+SEEN_BY: dict[Mutation, Plan] = {
+    # Whom an operator stops while its restart fails stays stopped, whatever retry was asked for before.
+    mutations.old_retries_are_still_good: Plan(
+        Team(intensity=5, children=(Worker(init=1.0, failures={2: "raise"}),)),
+        (Fault(4.0, "root.0", "kill"), Fault(4.5, "root.0", "terminate_child")),
+        (),
+        90.0,
+    ),
+    # The end of a child that has unlinked is no news to its supervisor.
+    mutations.unlinking_does_nothing: Plan(
+        Team(intensity=5, children=(Worker(),)),
+        (Fault(1.0, "root.0", "unlink"), Fault(2.0, "root.0", "kill")),
+        (),
+        90.0,
+    ),
+}
+"""What takes more luck to find than a test should need."""
+
+
 @pytest.mark.parametrize("wrong", MUTATIONS, ids=lambda function: function.__name__)
 def test_is_caught(wrong: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         wrong(patch)
-        assert is_caught(4_000)
+        if plan := SEEN_BY.get(wrong):
+            verdict = attempt(plan, None)
+            assert verdict is not None
+            assert verdict.wrong
+        else:
+            assert is_caught(1_000)
+
+
+@pytest.mark.parametrize("plan", SEEN_BY.values(), ids=[function.__name__ for function in SEEN_BY])
+def test_what_shows_a_wrong_shows_none_where_there_is_none(plan: Plan) -> None:
+    verdict = attempt(plan, None)
+    assert verdict is not None
+    assert not verdict.wrong, str(verdict)
 
 
 def test_nothing_is_caught_where_nothing_is_wrong() -> None:
