@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import greenroom.supervision.groups
 import greenroom.supervision.kernel.api
 import greenroom.supervision.kernel.exits
+import greenroom.supervision.kernel.routine
 import greenroom.supervision.statem.agenda
 import greenroom.supervision.supervisors.base
 import greenroom.supervision.supervisors.dynamic
 import greenroom.supervision.supervisors.intensity
 import greenroom.supervision.supervisors.shutdown
 import greenroom.supervision.supervisors.supervisor
-from greenroom.supervision import NORMAL, SHUTDOWN, Caller
+from greenroom.supervision import NORMAL, SHUTDOWN, Caller, Quit
 from greenroom.supervision.kernel.messages import CAST
 from greenroom.supervision.kernel.process import DYING, GONE, Process
 
@@ -32,6 +33,7 @@ base: Any = greenroom.supervision.supervisors.base
 dynamic: Any = greenroom.supervision.supervisors.dynamic
 shutdown: Any = greenroom.supervision.supervisors.shutdown
 supervisor: Any = greenroom.supervision.supervisors.supervisor
+routine: Any = greenroom.supervision.kernel.routine.Routine
 groups: Any = greenroom.supervision.groups.Groups
 agenda: Any = greenroom.supervision.statem.agenda.Agenda
 window: Any = greenroom.supervision.supervisors.intensity.RestartWindow
@@ -261,6 +263,19 @@ def what_was_postponed_comes_back_in_reverse(patch: pytest.MonkeyPatch) -> None:
         right(self)
 
     patch.setattr(agenda, "change", wrong)
+
+
+# --- what tasks do
+
+
+@mutation
+def a_task_that_quits_has_ended_well(patch: pytest.MonkeyPatch) -> None:
+    right = routine._otp_failed
+
+    def wrong(self: Any, entry: Any, error: BaseException) -> None:
+        right(self, entry, Quit(NORMAL) if isinstance(error, Quit) else error)
+
+    patch.setattr(routine, "_otp_failed", wrong)
 
 
 # --- who belongs together
