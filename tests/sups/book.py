@@ -100,6 +100,7 @@ class Book:
         number = self.births[role]
         self.names[process.pid.serial] = f"{role}#{number}"
         self.cast[role] = process.pid
+        process.label = role
         self.note(self.above(process), f"start {role}#{number}")
         process.await_death(_Witness(self, process))
         return number

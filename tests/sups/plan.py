@@ -15,6 +15,8 @@ from zlib import crc32
 
 import msgspec
 
+from greenroom.supervision.testing import Fault, FaultPlan
+
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one", "dynamic"]
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
@@ -22,6 +24,7 @@ Patience: TypeAlias = float | Literal["brutal_kill", "infinity"]
 Failure: TypeAlias = Literal["raise", "exit", "stop", "ignore", "hang"]
 Kind: TypeAlias = Literal["server", "machine", "task"]
 
+EARLY: Final = 2.0**-11  # how long before a fault the supervisors are looked at
 GRACE: Final = 1.0 + 3 * 2.0**-18  # the node's kill grace
 QUIET: Final = 8.0 + 7 * 2.0**-18  # how long a child has to run for its next restart to wait no longer than the first
 SETTLING: Final = 2.0**-10  # how long whoever had a long init rests before it turns to what has come meanwhile
@@ -91,6 +94,7 @@ TROUBLES: Final = (
     "hang",
 )
 ORDERS: Final = ("terminate_child", "restart_child", "delete_child")
+OWN: Final = "sups:"  # before the names of our kinds of faults
 START: Final = "start_child"
 JUNK: Final = "junk"
 
@@ -98,17 +102,27 @@ ON_WORKER: Final = SIGNALS + STOPS + TROUBLES
 ON_TEAM: Final = (*SIGNALS, *STOPS, JUNK)
 
 
-class Fault(msgspec.Struct, frozen=True):
-    """At this time, do that to whoever plays the role then. Nothing happens if nobody does.
+def fault(at: float, target: str, kind: str) -> Fault:
+    """At this time, do that to whoever plays the role then, if anybody does.
 
     `TROUBLES` are done by the worker itself, in a handler, when it gets to that message: `link` ties it to the next
     child of its supervisor, `straggle` starts a task that does not end when it is cancelled. `SIGNALS` and `STOPS` come
-    from outside. `ORDERS` and `START` are requests to the supervisor of the role, as an operator would make them.
+    from outside. `ORDERS` and `START` are requests to the supervisor of the role, as an operator would make them: they
+    happen to that, and their `reason` is the role.
     """
+    if kind in ORDERS or kind == START:
+        return Fault(at=at, what=OWN + kind, whom=boss(target)[0], which=-1, reason=target)
+    return Fault(at=at, what=OWN + kind, whom=target, which=-1)
 
-    at: float
-    target: str
-    kind: str
+
+def kind_of(fault: Fault) -> str:
+    """What kind that is, in our words."""
+    return fault.what.removeprefix(OWN)
+
+
+def target_of(fault: Fault) -> str:
+    """The role that it is about."""
+    return fault.reason or fault.whom
 
 
 CALLS: Final = ("echo", "work", "later", "never", "crash", "farewell")
@@ -132,7 +146,7 @@ class Plan(msgspec.Struct, frozen=True):
     """One example. Faults and calls are sorted by time; the tree is told to stop at `stop_at`."""
 
     tree: Team
-    faults: tuple[Fault, ...]
+    faults: FaultPlan
     calls: tuple[Call, ...]
     stop_at: float
 
@@ -140,6 +154,12 @@ class Plan(msgspec.Struct, frozen=True):
         """Faults and calls by time, each with its number among its like."""
         numbered: list[tuple[int, Fault | Call]] = [*enumerate(self.faults), *enumerate(self.calls)]
         return sorted(numbered, key=lambda each: each[1].at)
+
+    def looks(self) -> list[tuple[float, bool, int, Fault | Call]]:
+        """The steps by time, and shortly before each fault a look, which is True."""
+        steps = [(each.at, False, number, each) for number, each in self.steps()]
+        steps += [(each.at - EARLY, True, number, each) for number, each in enumerate(self.faults)]
+        return sorted(steps, key=lambda each: each[0])
 
     def dump(self) -> str:
         """As JSON, in one line."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from greenroom.supervision.testing import Fault
+
 from .habits import SIGNALLED
 from .model import spawn
 from .plan import (
@@ -17,7 +19,6 @@ from .plan import (
     STOPS,
     TROUBLES,
     Call,
-    Fault,
     Plan,
     Team,
     Worker,
@@ -25,7 +26,9 @@ from .plan import (
     boss,
     exact,
     is_dynamic,
+    kind_of,
     neighbour,
+    target_of,
 )
 from .processes import KILLED, NORMAL, SHUTDOWN, Process
 from .world import World, never
@@ -63,10 +66,11 @@ def predict(plan: Plan) -> Prediction:
     seen = Prediction(world.history, world.outcomes, races=world.races)
     outside = Process("outside", 1, None, traps=True)
     root = spawn(world, plan.tree, ROOT, outside)
-    for number, step in plan.steps():
-        world.run(step.at)
-        if isinstance(step, Fault):
+    for when, look, number, step in plan.looks():
+        world.run(when)
+        if look:
             seen.checks.append(_look(world, plan.tree))
+        elif isinstance(step, Fault):
             world.step(f"fault {number}", partial(_do, world, plan, number, step))
         else:
             world.step(f"call {number}", partial(_call, world, number, step))
@@ -108,13 +112,16 @@ def _members(world: World, tree: Team) -> list[str]:
 
 
 def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:
-    process = world.cast.get(fault.target)
-    kind = fault.kind
+    process = world.cast.get(target_of(fault))
+    kind = kind_of(fault)
+    living = [each for each in world.processes if each.role == fault.whom and each.alive()]
+    if not living:
+        return
+    if fault.reason is None:
+        process = living[-1]
     if kind in ORDERS or kind == START:
-        above, index = boss(fault.target)
-        supervisor = world.cast.get(above)
-        if supervisor is None:
-            return
+        above, index = boss(target_of(fault))
+        supervisor = living[-1]
         if kind == START:
             world.call(f"order {number}", supervisor, lambda call: ("start_child", index, call))
         elif is_dynamic(plan.tree, above) and process is None:
@@ -131,9 +138,9 @@ def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:
         reason = NORMAL if kind == "stop_normal" else SHUTDOWN
         world.call(f"stop {number}", process, lambda call: ("stop", reason), wanted=reason)
     elif kind == "task_exit":
-        world.send(process, ("trouble", kind, exact(0.5, fault.target, kind, number)))
+        world.send(process, ("trouble", kind, exact(0.5, target_of(fault), kind, number)))
     elif kind == "link":
-        other = world.cast.get(neighbour(fault.target))
+        other = world.cast.get(neighbour(target_of(fault)))
         if other is not None:
             world.send(process, ("trouble", kind, other))
     elif kind in TROUBLES:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from greenroom.supervision import (
     NORMAL,
@@ -43,19 +45,21 @@ from greenroom.supervision import (
     which_children,
 )
 from greenroom.supervision.groups import Groups
-from greenroom.supervision.testing import LeakError, run
+from greenroom.supervision.testing import Fault, LeakError, fault_kind, inject, run
 
 from .book import Book, Boom, text
 from .company import server, spec
 from .plan import (
     GRACE,
     GROUPS,
+    ON_TEAM,
+    ON_WORKER,
     ORDERS,
+    OWN,
     ROOT,
     START,
     TROUBLES,
     Call,
-    Fault,
     Plan,
     Team,
     blueprint,
@@ -63,13 +67,17 @@ from .plan import (
     exact,
     is_dynamic,
     is_task,
+    kind_of,
     neighbour,
+    target_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from greenroom.supervision import Node
     from greenroom.supervision.testing import Seed
+    from greenroom.supervision.testing.faults import Moment
 
     from .prediction import Prediction, Snapshot
 
@@ -125,6 +133,19 @@ def play(plan: Plan, prediction: Prediction, seed: Seed | None) -> Run:
     return played[0]
 
 
+STAGES: WeakKeyDictionary[Node, Stage] = WeakKeyDictionary()
+"""Where the faults of a node happen."""
+
+
+def _happen(moment: Moment) -> None:
+    stage = STAGES[moment.process.node]
+    stage.do(stage.plan.faults.faults.index(moment.fault), moment.fault, moment.process.pid)
+
+
+for _kind in {*ON_WORKER, *ON_TEAM, *ORDERS, START}:
+    fault_kind(OWN + _kind)(_happen)
+
+
 class Stage:
     """One run, from outside."""
 
@@ -133,6 +154,7 @@ class Stage:
         self.plan = plan
         self.prediction = prediction
         self.node = current_node()
+        self.context = contextvars.copy_context()  # of nobody: requests are not the injection's
         self.book = Book(self.node, plan, prediction.starts, groups)
         self.others = set(self.node.processes.values())
         self.checks: list[Snapshot | None] = []
@@ -144,12 +166,13 @@ class Stage:
     async def play(self) -> Run:
         """The whole plan."""
         house = asyncio.create_task(self._house())
-        for number, step in self.plan.steps():
-            await self._until(step.at)
-            if isinstance(step, Fault):
+        STAGES[self.node] = self
+        injection = await inject(self.plan.faults)
+        for when, look, number, step in self.plan.looks():
+            await self._until(when)
+            if look:
                 await self._look()
-                self._do(number, step)
-            else:
+            elif not isinstance(step, Fault):
                 self._call(number, step)
         await self._until(self.plan.stop_at)
         await self._look()
@@ -161,6 +184,7 @@ class Stage:
             for serial in [serial for serial, name in self.book.names.items() if name == who]:
                 kill(Pid(self.node.name, self.node.incarnation, serial))
         await self._until(self.prediction.end + 1.0)
+        await injection.close()
         await self._leave()
         self.done.set()
         await house
@@ -188,16 +212,17 @@ class Stage:
 
     # --- what is done
 
-    def _do(self, number: int, fault: Fault) -> None:
-        kind = fault.kind
-        pid = self.book.cast.get(fault.target)
+    def do(self, number: int, fault: Fault, whom: Pid) -> None:
+        """What our kinds of faults do."""
+        kind = kind_of(fault)
+        pid = self.book.cast.get(target_of(fault))
+        if kind not in ORDERS and kind != START:
+            pid = whom
         if kind in ORDERS or kind == START:
-            above, index = boss(fault.target)
-            supervisor = self.book.cast.get(above)
-            if supervisor is None:
-                return
+            above, index = boss(target_of(fault))
+            supervisor = whom
             if kind == START:
-                self._later(f"order {number}", self._hire(supervisor, fault.target))
+                self._later(f"order {number}", self._hire(supervisor, target_of(fault)))
             elif is_dynamic(self.plan.tree, above):
                 if pid is not None:
                     self._order(number, kind, supervisor, pid)
@@ -214,10 +239,10 @@ class Stage:
         elif kind == "stop_shutdown":
             self._later(f"stop {number}", stop(pid, SHUTDOWN))
         elif kind in TROUBLES:
-            after = exact(0.5, fault.target, kind, number) if kind == "task_exit" else 0.0
-            other = self.book.cast.get(neighbour(fault.target))
+            after = exact(0.5, target_of(fault), kind, number) if kind == "task_exit" else 0.0
+            other = self.book.cast.get(neighbour(target_of(fault)))
             if kind != "link" or other is not None:
-                self._trouble(fault.target, pid, (kind, after, other))
+                self._trouble(target_of(fault), pid, (kind, after, other))
         else:
             Ref[Any](pid).send(kind)
 
@@ -254,7 +279,7 @@ class Stage:
         self._later(label, ref.call(method, label, exact(call.seconds, label)))
 
     def _later(self, label: str, request: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(self._outcome(label, request), name=label)
+        task = asyncio.create_task(self._outcome(label, request), name=label, context=self.context)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 

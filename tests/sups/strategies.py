@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from hypothesis import strategies as st
 
+from greenroom.supervision.testing import Fault, FaultPlan
+
 from .plan import (
     CALLS,
     JUNK,
@@ -20,14 +22,16 @@ from .plan import (
     STOPS,
     TROUBLES,
     Call,
-    Fault,
     Plan,
     Team,
     Worker,
     blueprint,
     boss,
     exact,
+    fault,
     is_dynamic,
+    kind_of,
+    target_of,
 )
 
 if TYPE_CHECKING:
@@ -171,12 +175,12 @@ def _fault(draw: st.DrawFn, cast: _Cast, last: Fault | None) -> tuple[str, str]:
     """Who comes to harm next, and how."""
     hiring = cast.hiring()
     choice = draw(_numbers(20))
-    if last is not None and last.kind == "terminate_child" and choice % 2:
+    if last is not None and kind_of(last) == "terminate_child" and choice % 2:
         kind = _pick(draw, AFTERWARDS)
-        if kind == START and is_dynamic(cast.tree, boss(last.target)[0]):
+        if kind == START and is_dynamic(cast.tree, boss(target_of(last))[0]):
             kind = "terminate_child"  # a dynamic supervisor would start the same again, beside the first
-        return last.target, kind
-    near = cast.near(last.target) if last is not None and choice < 5 else []
+        return target_of(last), kind
+    near = cast.near(target_of(last)) if last is not None and choice < 5 else []
     if near:
         return _pick(draw, near), _pick(draw, ON_WORKERS)
     if hiring and (choice > 16 or not cast.workers):
@@ -199,14 +203,14 @@ def plans(draw: st.DrawFn) -> Plan:
     for number in range(1 + draw(_numbers(10))):
         now += _pick(draw, GAPS)
         target, kind = _fault(draw, cast, faults[-1] if faults else None)
-        faults.append(Fault(exact(now, "fault", number), target, kind))
+        faults.append(fault(exact(now, "fault", number), target, kind))
         for _ in range(draw(_numbers(4)) if cast.callees else 0):
             at = exact(now + _pick(draw, BEFORE), "call", len(calls))
             habits = draw(_numbers(9))
             seconds, deadline = (0.5, 0.0, 3.0)[habits % 3], DEADLINES[habits // 3]
             calls.append(Call(at, _pick(draw, cast.callees), _pick(draw, CALLS), seconds, deadline))
     calls.sort(key=_when)
-    return Plan(tree, tuple(faults), tuple(calls), exact(now + _pick(draw, (0.5, 64.0)), "stop"))
+    return Plan(tree, FaultPlan(tuple(faults)), tuple(calls), exact(now + _pick(draw, (0.5, 64.0)), "stop"))
 
 
 def _when(call: Call) -> float:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from greenroom.supervision.testing import Seed, seeds
+from greenroom.supervision.testing import FaultPlan, Seed, seeds
 
 from . import mutations
 from .mutations import MUTATIONS
-from .plan import Fault, Plan, Team, Worker
+from .plan import Plan, Team, Worker, fault
 from .strategies import plans
 from .trial import attempt
 
@@ -55,14 +55,14 @@ SEEN_BY: dict[Mutation, Plan] = {
     # Whom an operator stops while its restart fails stays stopped, whatever retry was asked for before.
     mutations.old_retries_are_still_good: Plan(
         Team(intensity=5, children=(Worker(init=1.0, failures={2: "raise"}),)),
-        (Fault(4.0, "root.0", "kill"), Fault(4.5, "root.0", "terminate_child")),
+        FaultPlan.of(fault(4.0, "root.0", "kill"), fault(4.5, "root.0", "terminate_child")),
         (),
         90.0,
     ),
     # The end of a child that has unlinked is no news to its supervisor.
     mutations.unlinking_does_nothing: Plan(
         Team(intensity=5, children=(Worker(),)),
-        (Fault(1.0, "root.0", "unlink"), Fault(2.0, "root.0", "kill")),
+        FaultPlan.of(fault(1.0, "root.0", "unlink"), fault(2.0, "root.0", "kill")),
         (),
         90.0,
     ),

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from greenroom.supervision.testing import Seed, seeds
+from greenroom.supervision.testing import FaultPlan, Seed, seeds
 
-from .plan import Call, Fault, Plan, Team, Worker
+from .plan import Call, Plan, Team, Worker, fault
 from .strategies import plans
 from .trial import attempt
 
@@ -69,13 +69,13 @@ BUSY = Plan(
             Team(strategy="dynamic", template=True, children=(Worker(traps=True, terminate=0.25),)),
         ),
     ),
-    faults=(
-        Fault(0.25, "root.2.0", "start_child"),
-        Fault(0.375, "root.2.1", "start_child"),
-        Fault(0.5, "root.1.1", "hang"),
-        Fault(0.75, "root.1.0", "raise"),
-        Fault(4.0, "root.1", "kill"),
-        Fault(6.125, "root.0", "raise"),
+    faults=FaultPlan.of(
+        fault(0.25, "root.2.0", "start_child"),
+        fault(0.375, "root.2.1", "start_child"),
+        fault(0.5, "root.1.1", "hang"),
+        fault(0.75, "root.1.0", "raise"),
+        fault(4.0, "root.1", "kill"),
+        fault(6.125, "root.0", "raise"),
     ),
     calls=(
         Call(0.4375, "root.2.1", "work", 0.5),
