@@ -20,7 +20,7 @@ from greenroom.supervision import (
 
 from .errands import errand
 from .machines import Machine, TrappingMachine
-from .plan import QUIET, Team, backoff, blueprint, is_named, patience
+from .plan import QUIET, Team, backoff, blueprint, boss, is_dynamic, is_named, patience
 from .players import Player, TrappingPlayer, settling
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Troupe(Supervisor):
             intensity=plan.intensity,
             period=plan.period,
             auto_shutdown=plan.auto_shutdown,
-            backoff=waiting(role, plan),
+            backoff=Backoff(first=1e3, longest=1e3) if plan.backoff else None,  # what each child says goes before
         )
 
     async def init(self) -> Any:
@@ -74,7 +74,7 @@ class Agency(DynamicSupervisor):
             None if pattern is None else as_planned(pattern, book, f"{role}.0"),
             intensity=plan.intensity,
             period=plan.period,
-            backoff=waiting(role, plan),
+            backoff=waiting(book, f"{role}.0"),
         )
 
     def init(self) -> Any:
@@ -83,12 +83,10 @@ class Agency(DynamicSupervisor):
         return super().init()
 
 
-def waiting(role: str, plan: Team) -> Backoff | None:
-    """How long its restarts wait; no two waits are ever the same by chance here, so they need no jitter."""
-    if not plan.backoff:
-        return None
-    first, longest = backoff(role, plan.backoff)
-    return Backoff(first=first, longest=longest, jitter=0.0, quiet=QUIET)
+def waiting(book: Book, role: str) -> Backoff | None:
+    """How long restarts of that role wait; no two waits are ever the same by chance here, so they need no jitter."""
+    first, longest = backoff(book.plan.tree, role)
+    return Backoff(first=first, longest=longest, jitter=0.0, quiet=QUIET) if first else None
 
 
 def server(book: Book, role: str) -> Any:
@@ -108,6 +106,8 @@ def server(book: Book, role: str) -> Any:
 def spec(book: Book, role: str, index: int) -> ChildSpec[Any]:
     """The child spec of that role."""
     made = as_planned(_spec_of(server(book, role), book, role), book, role).but(id=index)
+    if not is_dynamic(book.plan.tree, boss(role)[0]):
+        made = made.but(backoff=waiting(book, role))
     return made.but(name=role) if is_named(book.plan.tree, role) else made
 
 

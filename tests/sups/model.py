@@ -271,7 +271,7 @@ class Supervisor:
         if child.process is not None and self.world.now - child.since >= QUIET:
             child.tries = 0
         child.tries += 1
-        first, longest = backoff(self.me.role, self.plan.backoff)
+        first, longest = backoff(self.tree, f"{self.me.role}.{child.index}")
         return min(longest, first * 2.0 ** (child.tries - 1))
 
     def _wait_over(self, child: Child, turn: int) -> None:

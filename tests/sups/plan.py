@@ -220,9 +220,16 @@ def is_task(tree: Team, role: str) -> bool:
     return isinstance(found, Worker) and found.kind == "task"
 
 
-def backoff(role: str, first: float) -> tuple[float, float]:
-    """How long a supervisor waits before a restart: at first, and at most."""
-    return exact(first, role, "backoff"), exact(6 * first, role, "longest")
+def backoff(tree: Team, role: str) -> tuple[float, float]:
+    """How long a restart of that role waits: at first, and at most; nothing where restarts do not wait.
+
+    A dynamic supervisor says it for all of its children, any other for each child.
+    """
+    above = boss(role)[0]
+    team = blueprint(tree, above)
+    assert isinstance(team, Team)
+    whose = above if team.strategy == "dynamic" else role
+    return exact(team.backoff, whose, "backoff"), exact(6 * team.backoff, whose, "longest")
 
 
 def neighbour(role: str) -> str:

@@ -15,7 +15,7 @@ from greenroom.supervision.testing import FaultPlan, Seed, seeds
 
 from . import mutations
 from .mutations import MUTATIONS
-from .plan import Plan, Team, Worker, fault
+from .plan import Call, Plan, Team, Worker, fault
 from .strategies import plans
 from .trial import attempt
 
@@ -51,6 +51,13 @@ def is_caught(examples: int) -> bool:
     return False
 
 
+# A machine at work keeps for later what comes meanwhile: an answer to give, and a crash that is to come after it.
+POSTPONING = Plan(
+    Team(intensity=5, children=(Worker(kind="machine"),)),
+    FaultPlan.of(),
+    (Call(1.0, "root.0", "work", 2.0), Call(1.5, "root.0", "echo"), Call(2.0, "root.0", "crash")),
+    90.0,
+)
 SEEN_BY: dict[Mutation, Plan] = {
     # Whom an operator stops while its restart fails stays stopped, whatever retry was asked for before.
     mutations.old_retries_are_still_good: Plan(
@@ -66,6 +73,8 @@ SEEN_BY: dict[Mutation, Plan] = {
         (),
         90.0,
     ),
+    mutations.what_was_postponed_is_forgotten: POSTPONING,
+    mutations.what_was_postponed_comes_back_in_reverse: POSTPONING,
 }
 """What takes more luck to find than a test should need."""
 

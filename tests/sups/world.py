@@ -98,8 +98,12 @@ class World:
         self._settle()
 
     def _note_race(self, what: str) -> None:
+        """Also what is still to come at this moment counts: this one may be about to make it pointless."""
         if self._last is not None and self._last[0] == self.now:
             self.races.append(f"{self.now}: {self._last[1]} and {what}")
+        elif self._events and self._events[0][0] == self.now:
+            others = [other for when, _, matters, other, _ in self._events if when == self.now and matters()]
+            self.races += [f"{self.now}: {what} and {other}" for other in others]
         self._last = (self.now, what)
 
     def _settle(self) -> None:
