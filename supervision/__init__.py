@@ -6,6 +6,8 @@ Nothing in here knows of MCP. Everything public of the room is exported here; th
 
 from __future__ import annotations
 
+from greenroom.errors import GreenroomError
+
 from . import logs
 from .background import BackgroundNode
 from .behaviours.actions import (
@@ -61,7 +63,6 @@ from .kernel.errors import (
     AlreadyRegistered,
     CallCycle,
     CallTimeout,
-    GreenroomError,
     InternalError,
     MailboxFull,
     NoNode,

@@ -1,5 +1,5 @@
 """Bytes in, envelopes out: the only room that touches the wire.
 
 Each transport is a process. What it needs to know of sessions and credentials it declares here as a Protocol, so that this room
-imports nothing from the actors. It is empty until its first transport moves in.
+imports nothing from the actors. The file `seam` holds them.
 """

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from greenroom.supervision.kernel.errors import GreenroomError
+    from .errors import GreenroomError
 
 __all__ = ["GreenroomError", "__version__"]
 
@@ -19,7 +19,7 @@ __version__: Final[str] = "0.1.0.dev0"
 # Public name -> the module it lives in. To add a name: one line here, one above for the type checkers, one in `__all__`; the house
 # test compares the three.
 _HOMES: Final[dict[str, str]] = {
-    "GreenroomError": "greenroom.supervision.kernel.errors",
+    "GreenroomError": "greenroom.errors",
 }
 
 

@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from greenroom.errors import GreenroomError
+
 from .reasons import as_reason
 
 if TYPE_CHECKING:
@@ -33,10 +35,6 @@ if TYPE_CHECKING:
 
     from .pid import Pid
     from .reasons import ExitReason
-
-
-class GreenroomError(Exception):
-    """The root of everything that greenroom raises on purpose."""
 
 
 class InternalError(GreenroomError):

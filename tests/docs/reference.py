@@ -105,7 +105,7 @@ def homes() -> dict[str, str]:
     found = {
         alias.asname or alias.name: node.module or alias.name
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ImportFrom) and node.level
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module == GreenroomError.__module__)
         for alias in node.names
     }
     return {name: found[name] for name in room.__all__}

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FLOORS = ("supervision", "protocol", "transports", "auth", "actors")
 """Rooms from the ground up; the front door stands on them, and `LOFT` on the front door."""
 
+CELLAR = "greenroom.errors"
+"""The one module below the ground floor: the root of all errors, which everybody may import and which imports nobody."""
+
 LOFT = ("cli", "config", "demo", "observe", "pytest_plugin", "testing")
 
 STEPS = ("kernel", "behaviours", "supervisors")
@@ -47,7 +50,7 @@ DISTRIBUTIONS = {"opentelemetry": "opentelemetry-api", "prometheus_client": "pro
 
 
 def layers(tree: Tree) -> list[str]:
-    """A module imports from its own floor and those below; `protocol` from nobody."""
+    """A module imports from its own floor and those below; `protocol` from nobody but the cellar."""
     return [
         f"{source.path}:{found.line}: {source.module} reaches up to {found.target}"
         for source in tree.sources
@@ -57,6 +60,10 @@ def layers(tree: Tree) -> list[str]:
 
 
 def _may_see(who: str, target: str) -> bool:
+    if target == CELLAR or target.startswith(f"{CELLAR}."):
+        return True
+    if who == CELLAR:
+        return False
     room = _room(who)
     if room == "protocol" and _room(target) != "protocol":
         return False

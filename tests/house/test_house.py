@@ -105,6 +105,8 @@ def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
         ("src/greenroom/server", "from greenroom.actors import registry"),
         ("src/greenroom/cli", "from . import Server"),
         ("src/greenroom/cli", "from .config import Settings"),
+        ("supervision/kernel/errors", "from greenroom.errors import GreenroomError"),
+        ("src/greenroom/protocol/errors", "from greenroom.errors import GreenroomError"),
     ],
 )
 def test_layers_and_manners_allow_what_is_right(path: str, line: str) -> None:

@@ -1,0 +1,102 @@
+"""What a session and its workers say to each other: the job, the voice that it lends, and the two ways to end.
+
+A worker is linked to the session that asked. It ends by sending `Finished` or `Failed`; one that dies without either has
+crashed, and the session answers for it. The key is the session's own number for the call, never the peer's id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.protocol.errors import McpError
+
+    from greenroom.supervision import Ref
+    from greenroom.transports.seam import Peer
+
+    from .bulkheads import Bulkheads
+    from .cancellation import Cancellation
+    from .catalogue import Shelf
+    from .settings import Settings
+
+
+class House(Protocol):
+    """What of the company a worker needs."""
+
+    @property
+    def settings(self) -> Settings:
+        """How the company was set up."""
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where the current catalogue stands."""
+
+    @property
+    def bulkheads(self) -> Bulkheads:
+        """Who may use how many threads."""
+
+
+class Voice(Protocol):
+    """What a handler may say to the peer, through the session that its call belongs to. Safe to use from any thread."""
+
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Send a notification on the call's own stream. False when nobody will get it."""
+
+    def log(self, level: str, data: Any, logger: str | None) -> bool:
+        """Send a log message, unless the session's level is higher."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Send a request to the peer and wait for its result.
+
+        Raises `McpError` (what the peer answered, or that it has not declared the capability) and `CallTimeout`.
+        """
+
+    def interrupt_stream(self, retry: float | None) -> bool:
+        """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a handler may know about the session that its call came through."""
+
+    session_id: str
+    version: str
+    peer: Peer
+    client_info: Mapping[str, Any]
+    client_capabilities: Mapping[str, Any]
+    state: Any = None
+    """What the server's own `init` returned for this session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One piece of user code to run for a peer."""
+
+    key: int
+    session: Ref[Any]
+    request_id: str | int
+    method: str
+    params: Mapping[str, Any]
+    facts: Facts
+    voice: Voice
+    cancelled: Cancellation
+    house: House
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The work is done. `body` is the whole encoded response: what cannot be encoded has crashed its worker, not the session."""
+
+    key: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The work has ended in a JSON-RPC error."""
+
+    key: int
+    error: McpError

@@ -1,0 +1,153 @@
+"""The seam between the wire and the company: all that a transport knows of sessions and credentials, as Protocols.
+
+A transport makes a `Peer` of whoever is at the other end, asks the `Door` for a session, and hands it messages. What comes
+back is an `Answer`, a `Feed` that goes on, or nothing. Feeds end by themselves when their session dies, however it
+dies: a transport never has to watch over processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from greenroom.protocol.messages import Failure, Notification, Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end: one connection's worth of identity, made before any session is looked up.
+
+    `principal` is whose call it is; a session belongs to the principal that made it, and looks unknown to all others.
+    `auth` is what the gatekeeper found out besides, and what handlers see as `ctx.auth`.
+    """
+
+    transport: str
+    address: str = ""
+    principal: Hashable = None
+    auth: Any = field(default=None, repr=False)
+
+
+class Answer(NamedTuple):
+    """One JSON-RPC message as bytes, and as which HTTP status it travels where there is one."""
+
+    body: bytes
+    status: int = 200
+
+
+class Event(NamedTuple):
+    """One message on a feed. `id` is empty where nothing can be resumed; `data` is empty in the event that only sets a mark.
+
+    `retry` asks the reader to come back after so many milliseconds; a transport without such a word leaves it out.
+    """
+
+    id: str
+    data: bytes
+    retry: int | None = None
+
+
+class Feed(Protocol):
+    """Messages for the peer, in order, for one reader at a time."""
+
+    @property
+    def name(self) -> str:
+        """What the feed is called in its events' ids."""
+
+    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+        """What has come since the last time, at least one event; empty when the time was up first; None when it has ended.
+
+        It also ends for a reader whose place somebody else has taken.
+        """
+
+    def leave(self) -> None:
+        """The reader is gone. What is resumable stays for the next one; what is not ends."""
+
+
+Reply: TypeAlias = Answer | Feed | None
+"""What a request brings: its answer; a feed that the answer comes on, since something else came first; or nothing, because
+the peer has cancelled it."""
+
+
+class Session(Protocol):
+    """What a transport may ask of a session. Each raises `ProcessExited` when the session is gone."""
+
+    @property
+    def id(self) -> str:
+        """What the peer calls it."""
+
+    @property
+    def version(self) -> str | None:
+        """The revision that was agreed on; None before that."""
+
+    @property
+    def channel(self) -> Feed | None:
+        """Where everything goes in a session that has one channel (stdio, memory): lossless, and bounded by what it holds back."""
+
+    async def request(self, request: Request) -> Reply:
+        """Have it answer a request. In a session with a channel, the reply is that channel, at once."""
+
+    async def notify(self, notification: Notification) -> None:
+        """Tell it something; what it does not know it ignores."""
+
+    async def respond(self, answer: Response | Failure) -> None:
+        """Hand it the peer's answer to one of its own requests; an unknown id is ignored."""
+
+    async def listen(self, last_event_id: str | None = None) -> Feed:
+        """Open the stream for what belongs to no request, or resume the one that the event was on."""
+
+    async def end(self) -> None:
+        """The peer has done with it."""
+
+
+class Entered(NamedTuple):
+    """What came of `initialize`: its answer, and a session unless it was refused."""
+
+    session: Session | None
+    answer: Answer
+
+
+class Door(Protocol):
+    """The way into a company."""
+
+    async def enter(self, peer: Peer, hello: Request) -> Entered:
+        """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
+
+    async def connect(self, peer: Peer) -> Session:
+        """Begin a session with a channel, before anything was said. Raises `McpError` when there is no room."""
+
+    def find(self, session_id: str, peer: Peer) -> Session | None:
+        """The session of that id, if it is this peer's: a foreign one looks unknown."""
+
+    async def once(self, peer: Peer, request: Request) -> Answer:
+        """Answer one request without any session, where sessions are switched off."""
+
+
+class Refusal(NamedTuple):
+    """What a gatekeeper says no with."""
+
+    status: int
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes = b""
+
+
+class Gatekeeper(Protocol):
+    """Who may come in. Asked on every verb, before a session is looked up."""
+
+    @property
+    def headers(self) -> Sequence[str]:
+        """The request headers that it reads, for the CORS allow-list."""
+
+    async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
+        """The peer with its principal, or a refusal. `headers` are lower-cased."""
+
+
+class OpenDoor:
+    """The gatekeeper of a server without authentication: everybody is nobody in particular."""
+
+    headers: Sequence[str] = ()
+
+    async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:  # noqa: ARG002
+        """Come in."""
+        return peer
