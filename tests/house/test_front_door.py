@@ -29,7 +29,7 @@ def test_dir_names_what_is_not_loaded_yet() -> None:
 def test_the_table_the_imports_for_type_checkers_and_all_agree() -> None:
     tree = ast.parse(Path(greenroom.__file__).read_text(encoding="utf-8"))
     for_checkers = {
-        alias.name: node.module
+        alias.name: f"greenroom.{node.module}" if node.level else node.module
         for block in tree.body
         if isinstance(block, ast.If)
         for node in block.body
