@@ -40,12 +40,15 @@ class Answer(NamedTuple):
 class Event(NamedTuple):
     """One message on a feed. `id` is empty where nothing can be resumed; `data` is empty in the event that only sets a mark.
 
-    `retry` asks the reader to come back after so many milliseconds; a transport without such a word leaves it out.
+    `retry` asks the reader to come back after so many milliseconds; a transport without such a word leaves it out. `answers` is
+    the id of the request that the message answers: on a channel, it is how the transport knows what is still owed when a session dies,
+    and when everything has been said.
     """
 
     id: str
     data: bytes
     retry: int | None = None
+    answers: str | int | None = None
 
 
 class Feed(Protocol):
@@ -115,7 +118,10 @@ class Door(Protocol):
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
 
     async def connect(self, peer: Peer) -> Session:
-        """Begin a session with a channel, before anything was said. Raises `McpError` when there is no room."""
+        """Begin a session with a channel, before anything was said. Raises `McpError` when there is no room.
+
+        It is linked to nobody: it ends when it is told to, when it has been idle too long, or with its company.
+        """
 
     def find(self, session_id: str, peer: Peer) -> Session | None:
         """The session of that id, if it is this peer's: a foreign one looks unknown."""
