@@ -1,0 +1,186 @@
+"""What of the checklist is there: `rows.toml` beside this file, the tests that carry a row's id, and the page.
+
+A test says which rows it proves by ``@pytest.mark.row("WC-08", …)``. A row without a test either waits for something that
+the manifest names, or is missing, and a test of this folder says so.
+
+``python tests/features/features.py`` writes docs/reference/features.md; with ``--check`` it only says whether that is due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = Path(__file__).parent / "rows.toml"
+PAGE = "docs/reference/features.md"
+
+
+class BadManifest(Exception):
+    """A manifest or a mark that says nothing, or too much."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One promise of the checklist."""
+
+    id: str
+    text: str
+    waits: str = ""
+
+
+@dataclass(frozen=True)
+class Area:
+    """Rows that belong together."""
+
+    id: str
+    title: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """All areas, and what rows may wait for."""
+
+    areas: tuple[Area, ...]
+    waits: Mapping[str, str]
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """Every row by its id."""
+        return {row.id: row for area in self.areas for row in area.rows}
+
+
+def read(text: str) -> Checklist:
+    """The checklist from its manifest."""
+    data = tomllib.loads(text)
+    waits: dict[str, str] = data["waits"]
+    areas: list[Area] = []
+    for area in data["area"]:
+        rows = tuple(_row(id, entry, area.get("waits", "")) for id, entry in area["rows"].items())
+        for row in rows:
+            if not row.id.startswith(f"{area['id']}-"):
+                raise BadManifest(f"{row.id} stands in area {area['id']}")
+            if row.waits and row.waits not in waits:
+                raise BadManifest(f"{row.id} waits for {row.waits!r}, which is none of {', '.join(waits)}")
+        areas.append(Area(area["id"], area["title"], rows))
+    return Checklist(tuple(areas), waits)
+
+
+def _row(id: str, entry: Any, waits: str) -> Row:
+    if isinstance(entry, str):
+        return Row(id, entry, waits)
+    return Row(id, entry["text"], entry["waits"])
+
+
+def checklist() -> Checklist:
+    """The one of this repository."""
+    return read(MANIFEST.read_text(encoding="utf-8"))
+
+
+def marks_in(path: str, text: str) -> Iterator[tuple[str, str]]:
+    """Row and test for each mark of one file of tests, read and not imported; a mark of a class or module is its tests'."""
+    module = ast.parse(text, path)
+    everywhere = [
+        id
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        and any(isinstance(to, ast.Name) and to.id == "pytestmark" for to in node.targets)
+        for call in ast.walk(node.value)
+        for id in _ids(path, call)
+    ]
+    yield from _marks(path, module.body, everywhere)
+
+
+def _marks(path: str, body: Sequence[ast.stmt], above: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        ids = [*above, *(id for mark in node.decorator_list for call in ast.walk(mark) for id in _ids(path, call))]
+        if isinstance(node, ast.ClassDef):
+            yield from _marks(path, node.body, ids)
+        elif node.name.startswith("test"):
+            yield from ((id, f"{path}::{node.name}") for id in dict.fromkeys(ids))
+
+
+def _ids(path: str, node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="row"), args=args):
+            for each in args:
+                if not (isinstance(each, ast.Constant) and isinstance(each.value, str)):
+                    raise BadManifest(f"{path}:{node.lineno}: write @pytest.mark.row(id), the id in quotes")
+                yield each.value
+        case _:
+            pass
+
+
+def marks(root: Path = ROOT) -> list[tuple[str, str]]:
+    """The marks of all tests, in the order of their files and lines."""
+    found: list[tuple[str, str]] = []
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        found += marks_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+    return found
+
+
+def problems(rows: Checklist, found: Sequence[tuple[str, str]]) -> list[str]:
+    """Rows that nobody proves and that wait for nothing, and marks of rows that are not there."""
+    proven = Counter(id for id, _ in found)
+    wrong = [f"{row.id} has no test: {row.text}" for row in rows.rows.values() if not (row.waits or proven[row.id])]
+    return wrong + [f"{test}: there is no row {id}" for id, test in found if id not in rows.rows]
+
+
+def render(rows: Checklist, found: Sequence[tuple[str, str]]) -> str:
+    """The page."""
+    tests: defaultdict[str, list[str]] = defaultdict(list)
+    for id, test in found:
+        tests[id].append(test)
+    lines = [
+        "# Features",
+        "",
+        "The checklist that greenroom is measured by. A row is there when a test carries its id; this page is made from the tests by",
+        "`python tests/features/features.py`. A row that waits may have tests already, for the part of it that is there.",
+        "",
+        "| Area | Rows | There | Waiting |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for area in rows.areas:
+        waiting = sum(bool(row.waits) for row in area.rows)
+        there = sum(bool(tests[row.id]) and not row.waits for row in area.rows)
+        lines.append(f"| [{area.title}](#{area.id.lower()}) | {len(area.rows)} | {there} | {waiting} |")
+    for area in rows.areas:
+        lines += ["", f"({area.id.lower()})=", f"## {area.title}", "", "| Row | What | Tests |", "| --- | --- | --- |"]
+        for row in area.rows:
+            where = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests[row.id]) or "none"
+            if row.waits:
+                said = f"waits for {rows.waits[row.waits]}"
+                where = said if where == "none" else f"{said}; so far<br>{where}"
+            lines.append(f"| {row.id} | {row.text} | {where} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write the page, or say whether it has to be written."""
+    parser = argparse.ArgumentParser(description=f"Write {PAGE}.")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    check: bool = parser.parse_args(arguments).check
+    page = root / PAGE
+    text = render(checklist(), marks(root))
+    if not check:
+        page.write_text(text, encoding="utf-8")
+    elif not page.exists() or page.read_text(encoding="utf-8") != text:
+        sys.stderr.write(f"{PAGE} is out of date: run `python tests/features/features.py`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,111 @@
+"""Every row of the checklist is accounted for, and the page says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import features
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZES = {
+    "ST": 29,
+    "WC": 32,
+    "RG": 30,
+    "TF": 27,
+    "SE": 21,
+    "SC": 11,
+    "SM": 5,
+    "SX": 11,
+    "SA": 32,
+    "CL": 26,
+    "CT": 11,
+    "CA": 11,
+    "FE": 6,
+    "AG": 3,
+    "FM": 5,
+    "CB": 22,
+    "OP": 6,
+}
+"""How many rows an area has: a manifest that lost one would otherwise look complete."""
+
+MANIFEST = """
+[waits]
+tasks = "tasks"
+[[area]]
+id = "AA"
+title = "First"
+[area.rows]
+AA-01 = "One"
+AA-02 = { text = "Two", waits = "tasks" }
+"""
+
+TESTS = """
+import pytest
+pytestmark = pytest.mark.row("AA-02")
+@pytest.mark.row("AA-01")
+def test_one(): ...
+@pytest.mark.row("AA-07")
+class TestMany:
+    def test_two(self): ...
+    def helper(self): ...
+"""
+
+
+def test_every_row_has_a_test_and_every_mark_a_row() -> None:
+    assert features.problems(features.checklist(), features.marks()) == []
+
+
+def test_no_row_was_lost() -> None:
+    areas = features.checklist().areas
+    assert {area.id: len(area.rows) for area in areas} == SIZES
+    for area in areas:
+        assert [row.id for row in area.rows] == [f"{area.id}-{n:02}" for n in range(1, len(area.rows) + 1)]
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert features.main(["--check"]) == 0
+
+
+def test_marks_are_found_on_functions_classes_and_modules() -> None:
+    assert list(features.marks_in("t.py", TESTS)) == [
+        ("AA-02", "t.py::test_one"),
+        ("AA-01", "t.py::test_one"),
+        ("AA-02", "t.py::test_two"),
+        ("AA-07", "t.py::test_two"),
+    ]
+
+
+def test_a_row_without_a_test_and_a_mark_without_a_row_are_told() -> None:
+    rows = features.read(MANIFEST)
+    assert features.problems(rows, []) == ["AA-01 has no test: One"]
+    assert features.problems(rows, [("AA-01", "t"), ("AA-03", "t")]) == ["t: there is no row AA-03"]
+
+
+def test_a_page_that_is_due_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    assert features.main(["--check"], tmp_path) == 1
+    assert "out of date" in capsys.readouterr().err
+    assert features.main([], tmp_path) == 0
+    assert features.main(["--check"], tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (MANIFEST.replace("AA-01", "BB-01"), "stands in area AA"),
+        (MANIFEST.replace('waits = "tasks"', 'waits = "luck"'), "none of tasks"),
+    ],
+)
+def test_a_manifest_that_is_wrong_is_refused(wrong: str, why: str) -> None:
+    with pytest.raises(features.BadManifest, match=why):
+        features.read(wrong)
+
+
+def test_a_mark_that_is_no_text_is_refused() -> None:
+    with pytest.raises(features.BadManifest, match="in quotes"):
+        list(features.marks_in("t.py", "import pytest\n@pytest.mark.row(ID)\ndef test(): ..."))
