@@ -1,0 +1,150 @@
+"""How a company is set up: one frozen value, whose every limit is checked when it is made.
+
+What is wrong is refused where it was written, before anything starts. Times are seconds; None means no limit where it is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+"""How grave a log message is, RFC 5424's words, the least grave first."""
+LEVELS: Final[tuple[str, ...]] = get_args(Level)
+
+_MIB: Final = 1024 * 1024
+
+
+class BadSetting(GreenroomError, ValueError):
+    """A setting that cannot be: which one, what was given, and what it must be."""
+
+    def __init__(self, name: str, value: object, needed: str) -> None:
+        """`needed` completes "must be"."""
+        super().__init__(f"{name} must be {needed}, not {value!r}")
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a server says of itself, and how much it takes from its peers.
+
+    All are optional. The defaults are the project's answer to "what is safe and bothers nobody".
+    """
+
+    name: str = "greenroom"
+    version: str = "0"
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: Sequence[Any] = ()
+    instructions: str | None = None
+
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Said instead of what is derived from what is registered: `{"logging": None}` says that there is none."""
+    experimental: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    sessions: bool = True
+    """Whether there are sessions at all; without, each request over HTTP stands alone."""
+    gate: bool = True
+    """Whether requests wait for `notifications/initialized`: before it, all but `ping` are refused."""
+    max_sessions: int | None = 10_000
+    session_idle: float | None = 1800.0
+    """How long a peer may say nothing; running calls and open streams keep a session alive."""
+    session_lifetime: float | None = None
+    """How long any session may last, whatever it is at."""
+
+    max_in_flight: int = 256
+    """How many requests of one peer may be under way at once."""
+    call_timeout: float | None = 60.0
+    """How long user code may take that has its own limit nowhere, and has sent nothing to the peer yet."""
+    ask_timeout: float | None = 30.0
+    """How long the peer may take to answer a request of ours."""
+    max_asks: int = 64
+    """How many requests of ours one session may have open."""
+    cancel_grace: float = 0.5
+    """How long a cancelled call may take to notice, before it is ended."""
+
+    buffer_events: int = 256
+    """How many events a stream keeps, for those who come back."""
+    buffer_bytes: int = 4 * _MIB
+    """How many bytes of them; a session as a whole keeps four times as many."""
+    channel_events: int = 4096
+    """How many messages wait for the reader of a channel; then notifications are refused, and requests wait."""
+    channel_bytes: int = 16 * _MIB
+
+    log_level: Level = "info"
+    """The level of a session that has set none."""
+    page_size: int = 50
+    strict: bool = False
+    """Whether what goes into tools, and comes out, is checked against foreign schemas unless a tool says otherwise."""
+    expose_errors: bool = False
+    """Whether peers see what exceptions say, rather than that there was one."""
+    crashes: Literal["tool", "protocol"] = "tool"
+    """What a tool's exception becomes: a result with `isError`, or a JSON-RPC error."""
+
+    tool_threads: int = 8
+    """How many threads one tool may hold."""
+    principal_threads: int = 16
+    """How many threads the calls of one principal may hold."""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "version"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise BadSetting(name, getattr(self, name), "a text that is not empty")
+        for each in fields(self):
+            kind = _KINDS.get(each.name)
+            if kind is not None:
+                _check(each.name, getattr(self, each.name), kind)
+        if self.log_level not in LEVELS:
+            raise BadSetting("log_level", self.log_level, "one of " + ", ".join(LEVELS))
+        if self.crashes not in ("tool", "protocol"):
+            raise BadSetting("crashes", self.crashes, "'tool' or 'protocol'")
+
+
+_COUNT, _COUNT_OR_NONE, _SECONDS, _SECONDS_OR_NONE, _SPAN, _FLAG = range(6)
+_KINDS: Final[Mapping[str, int]] = {
+    "sessions": _FLAG,
+    "gate": _FLAG,
+    "strict": _FLAG,
+    "expose_errors": _FLAG,
+    "max_sessions": _COUNT_OR_NONE,
+    "session_idle": _SECONDS_OR_NONE,
+    "session_lifetime": _SECONDS_OR_NONE,
+    "max_in_flight": _COUNT,
+    "call_timeout": _SECONDS_OR_NONE,
+    "ask_timeout": _SECONDS_OR_NONE,
+    "max_asks": _COUNT,
+    "cancel_grace": _SPAN,
+    "buffer_events": _COUNT,
+    "buffer_bytes": _COUNT,
+    "channel_events": _COUNT,
+    "channel_bytes": _COUNT,
+    "page_size": _COUNT,
+    "tool_threads": _COUNT,
+    "principal_threads": _COUNT,
+}
+
+
+def _check(name: str, value: object, kind: int) -> None:
+    if kind == _FLAG:
+        if not isinstance(value, bool):
+            raise BadSetting(name, value, "True or False")
+        return
+    if value is None and kind in (_COUNT_OR_NONE, _SECONDS_OR_NONE):
+        return
+    or_none = ", or None for no limit" if kind in (_COUNT_OR_NONE, _SECONDS_OR_NONE) else ""
+    if kind in (_COUNT, _COUNT_OR_NONE):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadSetting(name, value, f"a whole number, 1 or more{or_none}")
+        return
+    least = 0 if kind == _SPAN else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise BadSetting(name, value, f"a number of seconds{or_none}")
+    if value < 0 or (least is None and value == 0):
+        raise BadSetting(name, value, f"{'0 or more' if least == 0 else 'more than 0'} seconds{or_none}")
