@@ -56,6 +56,9 @@ class Cancellation:
             await future
         finally:
             self._forget(entry)
+        return self._why()
+
+    def _why(self) -> str:
         return self.reason or "cancelled"
 
     def _forget(self, entry: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]) -> None:
