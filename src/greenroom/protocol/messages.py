@@ -1,0 +1,182 @@
+"""The four things that peers say to each other, read from bytes and written to bytes. One message a value; no batches.
+
+`parse` gives a `Request`, `Notification`, `Response` or `Failure`, or raises `RemoteProtocolError` with all that is needed to answer:
+the code, the request's id where it can be trusted, and the HTTP status. The writers give one line without a line break in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+
+from .errors import ErrorCode, LocalProtocolError, McpError, PeerError, RemoteProtocolError
+from .json import LIMITS, Limits, decode, encode, is_object
+from .versions import JSONRPC
+
+RequestId: TypeAlias = str | int
+
+ID_LIMIT = 1024
+"""An id is kept for as long as its request lives, and sent back: characters, or digits."""
+
+
+class Request(Struct, frozen=True):
+    """Somebody wants an answer."""
+
+    id: RequestId
+    method: str
+    params: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What stands in `params._meta`; empty when that is missing or no object."""
+        return _meta(self.params)
+
+    @property
+    def progress_token(self) -> str | int | None:
+        """What the asker wants progress to be told under, if anything."""
+        token = _meta(self.params).get("progressToken")
+        return token if type(token) is str or type(token) is int else None
+
+
+class Notification(Struct, frozen=True):
+    """Somebody tells something."""
+
+    method: str
+    params: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What stands in `params._meta`; empty when that is missing or no object."""
+        return _meta(self.params)
+
+
+class Response(Struct, frozen=True):
+    """The answer to a request of ours."""
+
+    id: RequestId
+    result: dict[str, Any]
+
+
+class Failure(Struct, frozen=True):
+    """The answer to a request of ours is an error. Without an id, the peer could not tell which."""
+
+    id: RequestId | None
+    error: PeerError
+
+
+Message: TypeAlias = Request | Notification | Response | Failure
+
+
+def parse(data: bytes, limits: Limits = LIMITS) -> Message:
+    """The one message in a frame. Raises `RemoteProtocolError`."""
+    return classify(decode(data, limits))
+
+
+def classify(value: Any) -> Message:
+    """Which message a decoded frame is. Raises `RemoteProtocolError` for what is none."""
+    if not is_object(value):
+        if type(value) is list:
+            raise _invalid("Batch requests are not supported: send one message at a time")
+        raise _invalid("Invalid Request: a message is a JSON object")
+    if "method" not in value:
+        return _answer(value)
+    method = value["method"]
+    id = _read_id(value["id"]) if "id" in value else None
+    if value.get("jsonrpc") != JSONRPC:
+        raise _invalid('Invalid Request: "jsonrpc" must be "2.0"', id)
+    if type(method) is not str:
+        raise _invalid('Invalid Request: "method" must be a string', id)
+    if "result" in value or "error" in value:
+        raise _invalid("Invalid Request: a message is either a request or an answer, not both", id)
+    params = value.get("params", {})
+    if not is_object(params):
+        raise RemoteProtocolError(
+            ErrorCode.INVALID_PARAMS, '"params" must be an object', id=id, status=400 if id is None else 200
+        )
+    return Notification(method, params) if id is None else Request(id, method, params)
+
+
+def encode_request(id: RequestId, method: str, params: Any = None) -> bytes:
+    """A request as one line. Raises `LocalProtocolError` when the params cannot be written."""
+    message = {"jsonrpc": JSONRPC, "id": id, "method": method}
+    return encode(message if params is None else message | {"params": params})
+
+
+def encode_notification(method: str, params: Any = None) -> bytes:
+    """A notification as one line. Raises `LocalProtocolError` when the params cannot be written."""
+    message = {"jsonrpc": JSONRPC, "method": method}
+    return encode(message if params is None else message | {"params": params})
+
+
+def encode_result(id: RequestId, result: Any) -> bytes:
+    """A response as one line. Raises `LocalProtocolError` when the result cannot be written."""
+    return encode({"jsonrpc": JSONRPC, "id": id, "result": result})
+
+
+def encode_error(id: RequestId | None, error: McpError | RemoteProtocolError) -> bytes:
+    """An error as one line. Never fails: whoever complains must not have to complain about that.
+
+    Data that cannot be written is left out, and half characters are replaced. Without an id, it is null.
+    """
+    wire: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        wire["data"] = error.data
+    try:
+        return encode({"jsonrpc": JSONRPC, "id": id, "error": wire})
+    except LocalProtocolError:
+        text = str(error.message).encode(errors="replace").decode()
+        return encode({"jsonrpc": JSONRPC, "id": id, "error": {"code": error.code, "message": text}})
+
+
+def _meta(params: dict[str, Any]) -> dict[str, Any]:
+    meta = params.get("_meta")
+    return meta if is_object(meta) else {}
+
+
+def _answer(value: dict[str, Any]) -> Response | Failure:
+    """A message without a method: the peer's answer. A broken one is reported, and names the request that it leaves unanswered."""
+    id = value.get("id")
+    known = id if type(id) is str or type(id) is int else None
+    if "result" not in value and "error" not in value:
+        raise _invalid('Invalid Request: "method" is missing', known)
+    if value.get("jsonrpc") != JSONRPC:
+        raise _broken_answer('"jsonrpc" must be "2.0"', known)
+    if "error" in value:
+        if "result" in value:
+            raise _broken_answer("it has both a result and an error", known)
+        if id is not None and known is None:
+            raise _broken_answer('"id" must be a string or an integer', known)
+        return Failure(known, PeerError.from_wire(value["error"]))
+    if known is None:
+        raise _broken_answer('"id" must be a string or an integer', known)
+    result = value["result"]
+    if not is_object(result):
+        raise _broken_answer('"result" must be an object', known)
+    return Response(known, result)
+
+
+def _read_id(id: Any) -> RequestId:
+    if type(id) is str:
+        if len(id) <= ID_LIMIT:
+            return id
+    elif type(id) is int:
+        return id  # decode has bounded its digits
+    else:
+        raise RemoteProtocolError(
+            ErrorCode.INVALID_REQUEST, 'Invalid Request: "id" must be a string or an integer', status=200
+        )
+    raise RemoteProtocolError(
+        ErrorCode.INVALID_REQUEST, f'Invalid Request: "id" is longer than {ID_LIMIT} characters', status=200
+    )
+
+
+def _invalid(message: str, id: RequestId | None = None) -> RemoteProtocolError:
+    return RemoteProtocolError(ErrorCode.INVALID_REQUEST, message, id=id)
+
+
+def _broken_answer(why: str, id: RequestId | None) -> RemoteProtocolError:
+    """Its id is one of ours, so it is not sent back: the peer may use the same id for something else."""
+    error = _invalid(f"Invalid answer: {why}")
+    error.answers = id
+    return error
