@@ -1,75 +1,120 @@
-"""The flag of one call: raised when nobody wants its result any more, and safe to look at from any thread.
+"""Whether a call is still wanted: a flag that is raised once, and that user code may look at from any thread.
 
-The session that owns the call raises it; the worker sees it through its context. It says why, and it is never taken down.
+The session owns it, and raises it when the peer cancels, when a deadline is over or when the session ends. Code in the loop is
+cancelled besides, some time later; for a thread this flag is all there is. It says why, and is never taken down.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from typing import TYPE_CHECKING
+
+from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_lock = (
+    threading.Lock()
+)  # one for all: it is held for a moment when somebody begins to wait or cancels, which is seldom
+
+
+class RequestCancelled(GreenroomError):
+    """The call that this code works for has been cancelled; nobody waits for its result."""
+
+    def __init__(self, reason: str = "") -> None:
+        """`reason` is what was said when it was cancelled."""
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the call was cancelled{f': {self.reason}' if self.reason else ''}"
 
 
 class Cancellation:
-    """Whether a call has been cancelled, and why."""
+    """Whether a call has been cancelled, and why. Any thread may use it; `wait` is for event loops, any of them."""
 
-    __slots__ = ("_lock", "_waiting", "reason")
+    __slots__ = ("_waiting", "reason")
 
     def __init__(self) -> None:
         """Not yet."""
         self.reason: str | None = None
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] | None = None
-        self._lock = threading.Lock()
+        self._waiting: list[Callable[[], object]] | None = None
 
     def __bool__(self) -> bool:
         return self.reason is not None
+
+    def __repr__(self) -> str:
+        return f"<Cancellation {'not cancelled' if self.reason is None else self.reason or 'cancelled'}>"
 
     def is_set(self) -> bool:
         """Whether it has been cancelled."""
         return self.reason is not None
 
-    def set(self, reason: str) -> None:
+    def set(self, reason: str = "") -> None:
         """Nobody wants the result; the first reason stays."""
-        with self._lock:
+        with _lock:
             if self.reason is not None:
                 return
             self.reason = reason
             waiting, self._waiting = self._waiting, None
-        for loop, future in waiting or ():
-            try:
-                loop.call_soon_threadsafe(_wake, future)
-            except RuntimeError:
-                continue  # that loop is closed, and nobody waits in it
+        for wake in waiting or ():
+            wake()
 
-    async def wait(self) -> str:
-        """Wait until it is cancelled, in whatever loop; returns why."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        entry = (loop, future)
-        with self._lock:
+    def raise_if_set(self) -> None:
+        """Raise `RequestCancelled` when it is."""
+        if self.reason is not None:
+            raise RequestCancelled(self.reason)
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have `wake` called once, by whoever cancels and in their thread, or now. Returns what takes that back."""
+        with _lock:
             if self.reason is None:
                 if self._waiting is None:
                     self._waiting = []
-                self._waiting.append(entry)
-            else:
-                return self.reason
+                self._waiting.append(wake)
+                return lambda: self._forget(wake)
+        wake()
+        return _nothing
+
+    def _forget(self, wake: Callable[[], object]) -> None:
+        with _lock:
+            if self._waiting is not None and wake in self._waiting:
+                self._waiting.remove(wake)
+
+    async def wait(self) -> str:
+        """Wait until it is cancelled; returns why."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(_settle, over)
+            except RuntimeError:
+                return  # that loop is closed, and nobody waits in it
+
+        forget = self.subscribe(wake)
         try:
-            await future
+            await over
         finally:
-            self._forget(entry)
-        return self._why()
+            forget()
+        return self.reason or ""
 
-    def _why(self) -> str:
-        return self.reason or "cancelled"
-
-    def _forget(self, entry: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]) -> None:
-        with self._lock:
-            if self._waiting is not None and entry in self._waiting:
-                self._waiting.remove(entry)
-
-    def __repr__(self) -> str:
-        return f"<Cancellation {self.reason or 'not cancelled'}>"
+    def wait_in_thread(self, timeout: float | None = None) -> bool:
+        """Block this thread until it is cancelled, at most so many seconds: what a thread sleeps with. Whether it is."""
+        over = threading.Event()
+        forget = self.subscribe(over.set)
+        try:
+            return over.wait(timeout)
+        finally:
+            forget()
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _settle(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+def _nothing() -> None:
+    """There is nothing to take back."""

@@ -125,6 +125,27 @@ def resting(thread: threading.Thread) -> bool:
     return isinstance(thread, _Hand) and thread in _crew._idle
 
 
+async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call `function` in a thread, now. `ended` is called in the loop when that has really ended, whoever still waits."""
+    loop = asyncio.get_running_loop()
+    context = contextvars.copy_context()
+    answer: asyncio.Future[R] = loop.create_future()
+
+    def done(job: _Job) -> None:
+        ended()
+        if answer.done():
+            return
+        if job.error is None:
+            answer.set_result(job.value)
+        elif isinstance(job.error, StopIteration):
+            answer.set_exception(RuntimeError(f"the function raised {job.error!r}"))
+        else:
+            answer.set_exception(job.error)
+
+    _crew.give(_Job(lambda: context.run(function, *args, **kwargs), loop, done))
+    return await answer
+
+
 class Threads:
     """A bulkhead: at most `limit` calls at a time, waiting in order for their turn."""
 
@@ -149,24 +170,8 @@ class Threads:
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `function` in a thread. Cancelling the wait leaves the thread at it, and its slot taken."""
-        loop = asyncio.get_running_loop()
-        await self._acquire(loop)
-        context = contextvars.copy_context()
-        answer: asyncio.Future[R] = loop.create_future()
-
-        def done(job: _Job) -> None:
-            self._release()
-            if answer.done():
-                return
-            if job.error is None:
-                answer.set_result(job.value)
-            elif isinstance(job.error, StopIteration):
-                answer.set_exception(RuntimeError(f"the function raised {job.error!r}"))
-            else:
-                answer.set_exception(job.error)
-
-        _crew.give(_Job(lambda: context.run(function, *args, **kwargs), loop, done))
-        return await answer
+        await self._acquire(asyncio.get_running_loop())
+        return await in_thread(self._release, function, *args, **kwargs)
 
     async def _acquire(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._running < self.limit and not self._queue:

@@ -1,0 +1,160 @@
+"""Who may use how many threads: at most so many calls of one tool, and so many of one principal, run in threads at a time.
+
+A call waits until both have room, and holds neither before: so forty slow calls of one tool keep nobody else waiting, and one
+principal's flood holds no slot that another could use. Whoever waits is served in order. A slot is given back when the thread
+has really ended, and not when whoever waited for it was cancelled: a thread that never returns costs its own tool one slot for
+good, and nobody a second one.
+
+It belongs to a company and lives in its loop; no process owns it, since a slot must outlive the worker that took it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from greenroom.supervision.behaviours.threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PER_TOOL = 8
+PER_PRINCIPAL = 16
+
+
+class _Ticket:
+    """One call that waits for both of its slots."""
+
+    __slots__ = ("limit", "principal", "tool", "turn")
+
+    def __init__(self, tool: Hashable, principal: Hashable, limit: int, turn: asyncio.Future[None]) -> None:
+        self.tool = tool
+        self.principal = principal
+        self.limit = limit
+        self.turn = turn
+
+
+class _Slots:
+    """What is taken of one kind of bound, and who waits for some of it, in order. Empty entries are not kept."""
+
+    __slots__ = ("taken", "waiting")
+
+    def __init__(self) -> None:
+        self.taken: dict[Hashable, int] = {}
+        self.waiting: dict[Hashable, dict[_Ticket, None]] = {}
+
+    def take(self, key: Hashable) -> None:
+        self.taken[key] = self.taken.get(key, 0) + 1
+
+    def give_back(self, key: Hashable) -> None:
+        left = self.taken[key] - 1
+        if left:
+            self.taken[key] = left
+        else:
+            del self.taken[key]
+
+    def queue(self, key: Hashable, ticket: _Ticket) -> None:
+        self.waiting.setdefault(key, {})[ticket] = None
+
+    def leave(self, key: Hashable, ticket: _Ticket) -> None:
+        queue = self.waiting.get(key)
+        if queue is not None:
+            queue.pop(ticket, None)
+            if not queue:
+                del self.waiting[key]
+
+
+class Bulkheads:
+    """The threads of one company."""
+
+    def __init__(self, per_tool: int = PER_TOOL, per_principal: int = PER_PRINCIPAL) -> None:
+        """`per_tool` is for tools that name no bound of their own."""
+        for name, bound in (("per_tool", per_tool), ("per_principal", per_principal)):
+            if bound < 1:
+                raise ValueError(f"{name} must be at least 1 thread, not {bound!r}")
+        self.per_tool = per_tool
+        self.per_principal = per_principal
+        self._tools = _Slots()
+        self._principals = _Slots()
+
+    @property
+    def running(self) -> int:
+        """How many threads are at work, those included that nobody waits for any more."""
+        return sum(self._tools.taken.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a slot."""
+        return sum(len(queue) for queue in self._tools.waiting.values())
+
+    def running_for(self, tool: Hashable) -> int:
+        """How many threads are at work for this tool."""
+        return self._tools.taken.get(tool, 0)
+
+    async def run(
+        self,
+        tool: Hashable,
+        principal: Hashable,
+        limit: int | None,
+        function: Callable[P, R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Call `function` in a thread when there is room; `limit` is the tool's own bound, if it has one.
+
+        Cancelling the wait leaves the thread at it, and its slots taken.
+        """
+        ticket = await self._enter(tool, principal, limit or self.per_tool)
+        return await in_thread(lambda: self._end(ticket), function, *args, **kwargs)
+
+    async def _enter(self, tool: Hashable, principal: Hashable, limit: int) -> _Ticket:
+        ticket = _Ticket(tool, principal, limit, asyncio.get_running_loop().create_future())
+        # Whoever waits and could go has gone, so there is nobody in front whom this one would overtake.
+        if self._has_room(ticket):
+            self._begin(ticket)
+            return ticket
+        self._tools.queue(tool, ticket)
+        self._principals.queue(principal, ticket)
+        try:
+            await ticket.turn
+        except asyncio.CancelledError:
+            if ticket.turn.done() and not ticket.turn.cancelled():
+                self._end(ticket)  # it was our turn, and we are not there any more
+            else:
+                self._forget(ticket)
+            raise
+        return ticket
+
+    def _has_room(self, ticket: _Ticket) -> bool:
+        return (
+            self._tools.taken.get(ticket.tool, 0) < ticket.limit
+            and self._principals.taken.get(ticket.principal, 0) < self.per_principal
+        )
+
+    def _begin(self, ticket: _Ticket) -> None:
+        self._tools.take(ticket.tool)
+        self._principals.take(ticket.principal)
+
+    def _forget(self, ticket: _Ticket) -> None:
+        self._tools.leave(ticket.tool, ticket)
+        self._principals.leave(ticket.principal, ticket)
+
+    def _end(self, ticket: _Ticket) -> None:
+        self._tools.give_back(ticket.tool)
+        self._principals.give_back(ticket.principal)
+        self._admit(self._tools.waiting.get(ticket.tool))
+        self._admit(self._principals.waiting.get(ticket.principal))
+
+    def _admit(self, queue: dict[_Ticket, None] | None) -> None:
+        """Let the first go that may. One slot came free, so there is at most one for each of its two bounds."""
+        for ticket in queue or ():
+            # One that was cancelled in this very turn of the loop is still in the queue, and takes nothing.
+            if not ticket.turn.done() and self._has_room(ticket):
+                self._forget(ticket)
+                self._begin(ticket)
+                ticket.turn.set_result(None)
+                return

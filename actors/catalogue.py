@@ -1,0 +1,154 @@
+"""What a company offers at one moment: an immutable snapshot, and the shelf on which the current one stands.
+
+Readers take `shelf.catalogue` and keep it for as long as their call lasts; nobody changes it under them. A writer makes a new
+one and publishes it by one assignment: there is no moment at which half of a change can be seen, whoever dies of it. The
+shelf belongs to the company, so registrations survive a crash of the registrar, who is the one that writes once it runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from .entries import CompletionEntry, Entry, PromptEntry, ResourceEntry, TemplateEntry, ToolEntry
+
+Kind: TypeAlias = Literal["tool", "resource", "resource_template", "prompt", "completion"]
+KINDS: Final[tuple[Kind, ...]] = ("tool", "resource", "resource_template", "prompt", "completion")
+
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class RegistrationError(GreenroomError, ValueError):
+    """What was to be registered cannot be; the message says what to do about it."""
+
+
+class NotFound(GreenroomError, LookupError):
+    """Nothing of that kind has that name."""
+
+    def __init__(self, kind: Kind, name: Hashable) -> None:
+        """As it was asked for."""
+        super().__init__(kind, name)
+        self.kind = kind
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"there is no {self.kind.replace('_', ' ')} {self.name!r}"
+
+
+class Catalogue:
+    """Everything that is registered. `version` counts the changes since the company began."""
+
+    __slots__ = ("_by_kind", "_by_uri", "pages", "version")
+
+    def __init__(
+        self,
+        by_kind: Mapping[Kind, Mapping[Hashable, Entry]] = _NOTHING,
+        by_uri: Mapping[str, ResourceEntry] = _NOTHING,
+        version: int = 0,
+    ) -> None:
+        """Of nothing, unless told otherwise."""
+        self._by_kind = by_kind
+        self._by_uri = by_uri
+        self.version = version
+        self.pages: dict[Hashable, Any] = {}
+        """What `lists` has worked out of it once and for all."""
+
+    def all(self, kind: Kind) -> Mapping[Hashable, Entry]:
+        """All of a kind by name, in the order in which they were registered."""
+        return self._by_kind.get(kind, _NOTHING)
+
+    def count(self, kind: Kind) -> int:
+        """How many there are of a kind."""
+        return len(self.all(kind))
+
+    def find(self, kind: Kind, name: Hashable) -> Entry | None:
+        """The one of that name."""
+        return self.all(kind).get(name)
+
+    def tool(self, name: str) -> ToolEntry | None:
+        """The tool of that name."""
+        return cast("ToolEntry | None", self.find("tool", name))
+
+    def prompt(self, name: str) -> PromptEntry | None:
+        """The prompt of that name."""
+        return cast("PromptEntry | None", self.find("prompt", name))
+
+    def completion(self, reference: str, name: str, argument: str) -> CompletionEntry | None:
+        """Who completes that argument of the prompt of that name, or of the template with that text."""
+        return cast("CompletionEntry | None", self.find("completion", (reference, name, argument)))
+
+    def resource(self, uri: str) -> ResourceEntry | None:
+        """The resource that is at that URI exactly."""
+        return self._by_uri.get(uri)
+
+    def matching(self, uri: str) -> tuple[TemplateEntry, dict[str, str]] | None:
+        """The first template that the URI fits, and what its variables are."""
+        for entry in cast("Mapping[str, TemplateEntry]", self.all("resource_template")).values():
+            variables = entry.template.match(uri)
+            if variables is not None:
+                return entry, variables
+        return None
+
+    def put(self, entry: Entry, *, replace: bool = True) -> Catalogue:
+        """One more, or another one under the same name. Raises `RegistrationError` when that is not wanted, or not possible."""
+        entries = self.all(entry.kind)
+        before = entries.get(entry.name)
+        if before is not None and not replace:
+            raise RegistrationError(
+                f"there is a {entry.kind.replace('_', ' ')} {entry.name!r} already: give this one another name, "
+                "or say replace=True"
+            )
+        by_uri = self._by_uri
+        if entry.kind == "resource":
+            by_uri = self._moved(cast("ResourceEntry", entry), cast("ResourceEntry | None", before))
+        return self._with(entry.kind, {**entries, entry.name: entry}, by_uri)
+
+    def drop(self, kind: Kind, name: Hashable) -> Catalogue:
+        """Without that one; the same catalogue if there is none such."""
+        entries = self.all(kind)
+        if name not in entries:
+            return self
+        left = {each: entry for each, entry in entries.items() if each != name}
+        by_uri = self._by_uri
+        if kind == "resource":
+            uri = cast("ResourceEntry", entries[name]).uri
+            by_uri = MappingProxyType({each: entry for each, entry in by_uri.items() if each != uri})
+        return self._with(kind, left, by_uri)
+
+    def _moved(self, entry: ResourceEntry, before: ResourceEntry | None) -> Mapping[str, ResourceEntry]:
+        there = self._by_uri.get(entry.uri)
+        if there is not None and there.name != entry.name:
+            raise RegistrationError(
+                f"the resource {there.name!r} is at {entry.uri} already: give {entry.name!r} a URI of its own"
+            )
+        kept = self._by_uri if before is None else {k: v for k, v in self._by_uri.items() if k != before.uri}
+        return MappingProxyType({**kept, entry.uri: entry})
+
+    def _with(self, kind: Kind, entries: dict[Hashable, Entry], by_uri: Mapping[str, ResourceEntry]) -> Catalogue:
+        by_kind = MappingProxyType({**self._by_kind, kind: MappingProxyType(entries)})
+        return Catalogue(by_kind, by_uri, self.version + 1)
+
+
+class Shelf:
+    """Where the current catalogue stands. Reading is one attribute, from any thread."""
+
+    __slots__ = ("_lock", "catalogue")
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        """With nothing on it."""
+        self.catalogue = Catalogue() if catalogue is None else catalogue
+        self._lock = threading.Lock()
+
+    def write(self, change: Callable[[Catalogue], Catalogue]) -> bool:
+        """Publish what `change` makes of the current one. If it raises, nothing has happened. Whether anything is new."""
+        with self._lock:
+            before = self.catalogue
+            after = change(before)
+            self.catalogue = after
+        return after is not before
