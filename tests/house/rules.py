@@ -213,17 +213,25 @@ def dependencies_page(tree: Tree) -> list[str]:
 
 
 def locked(tree: Tree) -> list[str]:
-    """The lock pins all that pyproject asks for, each with its hashes, and names no address to fetch it from."""
+    """Locks pin everything with hashes and name no address to fetch it from; ours hold all that pyproject asks for."""
     wrong: list[str] = []
     pinned: set[str] = set()
-    for path in ("requirements/build.txt", "requirements/dev.txt"):
+    ours = ("requirements/build.txt", "requirements/dev.txt")
+    theirs = sorted(path for path in tree.files if path.startswith("requirements/referees/") and path.endswith(".txt"))
+    for path in (*ours, *theirs):
         entries = re.split(r"^(?=\w)", tree.files.get(path, ""), flags=re.MULTILINE)[1:]
         names = {entry: re.split(r"==|\s", entry, maxsplit=1)[0] for entry in entries}
         wrong += [
             f"{path}: {name} without version or hash" for entry, name in names.items() if not _PINNED.match(entry)
         ]
         wrong += [f"{path}: {name} with an address" for entry, name in names.items() if "://" in entry]
-        pinned |= set(names.values())
+        if path in ours:
+            pinned |= set(names.values())
+    wrong += [
+        f"{path}: an address for each package; npm can be told to leave them out"
+        for path, text in tree.files.items()
+        if path.endswith("package-lock.json") and '"resolved"' in text
+    ]
     needed = set(_dependencies(tree.pyproject, developers=True))
     return wrong + [f"requirements: {name} is not locked: make lock" for name in sorted(needed - pinned)]
 

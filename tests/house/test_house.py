@@ -252,3 +252,21 @@ def test_the_lock_pins_everything_with_hashes_and_without_addresses() -> None:
         "requirements/dev.txt: there with an address",
         "requirements: thespian is not locked: make lock",
     ]
+
+
+def test_the_locks_of_the_referees_obey_too_and_stand_in_for_nobody() -> None:
+    needed = ("anyio==4.9", "joserfc==1", "opentelemetry-api==1", "pyright==1", "quart==1", "thespian==4.0.1")
+    text = "".join(f"{name} \\\n    --hash=sha256:{'0' * 64}\n" for name in needed)
+    files = {
+        "pyproject.toml": PYPROJECT,
+        "requirements/build.txt": f"setuptools==77 \\\n    --hash=sha256:{'0' * 64}\n",
+        "requirements/referees/peer.txt": f"{text}loose>=1\n",
+        "requirements/referees/node/package-lock.json": '{"packages": {"x": {"resolved": "somewhere"}}}',
+    }
+    assert rules.locked(Tree({**files, "requirements/dev.txt": text})) == [
+        "requirements/referees/peer.txt: loose>=1 without version or hash",
+        "requirements/referees/node/package-lock.json: an address for each package; npm can be told to leave them out",
+    ]
+    assert rules.locked(Tree({**files, "requirements/dev.txt": ""}))[2:] == [
+        f"requirements: {name.partition('==')[0]} is not locked: make lock" for name in needed
+    ]

