@@ -1,0 +1,238 @@
+"""Where a session's words go: onto streams (HTTP), onto one channel (stdio, memory), or nowhere but into the answer (without sessions).
+
+A session has one outlet for life, and knows nothing else of how its peer listens. All of them live in the session's process; when that is
+gone, `end` says the last words where an answer was still owed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from greenroom.protocol.versions import V2025_11_25, at_least
+from greenroom.supervision import later
+from greenroom.transports.seam import Answer
+
+from .channel import Channel
+from .feeds import StreamFeed, marker
+from .streams import Stream, Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.transports.seam import Event, Feed, Reply
+
+    from .inflight import Call
+    from .settings import Settings
+
+    LastWords = Callable[[str | int], bytes]
+
+
+class Outlet(Protocol):
+    """What a session needs of it."""
+
+    @property
+    def channel(self) -> Channel | None:
+        """The channel, if that is what it is."""
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody listens in between calls."""
+
+    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:
+        """The reply to a request that is answered on the spot."""
+
+    def begun(self) -> Any:
+        """The reply, for now, to a request whose answer comes later."""
+
+    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
+        """Answer a call that has been decided; None says nothing, since the peer has cancelled it."""
+
+    def say(self, call: Call | None, body: bytes, version: str) -> bool:
+        """Say something on a call's stream, or on the general one. False when nobody will get it."""
+
+    def ask(self, call: Call | None, body: bytes, version: str) -> bool:
+        """The same for a request of ours, which is only worth sending where it can be answered."""
+
+    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
+        """Close the call's stream for now."""
+
+    def listen(self, last_event_id: str | None, version: str) -> Feed:
+        """A reader for what belongs to no call, or for the stream that an event was on."""
+
+    def end(self, owed: LastWords) -> None:
+        """The session is gone."""
+
+
+class ToStreams:
+    """HTTP: an answer of its own for each request, a stream for those that say something first, and the general stream."""
+
+    __slots__ = ("streams",)
+
+    channel = None
+
+    def __init__(self, settings: Settings) -> None:
+        """Nobody listens yet."""
+        self.streams = Streams(settings)
+
+    @property
+    def attended(self) -> bool:
+        """Whether any stream has a reader."""
+        return self.streams.attended
+
+    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:  # noqa: ARG002
+        """The answer itself."""
+        return None if body is None else Answer(body, status)
+
+    def begun(self) -> Any:
+        """Nothing: whoever asked waits."""
+        return later()
+
+    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
+        """To whoever waits, or on the stream that the call has been given."""
+        if call.stream is not None:
+            self.streams.finish(call.stream, body)
+        elif call.caller is not None:
+            call.caller.reply(None if body is None else Answer(body, status))
+
+    def say(self, call: Call | None, body: bytes, version: str) -> bool:
+        """The first word of a call makes its stream."""
+        stream = self.streams.general if call is None else self._stream(call, version)
+        if stream is None:
+            return False
+        stream.push(body)
+        return True
+
+    def ask(self, call: Call | None, body: bytes, version: str) -> bool:
+        """A question of a call whose peer has gone away may still go out on the general stream."""
+        if call is not None and (stream := self._stream(call, version)) is not None:
+            stream.push(body)
+            return True
+        if self.streams.general.reader is None:
+            return False
+        self.streams.general.push(body)
+        return True
+
+    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
+        """Only a reader that knows how to come back is sent away."""
+        if not at_least(version, V2025_11_25) or (stream := self._stream(call, version)) is None:
+            return False
+        reader = stream.reader
+        if reader is None:
+            return False
+        reader.close(0 if retry is None else retry)
+        return True
+
+    def listen(self, last_event_id: str | None, version: str) -> Feed:
+        """On from where the reader was; from what nobody has read yet when that is unknown."""
+        general = self.streams.general
+        if last_event_id is None:
+            ahead: list[Event] = []
+            if at_least(version, V2025_11_25):
+                ahead.append(marker(general.name, general.delivered))
+            return StreamFeed(general, general.delivered, ahead=ahead)
+        found = self.streams.find(last_event_id)
+        if found is None:
+            return StreamFeed(general, general.delivered, gap=True)
+        return StreamFeed(found[0], found[1])
+
+    def end(self, owed: LastWords) -> None:
+        """End all streams, with the answers that they owe."""
+        self.streams.end_all(owed)
+
+    def _stream(self, call: Call, version: str) -> Stream | None:
+        if call.stream is None:
+            caller = call.caller
+            if caller is None or caller.over:
+                return None  # whoever asked has gone away, and was never told of a stream to come back to
+            stream = call.stream = self.streams.begin(call.id)
+            ahead = [marker(stream.name, 0)] if at_least(version, V2025_11_25) else []
+            caller.reply(StreamFeed(stream, 0, ahead=ahead))
+        return call.stream
+
+
+class ToChannel:
+    """stdio and memory: everything on one feed, in order."""
+
+    __slots__ = ("channel",)
+
+    attended = True  # the transport ends the session when nobody is there any more
+
+    def __init__(self, settings: Settings) -> None:
+        """An empty channel."""
+        self.channel = Channel(settings)
+
+    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:  # noqa: ARG002
+        """The answer goes where everything goes."""
+        if body is not None:
+            self.channel.push(body, id)
+        return self.channel
+
+    def begun(self) -> Any:
+        """The channel, at once."""
+        return self.channel
+
+    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:  # noqa: ARG002
+        """As anything else."""
+        if body is not None:
+            self.channel.push(body, call.id)
+
+    def say(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+        """Unless too much waits already."""
+        return self.channel.offer(body)
+
+    def ask(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+        """Never left out: there are only so many."""
+        return self.channel.push(body)
+
+    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
+        """A channel cannot be interrupted."""
+        return False
+
+    def listen(self, last_event_id: str | None, version: str) -> Feed:  # noqa: ARG002
+        """There is nothing else to listen to."""
+        return self.channel
+
+    def end(self, owed: LastWords) -> None:  # noqa: ARG002
+        """Nothing comes any more."""
+        self.channel.end()
+
+
+class ToAnswer:
+    """Without sessions: a request is answered, and that is all that can be said."""
+
+    __slots__ = ()
+
+    channel = None
+    attended = False
+
+    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:  # noqa: ARG002
+        """The answer itself."""
+        return None if body is None else Answer(body, status)
+
+    def begun(self) -> Any:
+        """Nothing: whoever asked waits."""
+        return later()
+
+    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
+        """To whoever waits."""
+        if call.caller is not None:
+            call.caller.reply(None if body is None else Answer(body, status))
+
+    def say(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+        """Nobody would get it."""
+        return False
+
+    def ask(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+        """Nobody could answer it."""
+        return False
+
+    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
+        """There is no stream."""
+        return False
+
+    def listen(self, last_event_id: str | None, version: str) -> Feed:
+        """There is nothing to listen to: the transport does not offer it."""
+        raise NotImplementedError
+
+    def end(self, owed: LastWords) -> None:
+        """Whoever waits hears of the session's end."""

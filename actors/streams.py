@@ -1,0 +1,188 @@
+"""The streams of one session: what was said on each, numbered and kept for those who come back.
+
+`g0` carries what belongs to no request; each call that says something before its answer has its own, `p1`, `p2` and so on, which ends with
+the answer. Each keeps its newest events, bounded by count and by bytes, and so does the session as a whole. The session's process writes,
+the readers' (`feeds.py`) read; when the process dies, however, `exited` ends all streams, and answers what was still owed on them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from greenroom.transports.seam import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from weakref import ref
+
+    from .feeds import StreamFeed
+    from .settings import Settings
+
+GENERAL: Final = "g0"
+_KEPT_FINISHED: Final = 16
+"""How many streams of answered calls are kept for readers that lost the end of one."""
+_WHOLE: Final = 4
+"""How many times what one stream may keep the session may keep."""
+
+
+class Stream:
+    """One stream, and who reads it."""
+
+    __slots__ = ("_events", "_reader", "_store", "answers", "delivered", "last", "name", "over", "size")
+
+    def __init__(self, name: str, store: Streams, answers: str | int | None = None) -> None:
+        """`answers` is the id of the request whose answer ends the stream."""
+        self.name = name
+        self.answers = answers
+        self.last = 0
+        self.delivered = 0
+        self.size = 0
+        self.over = False
+        self._reader: ref[StreamFeed] | None = None  # weak: a reader that got lost on its way must not count as one
+        self._events: deque[Event] | None = None  # most sessions never say anything out of turn
+        self._store = store
+
+    @property
+    def reader(self) -> StreamFeed | None:
+        """Who reads it now."""
+        return None if self._reader is None else self._reader()
+
+    def read_by(self, reader: ref[StreamFeed] | None) -> None:
+        """From now on it is read by that one, or by nobody."""
+        self._reader = reader
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest event that is still kept; one more than the last when none is."""
+        return self.last + 1 - (len(self._events) if self._events else 0)
+
+    def push(self, body: bytes, answers: str | int | None = None) -> None:
+        """Say something. Whatever is too much goes, the oldest first; the newest always stays."""
+        self.last += 1
+        if self._events is None:
+            self._events = deque()
+        self._events.append(Event(f"{self.name}:{self.last}", body, answers=answers))
+        self.size += len(body)
+        store = self._store
+        store.size += len(body)
+        while self.size > store.max_bytes or len(self._events) > store.max_events:
+            if not self.drop():
+                break
+        store.trim()
+        self.wake()
+
+    def finish(self, body: bytes) -> None:
+        """Say the last thing: the answer."""
+        self.push(body, self.answers)
+        self.answers = None
+        self.end()
+
+    def end(self) -> None:
+        """Nothing will be said any more."""
+        self.over = True
+        self.wake()
+
+    def drop(self) -> bool:
+        """Let go of the oldest event, unless it is the only one."""
+        events = self._events
+        if events is None or len(events) < 2:  # noqa: PLR2004 - one always stays
+            return False
+        size = len(events.popleft().data)
+        self.size -= size
+        self._store.size -= size
+        return True
+
+    def since(self, number: int) -> Iterator[Event]:
+        """The events from this number on, as far as they are kept."""
+        events = self._events or ()
+        skip = max(0, number - self.first)
+        return (event for index, event in enumerate(events) if index >= skip)
+
+    def wake(self) -> None:
+        """There is something new for the reader."""
+        reader = self.reader
+        if reader is not None:
+            reader.wake()
+
+
+class Streams:
+    """All streams of one session."""
+
+    __slots__ = ("_count", "_dead", "_finished", "_posts", "general", "max_bytes", "max_events", "size")
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing has been said."""
+        self.max_events = settings.buffer_events
+        self.max_bytes = settings.buffer_bytes
+        self.size = 0
+        self.general = Stream(GENERAL, self)
+        self._posts: dict[str, Stream] | None = None
+        self._finished: deque[Stream] | None = None
+        self._count = 0
+
+    def begin(self, answers: str | int) -> Stream:
+        """A stream for one call."""
+        self._count += 1
+        stream = Stream(f"p{self._count}", self, answers)
+        if self._posts is None:
+            self._posts = {}
+        self._posts[stream.name] = stream
+        return stream
+
+    def finish(self, stream: Stream, body: bytes | None) -> None:
+        """The call is answered, or will never be; its stream is kept for a while."""
+        if body is None:
+            stream.answers = None
+            stream.end()
+        else:
+            stream.finish(body)
+        if self._finished is None:
+            self._finished = deque()
+        self._finished.append(stream)
+        if len(self._finished) > _KEPT_FINISHED:
+            self._forget(self._finished.popleft())
+
+    def find(self, event_id: str) -> tuple[Stream, int] | None:
+        """The stream that an event was on, and its number; None for what was never said here or is not kept any more."""
+        name, _, digits = event_id.partition(":")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 16):  # noqa: PLR2004 - more digits than any count
+            return None
+        stream = self.general if name == GENERAL else (self._posts or {}).get(name)
+        number = int(digits)
+        if stream is None or number > stream.last or number < stream.first - 1:
+            return None
+        return stream, number
+
+    @property
+    def attended(self) -> bool:
+        """Whether anybody reads."""
+        return self.general.reader is not None or any(each.reader is not None for each in (self._posts or {}).values())
+
+    def trim(self) -> None:
+        """Keep what the session as a whole may: finished streams go first, then the oldest events of the largest."""
+        limit = self.max_bytes * _WHOLE
+        while self.size > limit:
+            if self._finished and (idle := next((each for each in self._finished if each.reader is None), None)):
+                self._finished.remove(idle)
+                self._forget(idle)
+                continue
+            largest = max((self.general, *(self._posts or {}).values()), key=_size)
+            if not largest.drop():
+                return
+
+    def end_all(self, owed: Callable[[str | int], bytes]) -> None:
+        """The session is gone: end every stream, `owed` making the last words where an answer was still to come."""
+        for stream in (self.general, *(self._posts or {}).values()):
+            if stream.answers is not None:
+                stream.finish(owed(stream.answers))
+            stream.end()
+
+    def _forget(self, stream: Stream) -> None:
+        posts = self._posts
+        if posts is not None and posts.pop(stream.name, None) is not None:
+            self.size -= stream.size
+
+
+def _size(stream: Stream) -> int:
+    return stream.size

@@ -1,0 +1,91 @@
+"""What a handler says to the peer, on its way through the session: the voice of one call, or of nobody's call in particular.
+
+It owns nothing. Messages are encoded here, in the handler's own process, so what cannot be said is the handler's error; the session only
+decides where they go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.protocol.messages import encode_notification
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.supervision import Pid, Ref
+
+    from .cancellation import Cancellation
+
+
+class Began(NamedTuple):
+    """A worker to its session: this process works on that call."""
+
+    key: int
+    worker: Pid
+
+
+class Said(NamedTuple):
+    """A notification for the peer, on the stream of a call, or on the general one (None). `level` is that of a log message."""
+
+    key: int | None
+    body: bytes
+    level: str | None = None
+
+
+class Interrupt(NamedTuple):
+    """Close the stream of that call for now; whoever reads it should come back after so many milliseconds."""
+
+    key: int
+    retry: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for the peer. It is answered with the result."""
+
+    key: int | None
+    method: str
+    params: Mapping[str, Any]
+    timeout: float | None
+
+
+def log_body(level: str, data: Any, logger: str | None) -> bytes:
+    """A log message as the wire has it."""
+    params: dict[str, Any] = {"level": level, "data": data}
+    if logger is not None:
+        params["logger"] = logger
+    return encode_notification("notifications/message", params)
+
+
+class CallVoice:
+    """The voice of one call."""
+
+    __slots__ = ("_cancelled", "_key", "_session")
+
+    def __init__(self, session: Ref[Any], key: int, cancelled: Cancellation) -> None:
+        """What is said after the call was cancelled reaches nobody."""
+        self._session = session
+        self._key = key
+        self._cancelled = cancelled
+
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Send a notification on the call's own stream. False when nobody will get it."""
+        body = encode_notification(method, params)
+        return not self._cancelled and self._session.send(Said(self._key, body))
+
+    def log(self, level: str, data: Any, logger: str | None) -> bool:
+        """Send a log message, unless the session's level is higher."""
+        body = log_body(level, data, logger)
+        return not self._cancelled and self._session.send(Said(self._key, body, level))
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Send a request to the peer and wait for its result."""
+        answer: dict[str, Any] = await self._session.within(None).ask(Ask(self._key, method, params, timeout))
+        return answer
+
+    def interrupt_stream(self, retry: float | None) -> bool:
+        """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
+        wish = None if retry is None else max(0, round(retry * 1000))
+        return not self._cancelled and self._session.send(Interrupt(self._key, wish))
