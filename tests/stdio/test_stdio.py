@@ -1,0 +1,379 @@
+"""The channel of two pipes, with a company of a few lines behind it: what is framed, what is bounded, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import socket
+import tty
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.supervision import (
+    PERMANENT,
+    Ref,
+    Supervisor,
+    kill,
+    start,
+    stop,
+    wait_down,
+    whereis,
+    which_child,
+)
+from greenroom.transports.descriptors import PolledSink, PolledSource, ThreadSink, ThreadSource, sink_of, source_of
+from greenroom.transports.stdio import Stdio, StdioWire, stdio_child
+
+from .fakes import FakeDoor, line, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+    from pathlib import Path
+
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+class Ends:
+    """A wire with a process on it, and the peer's ends of its two descriptors."""
+
+    def __init__(self, door: FakeDoor, served: Ref[Stdio], wire: StdioWire, write: int, read: int) -> None:
+        self.door, self.served, self.wire, self.write_end, self.read_end = door, served, wire, write, read
+        self._pending: list[dict[str, Any]] = []
+        self._rest = b""
+
+    def say(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.write_end, data) :]
+
+    async def say_much(self, data: bytes) -> None:
+        await asyncio.to_thread(self.say, data)
+
+    async def hear(self) -> dict[str, Any]:
+        """The next message."""
+        while not self._pending:
+            chunk = await asyncio.to_thread(os.read, self.read_end, 65536)
+            assert chunk, "the channel has ended"
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            self._pending += [json.loads(each) for each in lines]
+        return self._pending.pop(0)
+
+    def hang_up(self) -> None:
+        os.close(self.write_end)
+        self.write_end = -1
+
+
+@contextlib.contextmanager
+def pipes() -> Generator[tuple[int, int, int, int]]:
+    """What the server reads and writes, and the peer's ends: `input, output, write, read`."""
+    input_end, write_end = os.pipe()
+    read_end, output_end = os.pipe()
+    try:
+        yield input_end, output_end, write_end, read_end
+    finally:
+        for descriptor in (input_end, output_end, write_end, read_end):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+@contextlib.asynccontextmanager
+async def served(*, grace: float = 5.0, line_limit: int = 65536, name: str | None = None) -> AsyncGenerator[Ends]:
+    with pipes() as (input_end, output_end, write_end, read_end):
+        door = FakeDoor()
+        wire = StdioWire(door, input_end, output_end, line_limit=line_limit)
+        top = await start(Supervisor, [stdio_child(wire, grace=grace, name=name)])
+        ref: Ref[Stdio] = Ref((await which_child(top, "stdio")).pid)
+        try:
+            yield Ends(door, ref, wire, write_end, read_end)
+        finally:
+            await stop(top)
+            wire.close()
+
+
+@pytest.mark.row("ST-18")
+async def test_a_line_is_a_message_and_so_is_each_answer() -> None:
+    async with served() as ends:
+        ends.say(line("echo", 1, a=1) + b"\n  \n\r\n" + line("told") + line("echo", "two", b="ü\n"))
+        assert await ends.hear() == {"jsonrpc": "2.0", "id": 1, "result": {"echo": {"a": 1}}}
+        assert await ends.hear() == {"jsonrpc": "2.0", "id": "two", "result": {"echo": {"b": "ü\n"}}}
+        assert [getattr(each, "method", None) for each in ends.door.sessions[0].heard] == ["told"]
+        assert len(ends.door.sessions) == 1
+
+
+@pytest.mark.row("ST-18")
+@pytest.mark.row("WC-13")
+@pytest.mark.parametrize("wrong", [b"{", b"\xff\xfe{}", b"null garbage", b'{"a": 1, "a": 2}', b"[" * 1000])
+async def test_what_is_no_json_is_a_parse_error_without_an_id_and_the_next_line_is_served(wrong: bytes) -> None:
+    async with served() as ends:
+        ends.say(wrong + b"\n" + line("echo", 1))
+        error = await ends.hear()
+        assert (error["id"], error["error"]["code"]) == (None, -32700)
+        assert (await ends.hear())["id"] == 1
+
+
+@pytest.mark.row("WC-12")
+async def test_a_batch_is_refused() -> None:
+    async with served() as ends:
+        ends.say(b"[" + line("echo", 1).strip() + b"]\n")
+        error = await ends.hear()
+        assert (error["id"], error["error"]["code"]) == (None, -32600)
+
+
+async def test_a_line_may_come_in_pieces_of_any_size() -> None:
+    async with served() as ends:
+        for byte in line("echo", 1, text="x" * 50):
+            ends.say(bytes([byte]))
+            await asyncio.sleep(0)
+        assert (await ends.hear())["result"] == {"echo": {"text": "x" * 50}}
+
+
+async def test_a_line_that_is_too_long_is_refused_and_those_around_it_are_served() -> None:
+    async with served(line_limit=1000) as ends:
+        await ends.say_much(line("echo", 1) + b"x" * 300_000 + b"\n" + line("echo", 2))
+        assert (await ends.hear())["id"] == 1
+        error = await ends.hear()
+        assert error["id"] is None
+        assert error["error"]["code"] == -32600
+        assert "300000 bytes" in error["error"]["message"]
+        assert "1000" in error["error"]["message"]
+        assert (await ends.hear())["id"] == 2
+
+
+async def test_at_the_end_of_the_input_what_was_asked_is_answered_first() -> None:
+    async with served() as ends:
+        ends.say(line("hold", 1))
+        await until(lambda: bool(ends.door.sessions))
+        session = ends.door.sessions[0]
+        ends.hang_up()
+        finished = asyncio.ensure_future(ends.served.within(None).call(Stdio.finished))
+        await until(lambda: bool(ends.wire.input_over))
+        assert not session.ended
+        session.answer(session.held[0])
+        assert (await ends.hear())["id"] == 1
+        await finished
+        assert session.ended
+
+
+async def test_a_call_that_does_not_come_to_an_end_has_only_the_grace() -> None:
+    async with served(grace=0.01) as ends:
+        ends.say(line("hold", 1))
+        ends.hang_up()
+        await ends.served.within(5).call(Stdio.finished)
+        assert ends.door.sessions[0].ended
+        assert (await ends.hear())["error"]["code"] == -32603  # every request gets an answer
+
+
+async def test_a_cancelled_request_is_not_waited_for() -> None:
+    async with served(grace=1000) as ends:
+        ends.say(line("hold", 1) + line("notifications/cancelled", requestId=1))
+        ends.hang_up()
+        await ends.served.within(5).call(Stdio.finished)
+        assert ends.door.sessions[0].ended
+
+
+async def test_a_last_line_without_its_end_is_a_message() -> None:
+    async with served() as ends:
+        ends.say(line("echo", 1).rstrip())
+        ends.hang_up()
+        assert (await ends.hear())["id"] == 1
+
+
+async def test_a_session_that_dies_leaves_no_request_unanswered_and_another_one_can_begin() -> None:
+    async with served() as ends:
+        ends.say(line("hold", 1) + line("hold", "b") + line("die", 3))
+        answers = [await ends.hear() for _ in range(3)]
+        assert [each["id"] for each in answers] == [1, "b", 3]
+        assert {each["error"]["code"] for each in answers} == {-32603}
+        ends.say(line("initialize", 4))
+        assert (await ends.hear())["id"] == 4
+        assert len(ends.door.sessions) == 2
+
+
+async def test_a_company_without_room_says_so() -> None:
+    async with served() as ends:
+        ends.door.full = True
+        ends.say(line("told") + line("echo", 1))
+        assert (await ends.hear())["error"] == {"code": -32603, "message": "no room"}
+
+
+async def test_a_peer_that_does_not_read_is_not_listened_to() -> None:
+    async with served() as ends:
+        ends.say(line("talk", 0, times=64, pad="x" * 4096))  # more than the pipe holds
+        flood = asyncio.ensure_future(ends.say_much(b"".join(line("echo", 1 + n, pad="x" * 1000) for n in range(400))))
+        await until(lambda: bool(getattr(ends.wire.sink, "_queue", None)))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert not flood.done()
+        assert len(ends.door.sessions[0].requests) < 70  # no more than were in the first chunk
+        heard = [await ends.hear() for _ in range(64 + 401)]
+        await flood
+        assert [each["id"] for each in heard if "id" in each] == list(range(401))
+
+
+async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
+    async with served() as ends:
+        ends.say(line("echo", 1))
+        await ends.hear()
+        os.close(ends.read_end)
+        ends.read_end, spare = os.pipe()
+        ends.say(line("talk", 2, times=10, pad="x"))
+        await ends.served.within(5).call(Stdio.finished)
+        assert ends.door.sessions[0].ended
+        os.close(spare)
+
+
+@pytest.mark.row("ST-19")
+async def test_the_process_has_a_name_and_one_that_is_killed_goes_on_with_the_same_session() -> None:
+    async with served(name="stdio") as ends:
+        ends.say(line("hold", 1) + line("echo", 2)[:10])
+        await until(lambda: bool(ends.door.sessions))
+        before = whereis("stdio")
+        assert before is not None
+        kill(before)
+        await wait_down(before)
+        await until(lambda: whereis("stdio") is not None)
+        ends.say(line("echo", 2)[10:] + line("release", 3))
+        assert [(await ends.hear())["id"] for _ in range(3)] == [2, 1, 3]
+        assert len(ends.door.sessions) == 1
+
+
+@pytest.mark.row("ST-19")
+async def test_a_permanent_child_stands_still_at_the_end_of_the_input_and_uses_up_no_restart() -> None:
+    with pipes() as (input_end, output_end, write_end, _read_end):
+        wire = StdioWire(FakeDoor(), input_end, output_end)
+        spec = stdio_child(wire)
+        assert spec.restart == PERMANENT
+        top = await start(Supervisor, [spec], intensity=0)
+        os.close(write_end)
+        ref: Ref[Stdio] = Ref((await which_child(top, "stdio")).pid)
+        await ref.within(5).call(Stdio.finished)
+        await ref.call(Stdio.finished)  # and whoever asks later hears at once
+        await stop(top)
+        wire.close()
+
+
+async def test_a_program_that_stops_answers_what_was_asked() -> None:
+    async with served() as ends:
+        ends.say(line("hold", 1))
+        await until(lambda: bool(ends.door.sessions))
+        stopping = asyncio.ensure_future(stop(ends.served, "shutdown", timeout=5))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ends.door.sessions[0].answer(ends.door.sessions[0].held[0])
+        assert (await ends.hear())["id"] == 1
+        with contextlib.suppress(Exception):
+            await stopping
+
+
+# --- the descriptors
+
+
+async def test_pipes_and_sockets_are_polled_and_files_have_threads(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"some")
+    with (tmp_path / "file").open("r+b") as file, pipes() as (input_end, output_end, _, _):
+        here, there = socket.socketpair()
+        with here, there:
+            assert isinstance(source_of(input_end), PolledSource)
+            assert isinstance(sink_of(output_end), PolledSink)
+            assert isinstance(source_of(here.fileno()), PolledSource)
+            sink = sink_of(here.fileno())
+            assert isinstance(sink, PolledSink)
+            sink.close()
+        source = source_of(file.fileno())
+        assert isinstance(source, ThreadSource)
+        assert [await source.read(), await source.read(), await source.read()] == [b"some", b"", b""]
+        sink = sink_of(file.fileno())
+        assert isinstance(sink, ThreadSink)
+        sink.put(b" more")
+        await sink.drained()
+        sink.close()
+        assert (tmp_path / "file").read_bytes() == b"some more"
+
+
+async def test_nobody_elses_descriptor_becomes_one_that_does_not_block() -> None:
+    with pipes() as (input_end, output_end, write_end, read_end):
+        source, sink = source_of(input_end), sink_of(output_end)
+        os.write(write_end, b"x")
+        assert await source.read() == b"x"
+        sink.put(b"y")
+        await sink.drained()
+        assert os.read(read_end, 1) == b"y"
+        assert os.get_blocking(input_end)
+        assert os.get_blocking(output_end)
+
+
+async def test_a_terminal_can_be_read_and_written() -> None:
+    control, terminal = pty.openpty()
+    tty.setraw(terminal)
+    try:
+        source, sink = source_of(terminal), sink_of(terminal)
+        os.write(control, b"in\n")
+        assert await source.read() == b"in\n"
+        sink.put(b"out\n")
+        await sink.drained()
+        assert await asyncio.to_thread(os.read, control, 10) == b"out\n"
+        sink.close()
+    finally:
+        os.close(control)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+async def test_large_writes_are_complete_for_a_reader_who_takes_their_time(kind: str) -> None:
+    data = os.urandom(3_000_000)
+    with contextlib.ExitStack() as stack:
+        if kind == "pipe":
+            _, output_end, _, read_end = stack.enter_context(pipes())
+        else:
+            here, there = socket.socketpair()
+            stack.enter_context(here)
+            stack.enter_context(there)
+            output_end, read_end = here.fileno(), there.fileno()
+        sink = sink_of(output_end)
+        sink.put(data)
+        got = bytearray()
+        while len(got) < len(data):
+            got += await asyncio.to_thread(os.read, read_end, 100_000)
+        await sink.drained()
+        assert got == data
+        sink.close()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "thread"])
+async def test_a_reader_who_has_gone_is_no_error(kind: str) -> None:
+    with contextlib.ExitStack() as stack:
+        if kind == "socket":
+            here, there = socket.socketpair()
+            stack.enter_context(here)
+            output_end = here.fileno()
+            there.close()
+        else:
+            _, output_end, _, read_end = stack.enter_context(pipes())
+            os.close(read_end)
+        sink = sink_of(output_end) if kind != "thread" else ThreadSink(output_end)
+        sink.put(b"x" * 10)
+        await asyncio.sleep(0)
+        sink.put(b"x" * 10_000_000)
+        await until(lambda: bool(sink.gone))
+        await sink.drained()
+        sink.put(b"x")
+        await sink.drained()
+        sink.close()
+
+
+async def test_a_reader_that_is_cancelled_leaves_what_it_asked_for_to_the_next() -> None:
+    with pipes() as (input_end, _, write_end, _):
+        for source in (PolledSource(input_end), ThreadSource(input_end)):
+            reading = asyncio.ensure_future(source.read())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+            os.write(write_end, b"kept")
+            assert await source.read() == b"kept"
+        source.close()
+        os.write(write_end, b"x")  # so that its thread sees that it is closed

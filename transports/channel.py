@@ -1,0 +1,168 @@
+"""One peer on one channel: whatever carries its lines, the session behind it, and what that session still owes.
+
+A channel is lossless and has one session at a time, which begins when the first message comes (before `initialize`: what is
+asked too early has to be answered, too). When the session dies, every request that it has not answered is answered here with an
+error, and the peer may begin anew. The channel belongs to whoever drives it and outlives them: a transport's process that is
+restarted goes on with the same one, and the peer notices nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.messages import Failure, Notification, Request, encode_error, parse
+from greenroom.supervision import ProcessExited
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from greenroom.protocol.messages import Message
+
+    from .seam import Door, Event, Peer, Session
+
+    Send = Callable[[bytes], Awaitable[None]]
+
+SESSION_LOST = "The session has ended before it answered. Send initialize to begin a new one."
+
+
+class Channel:
+    """The company's end of a channel."""
+
+    def __init__(self, door: Door, peer: Peer, send: Send) -> None:
+        """`send` takes one or several messages, each with its line end, and returns when there is room for more."""
+        self._door = door
+        self._peer = peer
+        self._send = send
+        self._session: Session | None = None
+        self._entering = asyncio.Lock()
+        self._entered = asyncio.Event()
+        self._owed: dict[str | int, int] = {}
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    @property
+    def session(self) -> Session | None:
+        """The session behind it, once something was said."""
+        return self._session
+
+    @property
+    def owed(self) -> int:
+        """How many requests wait for their answers."""
+        return sum(self._owed.values())
+
+    # --- in
+
+    async def take(self, line: bytes) -> None:
+        """Hand over what has come: one message, or what was meant to be one."""
+        try:
+            message = parse(line)
+        except RemoteProtocolError as error:
+            await self.refuse(error)
+            return
+        try:
+            session = await self._enter()
+        except McpError as refusal:
+            if isinstance(message, Request):
+                await self._send(encode_error(message.id, refusal) + b"\n")
+            return
+        # When it dies over this, what it owes is settled where its feed ends, and this request is on that list.
+        with contextlib.suppress(ProcessExited):
+            await self._hand_over(session, message)
+
+    async def refuse(self, error: RemoteProtocolError) -> None:
+        """Say that what has come was no message."""
+        await self._send(encode_error(error.id, error) + b"\n")
+        if error.answers is not None and self._session is not None:
+            with contextlib.suppress(ProcessExited):
+                await self._session.respond(Failure(error.answers, PeerError(error.code, error.message, error.data)))
+
+    async def _hand_over(self, session: Session, message: Message) -> None:
+        match message:
+            case Request():
+                self._owe(message.id)
+                await session.request(message)
+            case Notification():
+                if message.method == "notifications/cancelled":
+                    self._paid(message.params.get("requestId"))  # nobody waits for it now
+                await session.notify(message)
+            case _:
+                await session.respond(message)
+
+    async def _enter(self) -> Session:
+        async with self._entering:
+            if self._session is None:
+                self._session = await self._door.connect(self._peer)
+                self._entered.set()
+            return self._session
+
+    # --- out
+
+    async def carry(self) -> None:
+        """Send what comes from the company, session after session, for as long as nobody cancels it."""
+        while True:
+            await self._entered.wait()
+            session = self._session
+            assert session is not None
+            feed = session.channel
+            assert feed is not None
+            while (events := await feed.next()) is not None:
+                await self._forward(events)
+            await self._lost()
+
+    async def _forward(self, events: Any) -> None:
+        event: Event
+        lines: list[bytes] = []
+        for event in events:
+            if event.answers is not None:
+                self._paid(event.answers)
+            if event.data:
+                lines.append(event.data)
+        if lines:
+            lines.append(b"")
+            await self._send(b"\n".join(lines))
+
+    async def _lost(self) -> None:
+        """The session is gone: answer for it, and be ready for the next."""
+        self._session = None
+        self._entered.clear()
+        owed, self._owed = self._owed, {}
+        self._settled.set()
+        error = McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST)
+        for request_id, count in owed.items():
+            for _ in range(count):
+                await self._send(encode_error(request_id, error) + b"\n")
+
+    # --- the end
+
+    async def settle(self, grace: float) -> bool:
+        """Wait until everything that was asked is answered, at the most so long; whether it is."""
+        try:
+            async with asyncio.timeout(grace):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self) -> None:
+        """The peer has done with it, or is gone."""
+        if self._session is not None:
+            with contextlib.suppress(ProcessExited):
+                await self._session.end()
+
+    # --- the books
+
+    def _owe(self, request_id: str | int) -> None:
+        self._owed[request_id] = self._owed.get(request_id, 0) + 1
+        self._settled.clear()
+
+    def _paid(self, request_id: Any) -> None:
+        if not isinstance(request_id, str | int):
+            return
+        count = self._owed.pop(request_id, 0)
+        if count > 1:
+            self._owed[request_id] = count - 1
+        if not self._owed:
+            self._settled.set()

@@ -1,0 +1,368 @@
+"""Reading and writing descriptors that others may hold as well, without blocking the loop and without changing them for anybody.
+
+`O_NONBLOCK` belongs to what is open, not to who opened it: set on the one end of a terminal or of a shared pipe, it turns the
+`print` of every other holder into an error. So nothing here sets it. What the loop can poll is read when there is something, and
+written in pieces that are sure to fit; what it cannot poll (files, some devices, everything on Windows) gets a daemon thread.
+
+Both ends keep what is under way in themselves: whoever reads or writes through them may be killed at any moment, and
+the next one goes on where it was, in the middle of a line if need be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import stat
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHUNK = 64 * 1024
+SURE_TO_FIT = 512 if not hasattr(select, "PIPE_BUF") else select.PIPE_BUF
+"""What a pipe that is ready for writing takes without blocking."""
+AT_A_TIME = 1024 * 1024
+"""What is written before the loop gets its turn, to a reader who takes everything at once."""
+
+
+class Source(Protocol):
+    """Where bytes come from, for one reader at a time."""
+
+    async def read(self) -> bytes:
+        """What has come, as soon as anything has; empty at the end, and ever after. Cancelling it loses nothing."""
+        ...
+
+    def close(self) -> None:
+        """Nobody will read any more."""
+
+
+class Sink(Protocol):
+    """Where bytes go."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody is there any more to read them: whatever is put then is dropped."""
+        ...
+
+    def put(self, data: bytes) -> None:
+        """Begin to write it, behind what is being written. Whoever puts waits for `drained` before the next: that is the bound."""
+
+    async def drained(self) -> None:
+        """Wait until everything is written, or nobody is there to read it."""
+
+    def close(self) -> None:
+        """Nobody will write any more; what has not been written is dropped."""
+
+
+def source_of(descriptor: int) -> Source:
+    """The way to read it."""
+    return PolledSource(descriptor) if _pollable(descriptor) else ThreadSource(descriptor)
+
+
+def sink_of(descriptor: int) -> Sink:
+    """The way to write it."""
+    kind = os.fstat(descriptor).st_mode
+    if _pollable(descriptor) and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        return PolledSink(descriptor, is_socket=stat.S_ISSOCK(kind))
+    return ThreadSink(descriptor)  # a terminal that is stopped takes nothing, and polls as if it did
+
+
+def _pollable(descriptor: int) -> bool:
+    """Whether the running loop can watch it."""
+    if not hasattr(select, "poll"):
+        return False
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_reader(descriptor, lambda: None)
+    except (NotImplementedError, OSError, ValueError):
+        return False
+    loop.remove_reader(descriptor)
+    return True
+
+
+class PolledSource:
+    """Read when the loop says that there is something."""
+
+    def __init__(self, descriptor: int) -> None:
+        """A pipe, a socket or a terminal."""
+        self._descriptor = descriptor
+        self._ended = False
+
+    async def read(self) -> bytes:
+        """As `Source` says: between the readiness and the read nobody is asked to wait, so nothing can be lost in between."""
+        while not self._ended:
+            await self._ready()
+            try:
+                chunk = os.read(self._descriptor, CHUNK)
+            except BlockingIOError:
+                continue
+            except OSError:  # a terminal that was hung up, a connection that was reset
+                chunk = b""
+            self._ended = not chunk
+            return chunk
+        return b""
+
+    async def _ready(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def go() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(self._descriptor, go)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._descriptor)
+
+    def close(self) -> None:
+        """As `Source` says."""
+        self._ended = True
+
+
+class ThreadSource:
+    """Read in a thread of its own, one chunk ahead at the most."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Anything that can be read."""
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._asked = threading.Semaphore(0)
+        self._asking = False
+        self._chunk: bytes | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    async def read(self) -> bytes:
+        """As `Source` says: what a cancelled reader has asked for is there for the next one."""
+        while not self._ended and self._chunk is None:
+            if not self._asking:
+                self._asking = True
+                self._asked.release()
+                self._begin()
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        chunk, self._chunk = self._chunk or b"", None
+        self._ended = self._ended or not chunk
+        return chunk
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="greenroom-reader", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        chunk = b"?"
+        while chunk:
+            self._asked.acquire()
+            if self._ended:
+                return
+            chunk = _blocking_read(self._descriptor)
+            if not _tell(self._loop, self._arrived, chunk):
+                return
+
+    def _arrived(self, chunk: bytes) -> None:
+        self._asking = False
+        self._chunk = chunk
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        """As `Source` says. A thread that is inside a read stays there until something comes; it is a daemon."""
+        self._ended = True
+        self._asked.release()
+
+
+class PolledSink:
+    """Write what is sure to fit whenever the loop says that something does."""
+
+    def __init__(self, descriptor: int, *, is_socket: bool) -> None:
+        """A pipe or a socket."""
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.socket(fileno=os.dup(descriptor)) if is_socket else None
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._queue: deque[memoryview] = deque()
+        self._armed = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self.gone = False
+
+    def put(self, data: bytes) -> None:
+        """As `Sink` says."""
+        if self.gone or not data:
+            return
+        self._queue.append(memoryview(data))
+        if not self._armed:
+            self._push()
+
+    async def drained(self) -> None:
+        """As `Sink` says."""
+        while self._queue:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def close(self) -> None:
+        """As `Sink` says."""
+        self._lose()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _push(self) -> None:
+        budget = AT_A_TIME
+        try:
+            while self._queue and budget > 0:
+                written = self._write(self._queue[0])
+                if not written:
+                    break
+                budget -= written
+                rest = self._queue[0][written:]
+                if rest:
+                    self._queue[0] = rest
+                else:
+                    self._queue.popleft()
+        except OSError:  # a broken pipe, a connection that was reset: the peer is gone
+            self._lose()
+            return
+        self._arm(wanted=bool(self._queue))
+        if not self._queue:
+            self._wake()
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            if self._socket is not None:
+                return self._socket.send(data, socket.MSG_DONTWAIT)
+            if not self._poll.poll(0):
+                return 0
+            return os.write(self._descriptor, data[:SURE_TO_FIT])
+        except BlockingIOError:  # somebody else has set O_NONBLOCK, or taken the room
+            return 0
+
+    def _arm(self, *, wanted: bool) -> None:
+        if wanted and not self._armed:
+            self._loop.add_writer(self._descriptor, self._push)
+        elif self._armed and not wanted:
+            self._loop.remove_writer(self._descriptor)
+        self._armed = wanted
+
+    def _lose(self) -> None:
+        self.gone = True
+        self._queue.clear()
+        self._arm(wanted=False)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class ThreadSink:
+    """Write in a thread of its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Anything that can be written."""
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[bytes | None] = deque()
+        self._filled = threading.Semaphore(0)
+        self._unwritten = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._thread: threading.Thread | None = None
+        self.gone = False
+
+    def put(self, data: bytes) -> None:
+        """As `Sink` says."""
+        if self.gone or not data:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="greenroom-writer", daemon=True)
+            self._thread.start()
+        self._unwritten += 1
+        self._queue.append(data)
+        self._filled.release()
+
+    async def drained(self) -> None:
+        """As `Sink` says."""
+        while self._unwritten and not self.gone:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def close(self) -> None:
+        """As `Sink` says. A thread that is inside a write stays there until somebody reads; it is a daemon."""
+        self._lose()
+        self._queue.clear()
+        self._queue.append(None)
+        self._filled.release()
+
+    def _run(self) -> None:
+        while True:
+            self._filled.acquire()
+            try:
+                data = self._queue.popleft()
+            except IndexError:
+                continue
+            if data is None:
+                return
+            if not _blocking_write(self._descriptor, data):
+                _tell(self._loop, self._lose)
+                return
+            if not _tell(self._loop, self._written):
+                return
+
+    def _written(self) -> None:
+        self._unwritten -= 1
+        if not self._unwritten:
+            self._wake()
+
+    def _lose(self) -> None:
+        self.gone = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _blocking_read(descriptor: int) -> bytes:
+    while True:
+        try:
+            return os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            select.select([descriptor], [], [])
+        except OSError:
+            return b""
+
+
+def _blocking_write(descriptor: int, data: bytes) -> bool:
+    """Write all of it; False when nobody is there to read."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+        except OSError:
+            return False
+    return True
+
+
+def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: bytes) -> bool:
+    """Call it in the loop; False when there is none any more."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
+        return True
+    return False

@@ -1,0 +1,77 @@
+"""The standard streams, taken away from everybody else in the program.
+
+Under stdio, what goes to descriptor 1 is the protocol, and one `print` in a tool, in a C library or in a child process would be a
+broken message. So the two descriptors are moved to where nobody looks: 1 then leads to stderr and 0 to the null device. What
+Python has not flushed by then goes to stderr, too. Giving back undoes it, for programs that go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+class StandardStreams:
+    """Where the protocol's bytes are: `input` and `output` are descriptors that nobody else knows, and no child inherits."""
+
+    def __init__(self, input: int, output: int) -> None:  # noqa: A002 - what it is
+        """Made by `taken`, or of any two descriptors by who has some."""
+        self.input = input
+        self.output = output
+
+
+@contextlib.contextmanager
+def taken() -> Generator[StandardStreams]:
+    """Take both away, and give them back at the end."""
+    streams = StandardStreams(_moved(STDIN), _moved(STDOUT))
+    try:
+        _lead(STDIN, os.devnull, os.O_RDONLY)
+        _lead_to_stderr()
+        _flush(sys.stdout)
+        out: Any = sys.stdout
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(line_buffering=True)  # a message for people is to be seen when it is printed
+        yield streams
+    finally:
+        _flush(sys.stdout)
+        os.dup2(streams.input, STDIN)
+        os.dup2(streams.output, STDOUT)
+        os.close(streams.input)
+        os.close(streams.output)
+
+
+def _moved(descriptor: int) -> int:
+    """Another number for what it leads to; the null device where it leads nowhere."""
+    try:
+        return os.dup(descriptor)
+    except OSError:
+        return os.open(os.devnull, os.O_RDWR)
+
+
+def _lead(descriptor: int, path: str, flags: int) -> None:
+    there = os.open(path, flags)
+    if there != descriptor:  # a program that was started without it gets that very number
+        os.dup2(there, descriptor)
+        os.close(there)
+
+
+def _lead_to_stderr() -> None:
+    try:
+        os.dup2(STDERR, STDOUT)
+    except OSError:
+        _lead(STDOUT, os.devnull, os.O_WRONLY)
+
+
+def _flush(stream: Any) -> None:
+    with contextlib.suppress(
+        AttributeError, OSError, ValueError
+    ):  # None, broken or closed: then nothing is lost that we could save
+        stream.flush()

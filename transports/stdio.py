@@ -1,0 +1,208 @@
+"""The channel of standard input and output: one message a line, one peer, for as long as the program runs.
+
+The process owns nothing but two helpers: one reads lines and hands them to the channel, one writes what the company says. Whatever
+must not be lost when they die is in the `StdioWire`, which belongs to whoever describes the child: a restarted process
+goes on in the middle of a line, with the same session. Reading waits until what was written is out, so a peer that does not
+read its answers is not listened to, and costs no memory.
+
+At the end of the input the calls in flight get a grace, then the session ends, and the process stays, with nothing to do:
+a permanent child that ended would be started again. Whoever wants to know waits for `Stdio.finished`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from typing import TYPE_CHECKING, ClassVar
+
+from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
+from greenroom.protocol.lines import Lines, Overlong
+from greenroom.supervision import (
+    NORMAL,
+    Exit,
+    GenServer,
+    Normal,
+    Quit,
+    Shutdown,
+    Stop,
+    child,
+    kill,
+    later,
+    self_pid,
+    send_after,
+    spawn_link,
+    wait_down,
+)
+
+from .channel import Channel
+from .descriptors import sink_of, source_of
+from .seam import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from greenroom.supervision import Caller, ChildSpec, ExitReason, Pid, Ref
+
+    from .descriptors import Sink, Source
+    from .seam import Door
+
+LINE_LIMIT = 4 * 1024 * 1024
+GRACE = 5.0
+PARENT_CHECKS = 2.0
+"""How often it is looked whether the parent is still there, which a pipe that others hold open does not tell."""
+
+_PARENT = "is the parent still there?"
+
+
+class StdioWire:
+    """Two descriptors with a company behind them, and everything that a restarted process goes on with."""
+
+    source: Source
+    sink: Sink
+
+    def __init__(self, door: Door, input: int, output: int, *, line_limit: int = LINE_LIMIT) -> None:  # noqa: A002
+        """`input` and `output` stay whose they were: nobody here closes them."""
+        self._descriptors = input, output
+        self._opened = False
+        self._lines = Lines(line_limit)
+        self._taken: deque[bytes | Overlong] = deque()
+        self.channel = Channel(door, Peer("stdio"), self.write)
+        self.input_over = False
+        self.over = False
+
+    def open(self) -> None:
+        """Get ready in the loop that runs; once."""
+        if not self._opened:
+            self.source, self.sink = source_of(self._descriptors[0]), sink_of(self._descriptors[1])
+            self._opened = True
+
+    def close(self) -> None:
+        """Nobody will use it any more."""
+        if self._opened:
+            self.source.close()
+            self.sink.close()
+
+    async def write(self, data: bytes) -> None:
+        """Write messages, and come back when they are out. Ends whoever writes when nobody is there to read."""
+        self.sink.put(data)
+        await self.sink.drained()
+        if self.sink.gone:
+            raise Quit(NORMAL)
+
+    async def read(self) -> None:
+        """Hand over line after line, until the input ends."""
+        while True:
+            while self._taken:
+                await self._take(self._taken.popleft())
+            if self.input_over:
+                return
+            chunk = await self.source.read()
+            if chunk:
+                self._taken.extend(self._lines.feed(chunk))
+                continue
+            self.input_over = True
+            last = self._lines.end()
+            if last is not None:
+                self._taken.append(last)
+
+    async def _take(self, line: bytes | Overlong) -> None:
+        await self.sink.drained()
+        if isinstance(line, Overlong):
+            most = self._lines.limit
+            await self.channel.refuse(
+                RemoteProtocolError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Line too long: it had {line.length} bytes and may have {most}. Send less in one message.",
+                )
+            )
+        elif line.strip():
+            await self.channel.take(line)
+        # A peer that sends without a pause must not keep everybody else waiting.
+        await asyncio.sleep(0)
+
+    async def finish(self, grace: float) -> None:
+        """Nobody asks any more: let what was asked be answered, and end the session."""
+        deadline = asyncio.get_running_loop().time() + grace
+        if not self.sink.gone:
+            await self.channel.settle(grace)
+        await self.channel.end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self.sink.drained()
+
+    async def conclude(self, grace: float) -> None:
+        """The same, for good: the peer is gone, or will say nothing more."""
+        await self.finish(grace)
+        self.over = True
+
+
+class Stdio(GenServer):
+    """The process of the channel."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, wire: StdioWire, grace: float = GRACE, parent_checks: float = PARENT_CHECKS) -> None:
+        """`grace` is how long calls in flight may take once the input has ended, or the program is to stop."""
+        self._wire = wire
+        self._grace = grace
+        self._parent_checks = parent_checks
+        self._parent = os.getppid()
+        self._reader: Pid | None = None
+        self._writer: Pid | None = None
+        self._finisher: Pid | None = None
+        self._waiting: list[Caller[None]] = []
+
+    def init(self) -> None:
+        """Begin, or go on where the one before has died."""
+        if self._wire.over:
+            return
+        self._wire.open()
+        self._writer = spawn_link(self._wire.channel.carry)
+        self._reader = spawn_link(self._wire.read)
+        send_after(self._parent_checks, self_pid(), _PARENT)
+
+    def finished(self) -> object:
+        """Wait until the peer has gone, and everything is said that could be."""
+        if self._wire.over:
+            return None
+        self._waiting.append(self.caller)
+        return later()
+
+    def handle_info(self, message: object) -> Stop | None:
+        """One of the helpers has ended, or it is time to look for the parent."""
+        match message:
+            case Exit(pid=pid, reason=Normal()) if pid == self._finisher:
+                for caller in self._waiting:
+                    caller.reply(None)
+                self._waiting.clear()
+            case Exit(reason=Normal()):
+                self._conclude()
+            case Exit(reason=reason):
+                return Stop(reason)
+            case _ if message == _PARENT:
+                if os.getppid() != self._parent:
+                    self._conclude()
+                elif self._finisher is None:
+                    send_after(self._parent_checks, self_pid(), _PARENT)
+            case _:
+                return super().handle_info(message)  # type: ignore[return-value]
+        return None
+
+    def _conclude(self) -> None:
+        """The input has ended, nobody reads the output, or the parent is dead."""
+        if self._finisher is None:
+            self._finisher = spawn_link(self._wire.conclude, self._grace)
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Told to stop: listen no more, but answer what was asked."""
+        if isinstance(reason, Shutdown) and self._reader is not None and not self._wire.over:
+            kill(self._reader)
+            await wait_down(self._reader)
+            await self._wire.finish(self._grace)
+
+
+def stdio_child(wire: StdioWire, *, name: Hashable | None = None, grace: float = GRACE) -> ChildSpec[Ref[Stdio]]:
+    """The spec of a permanent child that serves `wire`."""
+    return child(Stdio, wire, grace).but(id="stdio", name=name, shutdown=2 * grace + 1)
