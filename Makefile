@@ -8,6 +8,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/pytest
 PEERS  := .referees
+PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check conformance interop format bench soak docs lock clean venv
@@ -42,7 +43,7 @@ format: $(STAMP) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure, beside the floors of the same run
+bench: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 mcp-fast fastmcp fastmcp-fast) ## measure, beside floors and peers in the same run
 	$(BIN)/python -m benchmarks
 
 soak: $(STAMP) ## the long tests
@@ -55,7 +56,7 @@ docs: $(STAMP) ## build the documentation into docs/_build; a warning is an erro
 lock: $(STAMP) ## resolve the dependencies anew
 	$(BIN)/uv pip compile $(UVFLAGS) requirements/build.in -o requirements/build.txt
 	$(BIN)/uv pip compile $(UVFLAGS) --all-extras --group dev pyproject.toml -o requirements/dev.txt
-	for peer in mcp-1 mcp-2 fastmcp; do \
+	for peer in $(PYTHONS); do \
 	  $(BIN)/uv pip compile $(UVFLAGS) requirements/referees/$$peer.in -o requirements/referees/$$peer.txt || exit; done
 	cd requirements/referees/node && $(NPM) install --package-lock-only
 UVFLAGS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \

@@ -12,6 +12,7 @@ from .catalogue import BENCHMARKS, CURVES
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .results import FOLDER, write
+from .serving import contest
 from .table import HEAD, block, row
 
 if TYPE_CHECKING:
@@ -24,18 +25,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for, print it, and leave the files; 1 when a target was missed and that is to count."""
     options = _parser().parse_args(arguments)
     benchmarks, curves = choose(options.only)
+    serving = named(contest.NAME, options.only)
     if options.list:
         everything: list[Benchmark | Curve] = [*benchmarks, *curves]
         for one in everything:
             print(f"{one.name}\n    {one.about}")
+        if serving:
+            print(f"{contest.NAME}\n    {' '.join(contest.ABOUT.split())}")
         return 0
-    if not benchmarks and not curves:
+    if not benchmarks and not curves and not serving:
         print(f"nothing is named like {' or '.join(options.only)}; --list says what there is", file=sys.stderr)
         return 2
     plan = Plan.quick() if options.quick else Plan()
     if options.largest is not None:
         plan = replace(plan, largest=options.largest)
-    print(HEAD, flush=True)
+    if benchmarks:
+        print(HEAD, flush=True)
     results = measure(with_floors(benchmarks), plan, lambda result: print(row(result), flush=True))
     drawn: list[Drawn] = []
     for each in curves:
@@ -44,18 +49,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = [result.benchmark.name for result in results if result.met is False]
     if any(result.met is not None for result in results):
         print(f"\n{'missed: ' + ', '.join(missed) if missed else 'all targets met'}")
-    for path in write(options.into, plan, results, drawn):
+    held = None
+    if serving:
+        held = contest.hold(contest.Effort.quick() if options.quick else contest.Effort())
+        print(f"\n{contest.table(held)}", flush=True)
+    for path in write(options.into, plan, results, drawn, held):
         print(path)
     return 1 if missed and options.strict else 0
 
 
 def choose(only: Sequence[str]) -> tuple[list[Benchmark], list[Curve]]:
     """Those in whose names one of the words occurs; without words, all."""
+    return [each for each in BENCHMARKS if named(each.name, only)], [each for each in CURVES if named(each.name, only)]
 
-    def chosen(name: str) -> bool:
-        return not only or any(word.lower() in name.lower() for word in only)
 
-    return [each for each in BENCHMARKS if chosen(each.name)], [each for each in CURVES if chosen(each.name)]
+def named(name: str, only: Sequence[str]) -> bool:
+    """Whether one of the words occurs in it, or there are none."""
+    return not only or any(word.lower() in name.lower() for word in only)
 
 
 def _parser() -> argparse.ArgumentParser:

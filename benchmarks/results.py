@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .picture import svg
+from .serving import contest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +23,21 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "results"
 
 
-def write(folder: Path, plan: Plan, results: Sequence[Result], curves: Sequence[Drawn]) -> list[Path]:
+def write(
+    folder: Path,
+    plan: Plan,
+    results: Sequence[Result],
+    curves: Sequence[Drawn],
+    served: contest.Contest | None = None,
+) -> list[Path]:
     """Write the files, and return where they are; without curves there is no picture."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / time.strftime("%Y-%m-%dT%H%M%SZ", time.gmtime())
     data = stem.with_suffix(".json")
-    data.write_text(json.dumps(as_data(plan, results, curves), indent=1) + "\n", encoding="utf-8")
+    told = as_data(plan, results, curves)
+    if served is not None:
+        told["serving"] = contest.as_data(served)
+    data.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if not curves:
         return [data]
     picture = stem.with_suffix(".svg")

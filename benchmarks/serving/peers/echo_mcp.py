@@ -1,0 +1,29 @@
+"""The same two tools on `mcp`: as it ships, or with plain JSON answers and no access log, with sessions or without."""
+
+import sys
+
+import uvicorn
+from mcp.server import MCPServer
+
+server = MCPServer("echo")
+
+
+@server.tool()
+async def echo(text: str) -> str:
+    """In the loop."""
+    return text
+
+
+@server.tool()
+def echo_def(text: str) -> str:
+    """In a thread."""
+    return text
+
+
+if __name__ == "__main__":
+    port, mode = int(sys.argv[1]), sys.argv[2]
+    if mode == "shipped":
+        server.run("streamable-http", port=port)
+    else:
+        application = server.streamable_http_app(json_response=True, stateless_http=mode == "stateless")
+        uvicorn.run(application, port=port, log_level="warning", access_log=False)

@@ -1,0 +1,97 @@
+"""A peer of a served company: one connection with a live session, and the calls it makes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .wire import Gone, Heard, Line
+
+VERSION = "2025-11-25"
+FIRST = 100_000_000
+"""Where ids begin: all have nine digits, so that all calls have one length."""
+
+
+class Unexpected(Exception):
+    """The server said something else than what was asked for."""
+
+
+class Caller:
+    """A client in its session. `call` waits; `begin` and `line.hear` are the two halves for who drives many at once."""
+
+    def __init__(self, port: int, *, timeout: float | None = 60.0) -> None:
+        """Connect, and shake hands."""
+        self.line = Line(port, timeout=timeout)
+        self.session: str | None = None
+        self.next_id = FIRST
+        self._before = self._after = b""
+        self._shake_hands()
+
+    def _shake_hands(self) -> None:
+        info = {"name": "load", "version": "1"}
+        hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info}
+        answer = self.line.exchange(
+            "POST", encoded({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+        )
+        if answer.status != 200:  # noqa: PLR2004 - HTTP's own
+            raise Unexpected(answer)
+        self.session = answer.headers.get("mcp-session-id")
+        self.line.fixed["MCP-Protocol-Version"] = VERSION
+        if self.session:
+            self.line.fixed["Mcp-Session-Id"] = self.session
+        self.line.exchange("POST", encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+
+    def prepare(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Make the bytes of a call, all but its id."""
+        params = {"name": tool, "arguments": arguments}
+        body = encoded({"jsonrpc": "2.0", "id": FIRST, "method": "tools/call", "params": params})
+        before, after = body.split(str(FIRST).encode(), 1)
+        self._before = self.line.head("POST", len(body)) + before
+        self._after = after
+
+    def begin(self) -> bytes:
+        """Send the prepared call under the next id, which is returned as it has to occur in the answer."""
+        self.next_id += 1
+        mark = b"%d" % self.next_id
+        self.line.socket.send(b"%b%b%b" % (self._before, mark, self._after))
+        return mark
+
+    def call(self, tool: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The answer to a call, as JSON-RPC has it."""
+        self.next_id += 1
+        params = {"name": tool, "arguments": arguments or {}}
+        return self.ask("tools/call", params)
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The answer to any request."""
+        self.next_id += 1
+        request = {"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params}
+        answer = self.line.exchange("POST", encoded(request))
+        return answer_in(answer, self.next_id)
+
+    def end(self) -> None:
+        """End the session, if there is one, and hang up."""
+        try:
+            if self.session:
+                self.line.exchange("DELETE")
+        except (Gone, OSError):
+            pass  # it is gone already
+        finally:
+            self.line.close()
+
+
+def encoded(message: dict[str, Any]) -> bytes:
+    """One message, as short as JSON can be."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def answer_in(heard: Heard, wanted: int) -> dict[str, Any]:
+    """The answer with that id, out of a plain body or out of a stream of events."""
+    streamed = heard.headers.get("content-type", "").startswith("text/event-stream")
+    lines = [line[5:] for line in heard.body.splitlines() if line.startswith(b"data:")] if streamed else [heard.body]
+    for line in lines:
+        if line.strip():
+            message: dict[str, Any] = json.loads(line)
+            if message.get("id") == wanted:
+                return message
+    raise Unexpected(heard)

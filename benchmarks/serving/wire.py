@@ -1,0 +1,90 @@
+"""A client's side of HTTP/1.1 with keep-alive on a bare socket: as little work as tells a whole, right answer from any other.
+
+A general client would cost more than the servers it measures. This one knows the two ways in which an answer ends (a length,
+or the last chunk), and reads nothing else of it but what its caller looks for.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import NamedTuple
+
+ACCEPT = b"application/json, text/event-stream"
+LAST_CHUNK = b"0\r\n\r\n"
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
+
+
+class Gone(Exception):
+    """The server has closed the connection before its answer was whole."""
+
+
+class Heard(NamedTuple):
+    """One answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Line:
+    """One connection. `hear` is for when the socket has something; `exchange` waits."""
+
+    def __init__(self, port: int, path: str = "/mcp", *, timeout: float | None = 60.0) -> None:
+        """Connect."""
+        self.port = port
+        self.path = path
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.fixed: dict[str, str] = {}
+        """Headers of every request."""
+        self._heard = b""
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.socket.fileno()
+
+    def head(self, method: str, length: int) -> bytes:
+        """A request up to its body."""
+        lines = [f"{method} {self.path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Accept: {ACCEPT.decode()}"]
+        lines += [f"{name}: {value}" for name, value in self.fixed.items()]
+        if length:
+            lines += ["Content-Type: application/json", f"Content-Length: {length}"]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    def hear(self) -> bytes | None:
+        """Read what has come; the whole answer once it is complete, head and all, else None."""
+        data = self.socket.recv(65_536)
+        if not data:
+            raise Gone
+        heard = self._heard = self._heard + data if self._heard else data
+        end = heard.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        stated = LENGTH.search(heard, 0, end + 4)
+        if len(heard) < end + 4 + int(stated[1]) if stated else not whole_without_length(heard, end):
+            return None
+        self._heard = b""
+        return heard
+
+    def exchange(self, method: str, body: bytes = b"") -> Heard:
+        """Send a request and wait for its answer."""
+        self.socket.sendall(self.head(method, len(body)) + body)
+        while (answer := self.hear()) is None:
+            pass
+        head, _, rest = answer.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        pairs = (line.split(":", 1) for line in lines)
+        return Heard(int(first.split()[1]), {name.lower(): value.strip() for name, value in pairs}, rest)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close()
+
+
+def whole_without_length(heard: bytes, end: int) -> bool:
+    """Whether an answer of no stated length is complete: the last chunk has come, or its status allows no body."""
+    if CHUNKED.search(heard, 0, end + 4):
+        return heard.endswith(LAST_CHUNK)
+    return heard[9:12] in {b"204", b"304"}

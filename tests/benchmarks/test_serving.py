@@ -1,0 +1,154 @@
+"""The load generator tells a whole, right answer from any other, and the contest holds its rounds. How fast is no matter here."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from benchmarks.serving import contest, processes
+from benchmarks.serving.contenders import FLOOR, Contender
+from benchmarks.serving.load import Load, callers, drive
+from benchmarks.serving.sessions import Unexpected, answer_in
+from benchmarks.serving.wire import Gone, Heard, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SHORT = contest.Effort(rounds=1, seconds=0.05)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Line, socket.socket]]:
+    """A line and who is at its other end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        line = Line(listening.getsockname()[1], timeout=30.0)
+        other, _ = listening.accept()
+        with other:
+            yield line, other
+        line.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 \r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nx: y\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 204 \r\nserver: any\r\n\r\n",
+        b"HTTP/1.1 202 \r\ncontent-length: 0\r\n\r\n",
+    ],
+)
+def test_an_answer_is_whole_when_its_last_byte_has_come(ends: tuple[Line, socket.socket], answer: bytes) -> None:
+    line, other = ends
+    for cut in range(1, len(answer)):
+        other.sendall(answer[:cut])
+        heard = line.hear()
+        while heard is None and len(line._heard) < cut:  # pyright: ignore[reportUnknownMemberType]
+            heard = line.hear()
+        assert heard is None
+        other.sendall(answer[cut:])
+        while heard is None:
+            heard = line.hear()
+        assert heard == answer
+
+
+def test_a_connection_that_is_closed_in_the_middle_is_no_answer(ends: tuple[Line, socket.socket]) -> None:
+    line, other = ends
+    other.sendall(b"HTTP/1.1 200 \r\nContent-Length: 5\r\n\r\nhel")
+    assert line.hear() is None
+    other.close()
+    with pytest.raises(Gone):
+        line.hear()
+
+
+def test_an_answer_is_found_in_a_body_and_among_events() -> None:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {}}
+    plain = Heard(200, {"content-type": "application/json"}, json.dumps(message).encode())
+    stream = (
+        b'event: message\ndata: {"method": "notifications/progress"}\n\ndata: %b\n\n' % json.dumps(message).encode()
+    )
+    events = Heard(200, {"content-type": "text/event-stream"}, stream)
+    assert answer_in(plain, 7) == answer_in(events, 7) == message
+    with pytest.raises(Unexpected):
+        answer_in(plain, 8)
+
+
+class Stub:
+    """A server that answers each request of one connection with what `answer` makes of its body."""
+
+    def __init__(self, status: bytes = b"200", extra: bytes = b"") -> None:
+        """Listen."""
+        self.status = status
+        self.extra = extra
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listening.getsockname()[1]
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        """Until the peer hangs up. The handshake's three requests go well."""
+        other, _ = self.listening.accept()
+        self.listening.close()
+        with other, other.makefile("rb") as stream:
+            number = 0
+            while stream.readline():
+                length = 0
+                while (header := stream.readline().lower()) != b"\r\n":
+                    if header.startswith(b"content-length:"):
+                        length = int(header.split(b":")[1])
+                body = stream.read(length)
+                number += 1
+                status, extra = (self.status, self.extra) if number > 2 else (b"200", b"")
+                answer = body + extra
+                other.sendall(b"HTTP/1.1 %b \r\ncontent-length: %d\r\n\r\n%b" % (status, len(answer), answer))
+
+
+@pytest.mark.parametrize(("status", "extra"), [(b"500", b""), (b"200", b'"error"'), (b"200", b'"isError":true')])
+def test_the_generator_refuses_to_count_what_is_no_result(status: bytes, extra: bytes) -> None:
+    stub = Stub(status, extra)
+    with pytest.raises(Unexpected), callers(stub.port, 1) as made:
+        drive(made, "echo", {}, 0.01)
+    stub.thread.join()
+
+
+def test_a_load_says_how_fast_and_how_long() -> None:
+    load = Load(1, seconds=2.0, latencies=[0.1, 0.2, 0.3, 0.4])
+    assert load.rate == 2.0
+    assert load.median == 0.25
+    assert load.quantile(0.5) == 0.3
+    assert load.quantile(1.0) == 0.4
+
+
+def test_a_contest_is_held_over_real_connections_and_says_who_could_not_take_part() -> None:
+    absent = Contender("absent", "", ("/nowhere/python",))
+    broken = Contender("broken", "", (sys.executable, "-c", "raise SystemExit('no such show')", "PORT"))
+    held = contest.hold(SHORT, (FLOOR, absent, broken))
+    (entry,) = held.entries
+    assert len(entry.rate) == 1
+    assert entry.rate[0] > 0
+    assert held.missing["broken"] == "it did not start: no such show"
+    shown = contest.table(held)
+    assert "raw ASGI" in shown
+    assert "absent: its environment is not there: /nowhere/python" in shown
+    told = contest.as_data(held)
+    assert json.loads(json.dumps(told))["entries"][0]["rate"] == entry.rate
+
+
+def test_ratios_are_medians_of_the_rounds_own_ratios() -> None:
+    assert contest.ratio([1.0, 10.0, 6.0], [1.0, 5.0, 2.0]) == 2.0
+
+
+def test_a_server_that_does_not_end_when_asked_is_ended_all_the_same(tmp_path: Path) -> None:
+    deaf = (
+        "import signal, socket, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "listening = socket.create_server(('127.0.0.1', int(sys.argv[1])));"
+        "[listening.accept() for _ in iter(int, 1)]"
+    )
+    with processes.serving((sys.executable, "-c", deaf, "PORT"), tmp_path / "log") as served:
+        assert served.resident() > 0
+        assert served.processor_time() >= 0
+        assert served.end(0.1) == -9
