@@ -1,0 +1,128 @@
+"""The types that msgspec leaves to us, in both directions: unions that it cannot tell apart, pydantic's models, paths.
+
+`convert` is `msgspec.convert` with them, `schemas_of` is `msgspec.json.schema_components` with them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, Union, cast, get_origin
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import ModuleType
+
+Mode: TypeAlias = Literal["validation", "serialization"]
+"""Whether a schema is for what comes in or for what goes out: a model may have members in one of the two only."""
+
+REFERENCE: Final = "#/$defs/{name}"
+
+
+class _Anything(type):
+    """What a union's conversion returns is no instance of the union, and msgspec asks."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+class Either(metaclass=_Anything):
+    """Stands for a union whose members msgspec cannot tell apart by JSON's types: two dataclasses, a date or a text."""
+
+    members: ClassVar[tuple[Any, ...]] = ()
+
+
+def union_of(members: Sequence[Any]) -> Any:
+    """The union as msgspec understands it."""
+    union = Union[tuple(members)]
+    try:
+        msgspec.inspect.type_info(union)
+        msgspec.json.schema_components([union], schema_hook=lambda _: {})
+    except TypeError:
+        return type("Either", (Either,), {"members": tuple(members)})
+    return union
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """The value as that type; raises `msgspec.ValidationError` with the first thing that is wrong."""
+    return msgspec.convert(value, kind, dec_hook=_from_json, str_keys=True)
+
+
+def _from_json(kind: Any, value: Any) -> Any:
+    """One value of a type that msgspec does not know."""
+    if isinstance(kind, _Anything):
+        return _best(cast("type[Either]", kind).members, value)
+    if models := _models(kind):
+        return models.from_json(kind, value)
+    if _is_path(kind) and isinstance(value, str):
+        return kind(value)
+    raise ValueError(f"Expected `{getattr(kind, '__name__', kind)}`, got `{type(value).__name__}`")
+
+
+def _best(members: Iterable[Any], value: Any) -> Any:
+    """The first member that the value fits; of those that know some of its keys, the one that knows most of them."""
+    found: list[tuple[int, Any]] = []
+    for member in members:
+        try:
+            made = convert(value, member)
+        except msgspec.ValidationError:
+            continue
+        known = _known_keys(member, value)
+        if not known:
+            return made
+        found.append((known, made))
+    if not found:
+        raise ValueError("Expected one of the union's types")
+    return max(found, key=lambda one: one[0])[1]
+
+
+def _known_keys(member: Any, value: Any) -> int:
+    if not isinstance(value, Mapping) or _models(member):
+        return 0
+    fields = getattr(msgspec.inspect.type_info(member), "fields", ())
+    return sum(field.encode_name in value for field in fields)
+
+
+def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The schema of each type, and the definitions that they refer to. Raises `TypeError` for a type that has none."""
+    defs: dict[str, Any] = {}
+
+    def adopt(more: Mapping[str, Any]) -> None:
+        for name, schema in more.items():
+            if defs.setdefault(name, schema) != schema:
+                raise TypeError(f"two different types are called {name}; rename one")
+
+    def other(kind: Any) -> dict[str, Any]:
+        if isinstance(kind, _Anything):
+            schemas, more = msgspec.json.schema_components(
+                cast("type[Either]", kind).members, schema_hook=other, ref_template=REFERENCE
+            )
+            adopt(more)
+            return {"anyOf": list(schemas)}
+        if models := _models(kind):
+            schema, more = models.schema(kind, mode, REFERENCE)
+            adopt(more)
+            return schema
+        if _is_path(kind):
+            return {"type": "string"}
+        raise NotImplementedError
+
+    schemas, more = msgspec.json.schema_components(list(kinds), schema_hook=other, ref_template=REFERENCE)
+    adopt(more)
+    return list(schemas), defs
+
+
+def _models(kind: Any) -> ModuleType | None:
+    """The door of pydantic, when the type is a model; whoever has no model never loads it."""
+    if "pydantic" not in sys.modules:
+        return None
+    from . import pydantic_models  # noqa: PLC0415 - see above
+
+    return pydantic_models if pydantic_models.is_model(get_origin(kind) or kind) else None
+
+
+def _is_path(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, PurePath) and kind in {Path, PurePath}

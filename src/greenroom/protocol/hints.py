@@ -1,0 +1,226 @@
+"""What a function asks for: its parameters with their hints resolved, or the reason why they cannot become a schema.
+
+A hint is refined on the way: descriptions and limits are taken from wherever people write them (`msgspec.Meta`, annotated-types,
+pydantic's `Field`, a plain string in `Annotated`), and become `msgspec.Meta`, which is what schemas and checks are made from.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import inspect
+import types
+from dataclasses import dataclass
+from datetime import datetime, time
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from greenroom.errors import GreenroomError
+
+from .conversions import union_of
+from .docstrings import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+MISSING: Final = inspect.Parameter.empty
+
+
+class BadHint(GreenroomError, TypeError):
+    """A function cannot be offered to peers as it is written. Says which parameter, why, and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter. `default` is `MISSING` when it has to be given."""
+
+    name: str
+    hint: Any
+    default: Any
+    description: str
+
+    @property
+    def required(self) -> bool:
+        """Whether it has to be given."""
+        return self.default is MISSING
+
+
+def parameters_of(
+    function: Callable[..., Any],
+    skip: Collection[str] = (),
+    names: Mapping[str, Any] | None = None,
+) -> list[Parameter]:
+    """The parameters of a function, method, partial or callable object, without those in `skip`.
+
+    `names` are further names that hints may use, for functions written inside other functions.
+    """
+    called = name_of(function)
+    said = read(docstring_of(function)).names
+    found: list[Parameter] = []
+    for parameter in _signature(function).parameters.values():
+        if parameter.name in skip or parameter.name in _bound_by_keyword(function):
+            continue
+        match parameter.kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                raise BadHint(f"{called}: *{parameter.name} has no names to send arguments by; take a list instead")
+            case inspect.Parameter.VAR_KEYWORD:
+                raise BadHint(
+                    f"{called}: **{parameter.name} has no schema; name the parameters, or take one of type dict"
+                )
+            case inspect.Parameter.POSITIONAL_ONLY:
+                raise BadHint(
+                    f"{called}: {parameter.name} is positional-only, and arguments come by name; remove the `/`"
+                )
+            case _:
+                hint = _hint_of(function, parameter, names)
+                found.append(Parameter(parameter.name, hint, parameter.default, said.get(parameter.name, "")))
+    return found
+
+
+def return_hint_of(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> Any:
+    """What it promises to return, as it is written; `MISSING` when it does not say, or says it in names that are only there for checkers."""
+    try:
+        annotation = _signature(function).return_annotation
+        return MISSING if annotation is MISSING else resolved(function, annotation, names)
+    except NameError:
+        return MISSING
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What to call a callable in a message."""
+    inner = _inner(function)
+    return getattr(inner, "__qualname__", None) or type(inner).__qualname__
+
+
+def docstring_of(function: Callable[..., Any]) -> str | None:
+    """What it says of itself. A partial says what its function says; an object, what its class or its `__call__` says."""
+    inner = _inner(function)
+    if not inspect.isroutine(inner) and not inspect.isclass(inner):
+        return inspect.getdoc(type(inner).__call__) or inspect.getdoc(type(inner))
+    return inspect.getdoc(inner)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise BadHint(f"{name_of(function)}: its parameters cannot be read ({error}); wrap it in a function") from error
+
+
+def _inner(function: Any) -> Any:
+    """What a partial is of."""
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    return function
+
+
+def _bound_by_keyword(function: Any) -> set[str]:
+    """What a partial has fixed is no longer anybody's to choose, though Python would let a caller."""
+    fixed: set[str] = set()
+    while isinstance(function, partial):
+        fixed |= cast("partial[Any]", function).keywords.keys()
+        function = cast("partial[Any]", function).func
+    return fixed
+
+
+def _hint_of(function: Callable[..., Any], parameter: inspect.Parameter, names: Mapping[str, Any] | None) -> Any:
+    if parameter.annotation is MISSING:
+        return Any
+    try:
+        hint = resolved(function, parameter.annotation, names)
+    except NameError as error:
+        raise BadHint(
+            f"{name_of(function)}: the hint of {parameter.name} uses {error.name!r}, which is not there at run time; "
+            "import it outside of `if TYPE_CHECKING`, or define it at the top of the module"
+        ) from error
+    return refined(Union[hint, None] if parameter.default is None else hint)  # `city: str = None` means it
+
+
+def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, Any] | None) -> Any:
+    """The hint with its strings evaluated where the function was written. One at a time: what is skipped need not exist."""
+    home = _home(function)
+    closure = inspect.getclosurevars(home).nonlocals if inspect.isfunction(home) else {}
+    holder = types.SimpleNamespace(__annotations__={"hint": annotation})
+    hints = get_type_hints(holder, getattr(home, "__globals__", {}), {**closure, **(names or {})}, include_extras=True)
+    return hints["hint"]
+
+
+def _home(function: Any) -> Any:
+    """The plain function behind a callable: the one that knows its module."""
+    inner = _inner(function)
+    if not inspect.isroutine(inner) and not inspect.isclass(inner):
+        inner = type(inner).__call__
+    if inspect.isclass(inner):
+        inner = inner.__init__
+    inner = inspect.unwrap(inner)
+    return getattr(inner, "__func__", inner)
+
+
+def refined(hint: Any) -> Any:
+    """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`."""
+    origin = get_origin(hint)
+    if hint is object:
+        return Any
+    if hint in (datetime, time):  # msgspec leaves the format out, as it also accepts a time that has no zone
+        return Annotated[hint, msgspec.Meta(extra_json_schema={"format": _FORMATS[hint]})]
+    if origin is Annotated:
+        inner, *said = get_args(hint)
+        kept = [meta for one in said for meta in _metas(one)]
+        inner = inner if inner in (datetime, time) and any(meta.tz for meta in kept) else refined(inner)
+        return _annotated(inner, kept)
+    if origin in (Union, types.UnionType):
+        return union_of([refined(member) for member in get_args(hint)])
+    if origin is abc.Iterable:
+        return list[refined(get_args(hint)[0])]  # type: ignore[misc] - a type made at run time
+    if origin in _CONTAINERS:
+        return origin[tuple(one if one is Ellipsis else refined(one) for one in get_args(hint))]
+    return hint
+
+
+_FORMATS: Final[Mapping[Any, str]] = {datetime: "date-time", time: "time"}
+_CONTAINERS: Final = {
+    list, set, frozenset, tuple, dict,
+    abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet, abc.Mapping, abc.MutableMapping,
+}  # fmt: skip
+
+
+def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
+    for meta in metas:
+        hint = Annotated[hint, meta]
+    return hint
+
+
+_LIMITS: Final = (
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "multiple_of",
+    "min_length",
+    "max_length",
+    "pattern",
+    "title",
+    "description",
+    "examples",
+)
+
+
+def _metas(said: Any) -> list[msgspec.Meta]:
+    """What one word in `Annotated` says, as `msgspec.Meta`. Whoever it is not meant for ignores it."""
+    if isinstance(said, msgspec.Meta):
+        return [said]
+    if isinstance(said, str):
+        return [msgspec.Meta(description=said)]
+    if isinstance(said, type):
+        return []
+    if type(said).__module__.startswith("annotated_types") and type(said).__name__ == "Predicate":
+        raise BadHint(f"{said!r} is code, which no schema can say; check it inside of the function")
+    if isinstance(documentation := getattr(said, "documentation", None), str):  # typing_extensions.Doc
+        return [msgspec.Meta(description=documentation)]
+    members: dict[str, Any] = {name: value for name in _LIMITS if (value := getattr(said, name, None)) is not None}
+    found = [msgspec.Meta(**members)] if members else []
+    inner: Any = getattr(said, "metadata", None)  # pydantic's Field
+    if inner is None and isinstance(said, abc.Iterable):  # groups of annotated-types
+        inner = list(cast("Iterable[Any]", said))
+    return [*found, *(meta for one in inner or () for meta in _metas(one))]

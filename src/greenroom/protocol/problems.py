@@ -1,0 +1,56 @@
+"""What is wrong with a value, and where: the one form in which all checks of values speak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Path: TypeAlias = "tuple[str | int, ...]"
+
+
+class Reason(str):
+    """Why, in words; `kind` is the same as one word for programs, such as `type_mismatch` or `missing_required`."""
+
+    __slots__ = ("kind",)
+    kind: str
+
+    def __new__(cls, text: str, kind: str = "invalid") -> Reason:
+        """The words, and the word."""
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: the keys and indices from the root to the place, and why."""
+
+    path: Path
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{path_text(self.path)}: {self.reason}" if self.path else str(self.reason)
+
+
+class Mismatch(GreenroomError):
+    """A value is not what was asked for. `errors` are all the problems, not only the first."""
+
+    def __init__(self, errors: Sequence[Problem]) -> None:
+        """At least one problem."""
+        super().__init__("; ".join(str(problem) for problem in errors))
+        self.errors = list(errors)
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """A path as people write it: `days[0].name`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            name = step if str(step).isidentifier() else repr(step)
+            text += f".{name}" if text else str(name)
+    return text

@@ -1,0 +1,359 @@
+"""From what a handler returned to the result on the wire: one normaliser for each kind of handler.
+
+A handler may return plain Python, blocks, or one of the classes here when it wants to say more: `Structured` (data for
+programs), `CallToolResult` (all of it by hand), `PromptResult`, `Completion`, and `WithMeta` around any of them. An error may
+be returned as well as raised. What has no form on the wire raises `UnknownShape`, which is the handler's bug: the peer hears
+nothing of it but that there was one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import msgspec
+
+from greenroom.errors import GreenroomError
+
+from .content import Contents, Embedded, blob_resource, is_block, mime_type_of
+from .errors import ErrorCode, McpError, ToolError
+from .wire import base64_text, plain
+
+if TYPE_CHECKING:
+    from .definitions import Meta
+    from .schemas import Returns
+
+MOST_COMPLETIONS: Final = 100
+
+
+class UnknownShape(GreenroomError):
+    """A handler returned what has no form on the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structured:
+    """Data for programs (`structuredContent`), and what to show to a model; without content, the data's own JSON text."""
+
+    data: Any
+    content: Any = None
+    meta: Meta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WithMeta:
+    """Any other result, with metadata for the response (`_meta`)."""
+
+    result: Any
+    meta: Meta
+
+
+@dataclass(frozen=True, slots=True)
+class CallToolResult:
+    """The whole result of a tool, made by hand."""
+
+    content: Sequence[Any] = ()
+    structured_content: Mapping[str, Any] | None = None
+    is_error: bool = False
+    meta: Meta | None = None
+
+    @classmethod
+    def ok(cls, content: Any = None, *, structured_content: Any = None, meta: Meta | None = None) -> CallToolResult:
+        """A success. Content is whatever a handler might return as content; by default the JSON text of the structured content."""
+        if structured_content is None:
+            return cls(blocks(content), None, meta=meta)
+        data = in_json(structured_content)
+        shown = [{"type": "text", "text": _as_json(data)}] if content is None else blocks(content)
+        return cls(shown, as_object(data), meta=meta)
+
+    @classmethod
+    def error(cls, content: Any, *, meta: Meta | None = None) -> CallToolResult:
+        """A failure that the model is to hear of."""
+        return cls(blocks(content), None, is_error=True, meta=meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The result on the wire. A success says so: `isError` is always there."""
+        wire: dict[str, Any] = {"content": blocks(self.content)}
+        if self.structured_content is not None:
+            wire["structuredContent"] = as_object(in_json(self.structured_content))
+        wire["isError"] = self.is_error
+        return _with_meta(wire, self.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt."""
+
+    role: Literal["user", "assistant"]
+    content: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PromptResult:
+    """The messages of a prompt, with a description of this very rendering."""
+
+    messages: Sequence[Any]
+    description: str | None = None
+    meta: Meta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Suggestions, and how many there are altogether."""
+
+    values: Sequence[str] = field(default_factory=tuple)
+    total: int | None = None
+    has_more: bool | None = None
+
+
+def message(role: Literal["user", "assistant"], content: Any) -> Message:
+    """A message of a prompt: text, or one block."""
+    return Message(role, content)
+
+
+def user_message(content: Any) -> Message:
+    """What the user says."""
+    return Message("user", content)
+
+
+def assistant_message(content: Any) -> Message:
+    """What the assistant says."""
+    return Message("assistant", content)
+
+
+def as_object(data: Any) -> dict[str, Any]:
+    """Structured content is an object in the handshake revisions: what is none goes under `result`."""
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else {"result": data}
+
+
+def json_text(value: Any) -> str:
+    """The value's JSON as text; what is a string in JSON stays itself, without quotes."""
+    data = in_json(value)
+    return data if isinstance(data, str) else msgspec.json.encode(data).decode()
+
+
+def in_json(value: Any) -> Any:
+    """The value in JSON's own types. Raises `UnknownShape` when it has none."""
+    try:
+        return plain(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UnknownShape(
+            f"a handler returned {type(value).__qualname__}, which has no form in JSON: {error}"
+        ) from error
+
+
+def blocks(value: Any) -> list[dict[str, Any]]:
+    """The content blocks, on the wire, of whatever a handler returned as content."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [{"type": "text", "text": str(value)}]
+    if is_block(value):
+        return [in_json(value)]
+    if isinstance(value, Contents):
+        return [Embedded(value).to_wire()]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return [_block_of_bytes(bytes(value))]
+    if isinstance(value, (list, tuple)):
+        items = cast("Sequence[Any]", value)
+        if all(isinstance(item, (str, Contents)) or is_block(item) for item in items):
+            return [block for item in items for block in blocks(item)]
+    return [{"type": "text", "text": json_text(value)}]
+
+
+def _block_of_bytes(data: bytes) -> dict[str, Any]:
+    """A picture, a sound, or a resource that has no other name than what is in it."""
+    mime_type = mime_type_of(data)
+    if mime_type is None:
+        name = f"urn:sha256:{sha256(data).hexdigest()}"
+        return Embedded(blob_resource(name, data, mime_type="application/octet-stream")).to_wire()
+    kind, _, _ = mime_type.partition("/")
+    return {"type": kind, "data": base64_text(data), "mimeType": mime_type}
+
+
+def tool_result(value: Any, returns: Returns | None = None) -> dict[str, Any]:
+    """The `tools/call` result of whatever a handler returned; `returns` is what its hint promised, where it has an output schema.
+
+    Raises a returned `McpError`, and `UnknownShape` for what has no form on the wire.
+    """
+    if returns is None and isinstance(value, str):  # most of them
+        return {"content": [{"type": "text", "text": str(value)}], "isError": False}
+    match value:
+        case CallToolResult():
+            return value.to_wire()
+        case Structured(data, content, meta):
+            return CallToolResult.ok(content, structured_content=in_json(data), meta=meta).to_wire()
+        case WithMeta(result, meta):
+            return _with_meta(tool_result(result, returns), meta)
+        case ToolError():
+            return CallToolResult.error(value.content, meta=value.meta).to_wire()
+        case McpError():
+            raise value
+        case _ if returns is not None:
+            data = in_json(value)
+            return {
+                "content": blocks(data) if isinstance(data, str) else [{"type": "text", "text": json_text(data)}],
+                "structuredContent": {"result": data} if returns.wrapped else as_object(data),
+                "isError": False,
+            }
+        case _:
+            return {"content": blocks(value), "isError": False}
+
+
+def resource_contents(value: Any, uri: str, mime: str | None = None) -> dict[str, Any]:
+    """The `resources/read` result of whatever a handler returned: text, bytes, contents, a list of them, or data as JSON text.
+
+    Nothing (None) means that there is no such resource. `uri` and `mime` are for what does not name its own.
+    """
+    match value:
+        case WithMeta(result, meta):
+            return _with_meta(resource_contents(result, uri, mime), meta)
+        case McpError():
+            raise value
+        case ToolError():
+            raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
+        case None:
+            raise McpError(ErrorCode.RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+        case list() | tuple() if all(_is_contents(item) for item in cast("Sequence[Any]", value)):
+            return {"contents": [_contents(item, uri, mime) for item in cast("Sequence[Any]", value)]}
+        case _:
+            return {"contents": [_contents(value, uri, mime)]}
+
+
+def _is_contents(value: Any) -> bool:
+    """Whether it says by itself that it is contents, or is text or bytes."""
+    if isinstance(value, Mapping):
+        return isinstance(value.get("text"), str) or isinstance(value.get("blob"), (str, bytes, bytearray))
+    return isinstance(value, (str, bytes, bytearray, Contents, Embedded))
+
+
+def _contents(value: Any, uri: str, mime: str | None) -> dict[str, Any]:
+    match value:
+        case str():
+            return {"uri": uri, "mimeType": mime or "text/plain", "text": str(value)}
+        case bytes() | bytearray() | memoryview():
+            mime = mime or mime_type_of(bytes(value)) or "application/octet-stream"
+            return {"uri": uri, "mimeType": mime, "blob": base64_text(bytes(value))}
+        case Contents():
+            return value.to_wire()
+        case Embedded():
+            return value.resource.to_wire()
+        case Mapping() if _is_contents(value):
+            wire: dict[str, Any] = in_json(value)
+            kind = "text/plain" if "text" in wire else "application/octet-stream"
+            given: Any = wire.pop("mimeType", None) or wire.pop("mime_type", None)
+            return {"uri": wire.pop("uri", None) or uri, "mimeType": given or mime or kind, **wire}
+        case _:
+            return {"uri": uri, "mimeType": mime or "application/json", "text": _as_json(value)}
+
+
+def _as_json(value: Any) -> str:
+    return msgspec.json.encode(in_json(value)).decode()
+
+
+def _as_text(content: Any) -> str:
+    """What an error's content says, for where there is only room for words."""
+    return "\n".join(block["text"] for block in blocks(content) if block["type"] == "text") or "it failed"
+
+
+def prompt_result(value: Any, description: str | None = None) -> dict[str, Any]:
+    """The `prompts/get` result of whatever a handler returned: text (which the user says), a message, or a list of messages.
+
+    A mapping with `messages` is the whole result. `description` is for what does not describe itself.
+    """
+    match value:
+        case WithMeta(result, meta):
+            return _with_meta(prompt_result(result, description), meta)
+        case McpError():
+            raise value
+        case ToolError():
+            raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
+        case PromptResult(messages, own, meta):
+            return _with_meta(prompt_result(list(messages), own or description), meta)
+        case (list() as messages, str() as own):
+            return prompt_result(messages, own)
+        case Mapping() if "messages" in value:
+            whole = cast("Mapping[str, Any]", value)
+            result = prompt_result(whole["messages"], whole.get("description") or description)
+            return _with_meta(result, whole.get("_meta"))
+        case list() | tuple():
+            said = [said for item in cast("Sequence[Any]", value) for said in _messages(item)]
+        case _:
+            said = _messages(value)
+    return {"description": description, "messages": said} if description else {"messages": said}
+
+
+# Only these two may speak in a prompt; instructions for the model are the user's.
+_ROLES: Final = {"user": "user", "assistant": "assistant", "system": "user"}
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    """One message for each block, since a message has room for one."""
+    match value:
+        case Message(role, content):
+            pass
+        case Mapping() if "role" in value and "content" in value:
+            role, content = cast("Mapping[str, Any]", value)["role"], cast("Mapping[str, Any]", value)["content"]
+        case str() | Contents() | bytes():
+            role, content = "user", value
+        case _ if is_block(value):
+            role, content = "user", value
+        case _:
+            raise UnknownShape(f"a prompt returned {type(value).__qualname__} where a message was expected")
+    if role not in _ROLES:
+        raise UnknownShape(f"a prompt's message has the role {role!r}; there are user and assistant")
+    return [{"role": _ROLES[role], "content": block} for block in blocks(content)]
+
+
+def completion_result(value: Any) -> dict[str, Any]:
+    """The `completion/complete` result of whatever a handler returned: strings, `Completion`, or a mapping like it.
+
+    At most 100 values travel, and `hasMore` says when there were more. Nothing (None) is no suggestions.
+    """
+    total: int | None = None
+    more: bool | None = None
+    match value:
+        case WithMeta(result, meta):
+            return _with_meta(completion_result(result), meta)
+        case McpError():
+            raise value
+        case ToolError():
+            raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
+        case Completion(values, total, more):
+            pass
+        case (list() as values, Mapping() as said):
+            total, more = _counts(cast("Mapping[str, Any]", said))
+        case Mapping():
+            said = cast("Mapping[str, Any]", value)
+            values = said.get("values")
+            total, more = _counts(said)
+        case _:
+            values = value
+    if values is None:
+        values = ()
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise UnknownShape(f"a completion returned {type(value).__qualname__} where strings were expected")
+    found = list(islice(cast("Iterable[Any]", values), MOST_COMPLETIONS + 1))
+    if not all(isinstance(item, str) for item in found):
+        raise UnknownShape("a completion returned values that are not strings")
+    if total is None and isinstance(values, (list, tuple)):
+        total = len(cast("Sequence[Any]", values)) if not more else None
+    completion: dict[str, Any] = {"values": [str(item) for item in found[:MOST_COMPLETIONS]]}
+    if total is not None:
+        completion["total"] = total
+    completion["hasMore"] = bool(more) or len(found) > MOST_COMPLETIONS or (total or 0) > len(found)
+    return {"completion": completion}
+
+
+def _counts(said: Mapping[str, Any]) -> tuple[int | None, bool | None]:
+    """`total` and `hasMore`, by either spelling."""
+    return said.get("total"), said.get("hasMore", said.get("has_more"))
+
+
+def _with_meta(wire: dict[str, Any], meta: Meta | None) -> dict[str, Any]:
+    """The result with `_meta`, merged with what it has; an empty one is left out."""
+    if meta:
+        wire["_meta"] = {**wire.get("_meta", {}), **in_json(meta)}
+    return wire

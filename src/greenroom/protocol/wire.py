@@ -1,0 +1,89 @@
+"""How values of ours look on the wire: camelCase members, `_meta`, and nothing that is empty.
+
+Every block, definition and result that greenroom has a class for is a `Wire`. `plain` is for the values of others: what a
+handler returned, a default, somebody's metadata.
+"""
+
+from __future__ import annotations
+
+import sys
+from binascii import b2a_base64
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+W = TypeVar("W", bound="Wire")
+
+
+def wire_name(name: str) -> str:
+    """What a Python attribute is called on the wire."""
+    if name == "meta":
+        return "_meta"
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def base64_text(data: bytes) -> str:
+    """The bytes as the wire carries them."""
+    return b2a_base64(data, newline=False).decode("ascii")
+
+
+class Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename=wire_name):
+    """An object of the protocol. Members that may be left out are left out when they are empty."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The object as JSON's own types. What a user put into it (metadata, annotations, schemas) goes unchanged."""
+        kind = type(self)
+        config = kind.__struct_config__
+        wire: dict[str, Any] = {}
+        if config.tag_field is not None:
+            wire[config.tag_field] = config.tag
+        needed = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
+        for place, (name, member) in enumerate(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)):
+            value = getattr(self, name)
+            if place < needed or not is_empty(value):
+                wire[member] = plain(value)
+        return wire
+
+    @classmethod
+    def from_wire(cls: type[W], value: Any) -> W:
+        """The object of what a peer sent. Raises `msgspec.ValidationError` when it is none."""
+        return msgspec.convert(value, cls)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether there is nothing in it: zero and False are something."""
+    return value is None or (isinstance(value, (str, bytes, Mapping, Sequence)) and not value)
+
+
+_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's own types: dataclasses, enums, dates, bytes (base64), sets, models … all the way down.
+
+    Raises `TypeError` for what JSON has no word for.
+    """
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if isinstance(value, Wire):
+        return value.to_wire()
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_of_others)
+
+
+def _plain_of_others(value: Any) -> Any:
+    """What msgspec leaves to us: one step towards JSON, the rest of the way it goes itself."""
+    if "pydantic" in sys.modules:
+        from .pydantic_models import as_json, is_model  # noqa: PLC0415 - whoever has no model never loads it
+
+        if is_model(type(value)):
+            return as_json(value)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    if isinstance(value, PathLike):
+        return fspath(cast("PathLike[str]", value))
+    if isinstance(value, Iterable):
+        return list(cast("Iterable[Any]", value))
+    raise TypeError(f"{type(value).__qualname__} has no form in JSON")
