@@ -6,7 +6,7 @@ goes on in the middle of a line, with the same session. Reading waits until what
 read its answers is not listened to, and costs no memory.
 
 At the end of the input the calls in flight get a grace, then the session ends, and the process stays, with nothing to do:
-a permanent child that ended would be started again. Whoever wants to know waits for `Stdio.finished`.
+a permanent child that ended would be started again. Whoever wants to know waits for the wire to be `over`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from greenroom.supervision import (
     Stop,
     child,
     kill,
-    later,
     self_pid,
     send_after,
     spawn_link,
@@ -43,7 +42,7 @@ from .seam import Peer
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from greenroom.supervision import Caller, ChildSpec, ExitReason, Pid, Ref
+    from greenroom.supervision import ChildSpec, ExitReason, Pid, Ref
 
     from .descriptors import Sink, Source
     from .seam import Door
@@ -70,7 +69,7 @@ class StdioWire:
         self._taken: deque[bytes | Overlong] = deque()
         self.channel = Channel(door, Peer("stdio"), self.write)
         self.input_over = False
-        self.over = False
+        self.over = asyncio.Event()
 
     def open(self) -> None:
         """Get ready in the loop that runs; once."""
@@ -135,7 +134,7 @@ class StdioWire:
     async def conclude(self, grace: float) -> None:
         """The same, for good: the peer is gone, or will say nothing more."""
         await self.finish(grace)
-        self.over = True
+        self.over.set()
 
 
 class Stdio(GenServer):
@@ -152,31 +151,19 @@ class Stdio(GenServer):
         self._reader: Pid | None = None
         self._writer: Pid | None = None
         self._finisher: Pid | None = None
-        self._waiting: list[Caller[None]] = []
 
     def init(self) -> None:
         """Begin, or go on where the one before has died."""
-        if self._wire.over:
+        if self._wire.over.is_set():
             return
         self._wire.open()
         self._writer = spawn_link(self._wire.channel.carry)
         self._reader = spawn_link(self._wire.read)
         send_after(self._parent_checks, self_pid(), _PARENT)
 
-    def finished(self) -> object:
-        """Wait until the peer has gone, and everything is said that could be."""
-        if self._wire.over:
-            return None
-        self._waiting.append(self.caller)
-        return later()
-
     def handle_info(self, message: object) -> Stop | None:
         """One of the helpers has ended, or it is time to look for the parent."""
         match message:
-            case Exit(pid=pid, reason=Normal()) if pid == self._finisher:
-                for caller in self._waiting:
-                    caller.reply(None)
-                self._waiting.clear()
             case Exit(reason=Normal()):
                 self._conclude()
             case Exit(reason=reason):
@@ -197,7 +184,7 @@ class Stdio(GenServer):
 
     async def terminate(self, reason: ExitReason) -> None:
         """Told to stop: listen no more, but answer what was asked."""
-        if isinstance(reason, Shutdown) and self._reader is not None and not self._wire.over:
+        if isinstance(reason, Shutdown) and self._reader is not None and not self._wire.over.is_set():
             kill(self._reader)
             await wait_down(self._reader)
             await self._wire.finish(self._grace)

@@ -123,7 +123,7 @@ class FakeDoor:
     def find(self, session_id: str, peer: Peer) -> Session | None:
         raise NotImplementedError
 
-    async def once(self, peer: Peer, request: Request) -> Answer:
+    async def once(self, peer: Peer, request: Request, version: str) -> Answer:
         raise NotImplementedError
 
 

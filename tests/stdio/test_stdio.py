@@ -148,7 +148,7 @@ async def test_at_the_end_of_the_input_what_was_asked_is_answered_first() -> Non
         await until(lambda: bool(ends.door.sessions))
         session = ends.door.sessions[0]
         ends.hang_up()
-        finished = asyncio.ensure_future(ends.served.within(None).call(Stdio.finished))
+        finished = asyncio.ensure_future(ends.wire.over.wait())
         await until(lambda: bool(ends.wire.input_over))
         assert not session.ended
         session.answer(session.held[0])
@@ -161,7 +161,7 @@ async def test_a_call_that_does_not_come_to_an_end_has_only_the_grace() -> None:
     async with served(grace=0.01) as ends:
         ends.say(line("hold", 1))
         ends.hang_up()
-        await ends.served.within(5).call(Stdio.finished)
+        await asyncio.wait_for(ends.wire.over.wait(), 5)
         assert ends.door.sessions[0].ended
         assert (await ends.hear())["error"]["code"] == -32603  # every request gets an answer
 
@@ -170,7 +170,7 @@ async def test_a_cancelled_request_is_not_waited_for() -> None:
     async with served(grace=1000) as ends:
         ends.say(line("hold", 1) + line("notifications/cancelled", requestId=1))
         ends.hang_up()
-        await ends.served.within(5).call(Stdio.finished)
+        await asyncio.wait_for(ends.wire.over.wait(), 5)
         assert ends.door.sessions[0].ended
 
 
@@ -220,7 +220,7 @@ async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
         os.close(ends.read_end)
         ends.read_end, spare = os.pipe()
         ends.say(line("talk", 2, times=10, pad="x"))
-        await ends.served.within(5).call(Stdio.finished)
+        await asyncio.wait_for(ends.wire.over.wait(), 5)
         assert ends.door.sessions[0].ended
         os.close(spare)
 
@@ -248,9 +248,8 @@ async def test_a_permanent_child_stands_still_at_the_end_of_the_input_and_uses_u
         assert spec.restart == PERMANENT
         top = await start(Supervisor, [spec], intensity=0)
         os.close(write_end)
-        ref: Ref[Stdio] = Ref((await which_child(top, "stdio")).pid)
-        await ref.within(5).call(Stdio.finished)
-        await ref.call(Stdio.finished)  # and whoever asks later hears at once
+        await asyncio.wait_for(wire.over.wait(), 5)
+        assert (await which_child(top, "stdio")).pid is not None
         await stop(top)
         wire.close()
 
