@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.stdio.fakes import FakeDoor
 
 from greenroom.probe import WireEnded, WireProbe
 from greenroom.protocol.errors import PeerError
-from tests.stdio.fakes import FakeDoor
 
 
 async def test_it_greets_and_asks() -> None:
