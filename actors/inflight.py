@@ -8,7 +8,7 @@ finds nothing. A worker whose call is decided is remembered until it is gone.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .cancellation import Cancellation
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from greenroom.transports.seam import Reply
 
     from .streams import Stream
+    from .voice import CallVoice
 
 _REMEMBERED: Final = 64
 """How many ids of calls that are over, and of cancellations that came too early, are remembered."""
@@ -37,8 +38,10 @@ class Call:
         "lasting",
         "method",
         "name",
+        "note",
         "stream",
         "timer",
+        "voice",
         "worker",
     )
 
@@ -49,9 +52,12 @@ class Call:
         self.method = method
         self.caller = caller
         self.cancelled = Cancellation()
-        self.name: str = ""
+        self.name = ""
+        self.note: Any = None
+        """What is to be done with what a hook returns."""
         self.stream: Stream | None = None
         self.worker: Pid | None = None
+        self.voice: CallVoice | None = None
         self.timer: Timer | None = None
         self.lasting = False
         """Whether its deadline holds even when it has begun to say things."""
@@ -129,9 +135,9 @@ class InFlight:
         """That process is gone; the call it worked on, decided or not."""
         return self._workers.pop(worker, None)
 
-    def runs(self, call: Call) -> bool:
-        """Whether its worker is still there."""
-        return call.worker is not None and call.worker in self._workers
+    def knows(self, worker: Pid) -> bool:
+        """Whether that worker is still there."""
+        return worker in self._workers
 
     def unstarted(self) -> list[Call]:
         """The calls that no worker has begun with."""

@@ -7,7 +7,7 @@ decides where they go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.messages import encode_notification
 
@@ -59,26 +59,32 @@ def log_body(level: str, data: Any, logger: str | None) -> bytes:
     return encode_notification("notifications/message", params)
 
 
+_AHEAD: Final = 1024
+"""How many words of one call may wait for its session; a handler that says more without a pause is told that nobody gets them."""
+
+
 class CallVoice:
     """The voice of one call."""
 
-    __slots__ = ("_cancelled", "_key", "_session")
+    __slots__ = ("_cancelled", "_key", "_session", "ahead")
 
     def __init__(self, session: Ref[Any], key: int, cancelled: Cancellation) -> None:
         """What is said after the call was cancelled reaches nobody."""
         self._session = session
         self._key = key
         self._cancelled = cancelled
+        self.ahead = 0
+        """How many words wait for the session, which counts them down; threads may miscount a little."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification on the call's own stream. False when nobody will get it."""
         body = encode_notification(method, params)
-        return not self._cancelled and self._session.send(Said(self._key, body))
+        return self._say(Said(self._key, body))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message, unless the session's level is higher."""
         body = log_body(level, data, logger)
-        return not self._cancelled and self._session.send(Said(self._key, body, level))
+        return self._say(Said(self._key, body, level))
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer and wait for its result."""
@@ -89,3 +95,9 @@ class CallVoice:
         """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
         wish = None if retry is None else max(0, round(retry * 1000))
         return not self._cancelled and self._session.send(Interrupt(self._key, wish))
+
+    def _say(self, said: Said) -> bool:
+        if self._cancelled or self.ahead >= _AHEAD or not self._session.send(said):
+            return False
+        self.ahead += 1
+        return True

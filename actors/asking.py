@@ -1,0 +1,141 @@
+"""Asking the peer: a handler's question on its way out, and the answer on its way back.
+
+It is the part of the session's process that deals with requests of ours. What the peer has not said it can do is refused before anything is
+sent. Whoever asked hears exactly once: the answer, the deadline, the end of the call that they asked for, or the session's end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.protocol import methods
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.messages import Failure, encode_notification, encode_request
+from greenroom.protocol.methods import Side
+from greenroom.supervision import CallTimeout, send_after
+
+from .handshake import declared
+from .outbound import NoStream, Outbound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.protocol.messages import Response
+    from greenroom.supervision import Caller
+
+    from .inflight import Call
+    from .session import Session
+    from .voice import Ask
+
+
+class Unanswered(NamedTuple):
+    """The deadline of that question is over, after so many seconds."""
+
+    id: str
+    seconds: float
+
+
+class Questions:
+    """What one session has asked its peer."""
+
+    __slots__ = ("_session", "table")
+
+    def __init__(self, session: Session) -> None:
+        """Nothing yet."""
+        self.table = Outbound()
+        self._session = session
+
+    def ask(self, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
+        """Send it, or tell the asker why not."""
+        try:
+            self._send(ask, caller)
+        except (McpError, NoStream) as error:
+            caller.fail(error)
+
+    def _send(self, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
+        session = self._session
+        call = None if ask.key is None else session.calls.table.get(ask.key)
+        if ask.key is not None and call is None:
+            raise NoStream(f"{ask.method}: the call is over, so nobody can be asked on its behalf")
+        method = methods.find(ask.method, session.version, Side.CLIENT)
+        if method is not None:
+            needed = missing(method, ask.params, session.card.client_capabilities)
+            if needed is not None:
+                raise McpError(
+                    ErrorCode.MISSING_CLIENT_CAPABILITY,
+                    f"{ask.method} needs the capability {needed!r}, which the client has not declared",
+                    {"requiredCapability": needed},
+                )
+        elif methods.find(ask.method) is not None:
+            raise McpError(
+                ErrorCode.MISSING_CLIENT_CAPABILITY, f"{ask.method}: revision {session.version} does not have it"
+            )
+        limit = session.company.settings.max_asks
+        if len(self.table) >= limit:
+            raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
+        question = self.table.begin(ask.method, caller, ask.key)
+        body = encode_request(question.id, ask.method, ask.params)
+        if not session.outlet.ask(call, body, session.version):
+            self.table.take(question.id)
+            raise NoStream(f"{ask.method}: no stream leads to the client just now")
+        if ask.timeout is not None:
+            question.timer = send_after(ask.timeout, session.own_ref, Unanswered(question.id, ask.timeout))
+
+    def answered(self, answer: Response | Failure) -> None:
+        """The peer has answered; an id that is not open is ignored."""
+        question = self.table.take(answer.id)
+        if question is None:
+            return
+        if isinstance(answer, Failure):
+            question.caller.fail(answer.error)
+            return
+        try:
+            if question.method in methods.METHODS:
+                methods.check_result(question.method, answer.result)
+        except McpError as error:
+            question.caller.fail(error)
+        else:
+            question.caller.reply(answer.result)
+
+    def late(self, message: Unanswered) -> None:
+        """The deadline is over: the asker is told, and so is the peer."""
+        question = self.table.take(message.id)
+        if question is not None:
+            self._take_back(message.id, question.key, "it was not answered in time")
+            question.caller.fail(CallTimeout(message.seconds, "the client", f"answer {question.method}"))
+
+    def drop(self, call: Call) -> None:
+        """The call is over, and with it whatever was asked on its behalf."""
+        for question in self.table.of(call.key):
+            self.table.take(question.id)
+            self._take_back(question.id, None, "the call that asked is over", call)
+            question.caller.fail(NoStream(f"{question.method}: the call is over"))
+
+    def _take_back(self, id: str, key: int | None, why: str, call: Call | None = None) -> None:
+        session = self._session
+        if key is not None:
+            call = session.calls.table.get(key)
+        body = encode_notification("notifications/cancelled", {"requestId": id, "reason": why})
+        session.outlet.say(call, body, session.version)
+
+
+def missing(method: methods.Method, params: Mapping[str, Any], capabilities: Mapping[str, Any]) -> str | None:
+    """The capability that the client would need for this and has not declared."""
+    needed = method.capability
+    if needed is None:
+        return None
+    if not declared(capabilities, needed):
+        return needed
+    if needed == "elicitation":
+        modes = capabilities["elicitation"]
+        mode = params.get("mode", "form")
+        # Nothing in it is what clients say that know of no modes: they do forms.
+        if isinstance(mode, str) and mode not in modes and not (mode == "form" and "url" not in modes):
+            return f"elicitation.{mode}"
+    if (
+        needed == "sampling"
+        and ("tools" in params or "toolChoice" in params)
+        and not declared(capabilities, "sampling.tools")
+    ):
+        return "sampling.tools"
+    return None

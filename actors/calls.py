@@ -1,0 +1,167 @@
+"""The life of the calls of one session: begun in a worker, ended by whatever comes first, answered once.
+
+It is the part of the session's process that deals with workers. A call is cancelled by raising its flag at once, and by an exit signal to its
+worker after a grace; the answer does not wait for either. A worker that dies without a word has its call answered by us, in general
+terms: what happened is in the reports.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.messages import encode_error
+from greenroom.supervision import Shutdown, exit, kill, monitor, send_after
+from greenroom.supervision.task_supervisor import TaskSupervisor
+
+from .inflight import Call, InFlight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from greenroom.protocol.messages import Request
+    from greenroom.supervision import Caller, ExitReason, Monitor, Pid
+    from greenroom.transports.seam import Reply
+
+    from .session import Session
+
+CANCELLED: Final = Shutdown("the call was cancelled")
+TIMED_OUT: Final = Shutdown("the call took too long")
+
+
+class Late(NamedTuple):
+    """The deadline of that call is over."""
+
+    key: int
+
+
+class Lingers(NamedTuple):
+    """The worker of a call that is decided has had time enough to notice; `again` when it was told once already."""
+
+    worker: Pid
+    reason: Shutdown
+    again: bool = False
+
+
+class Calls:
+    """What is under way in one session."""
+
+    __slots__ = ("_count", "_session", "_watching", "table")
+
+    def __init__(self, session: Session) -> None:
+        """Nothing is."""
+        self.table = InFlight()
+        self._session = session
+        self._count = 0
+        self._watching: Monitor | None = None
+
+    # --- begin
+
+    def begin(self, request: Request, caller: Caller[Reply] | None, timeout: float | None, *, lasting: bool) -> Call:
+        """A call for this request; `lasting` when its deadline holds whatever it says meanwhile."""
+        self._count += 1
+        call = Call(self._count, request.id, request.method, caller)
+        call.lasting = lasting
+        if timeout is not None:
+            call.timer = send_after(timeout, self._session.own_ref, Late(call.key))
+        self.table.add(call)
+        return call
+
+    def start(self, call: Call, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
+        """Have a worker do it."""
+        if not self.run(function, *args):
+            self.fail(
+                call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again")
+            )
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> bool:
+        """Have a worker do something. False when there is nobody to start one."""
+        workers = self._session.company.workers
+        if self._watching is None:
+            self._watching = monitor(workers)
+        return workers.cast(TaskSupervisor.begin_job, function, args, (), "temporary")
+
+    def began(self, key: int, worker: Pid) -> None:
+        """A worker has begun; its call may have been decided meanwhile."""
+        if not self.table.began(key, worker):
+            exit(worker, CANCELLED)
+
+    # --- end, whichever comes first
+
+    def finish(self, key: int, body: bytes) -> None:
+        """The result is there."""
+        call = self.table.take(key)
+        if call is not None:
+            self.answer(call, body)
+
+    def fail(self, key: int, error: McpError, status: int = 200) -> None:
+        """It has ended in an error."""
+        call = self.table.take(key)
+        if call is not None:
+            self.answer(call, encode_error(call.id, error), status)
+
+    def cancel(self, id: str | int, reason: str, now: float) -> None:
+        """The peer does not want it any more. A cancellation may overtake its request."""
+        call = self.table.with_id(id)
+        if call is None:
+            self.table.came_early(id, now)
+            return
+        if call.method == "initialize":
+            return  # the one request that cannot be cancelled
+        self.table.take(call.key)
+        self._abandon(call, reason, CANCELLED)
+        self.answer(call, None)
+
+    def late(self, key: int) -> None:
+        """The deadline is over. One that nobody set for this call in particular ends with its first word to the peer."""
+        call = self.table.get(key)
+        if call is None or (call.stream is not None and not call.lasting):
+            return
+        self.table.take(key)
+        self._abandon(call, "it took too long", TIMED_OUT)
+        self.answer(call, encode_error(call.id, McpError(ErrorCode.INTERNAL_ERROR, "Request timed out")))
+
+    def gone(self, worker: Pid, reason: ExitReason) -> None:
+        """A worker has died. If its call is still open, it died without a word."""
+        call = self.table.gone(worker)
+        if call is not None and self.table.take(call.key) is not None:
+            call.cancelled.set("its worker is gone")
+            self._session.crashed(call, reason)
+
+    def nobody_starts(self) -> None:
+        """Whoever starts our workers is gone, and with it what it had not begun."""
+        self._watching = None
+        for call in self.table.unstarted():
+            self.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted in the middle of this"))
+
+    def watches(self, ref: Monitor) -> bool:
+        """Whether that is our monitor on whoever starts our workers."""
+        return ref is self._watching
+
+    def linger(self, message: Lingers) -> None:
+        """End a worker that did not notice that nobody wants its result; one that notices nothing at all is killed."""
+        if not self.table.knows(message.worker):
+            return
+        if message.again:
+            kill(message.worker)
+            return
+        exit(message.worker, message.reason)
+        self._remind(message._replace(again=True))
+
+    def abandon_all(self, reason: str) -> None:
+        """The session is gone: raise every flag, which is all that reaches a thread."""
+        for call in self.table:
+            call.cancelled.set(reason)
+
+    def _abandon(self, call: Call, why: str, reason: Shutdown) -> None:
+        call.cancelled.set(why)
+        if call.worker is not None:
+            self._remind(Lingers(call.worker, reason))
+
+    def _remind(self, message: Lingers) -> None:
+        send_after(self._session.company.settings.cancel_grace, self._session.own_ref, message)
+
+    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
+        """Say what has been decided; whatever was asked on behalf of the call is over with it."""
+        self._session.questions.drop(call)
+        self._session.outlet.answer(call, body, status)

@@ -1,0 +1,188 @@
+"""A company: everything that serves peers, as one supervised tree with names of its own.
+
+::
+
+    company (one_for_one)
+    ├─ registry         who writes the catalogue
+    ├─ subscriptions    who wants to hear of which change
+    ├─ workers          a process for each piece of user code
+    ├─ sessions         a process for each peer
+    └─ listeners        sockets and pipes; the first to stop
+
+`Company` itself is no process. It holds what outlives each of them (the shelf with the catalogue, the board with the subscriptions) and
+knows them by name, so whoever is restarted is found again. It is the transports' `Door`, and the workers' `House`. Any number of companies
+may live in one node: their names differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.messages import encode_error
+from greenroom.supervision import (
+    ActorError,
+    MaxChildren,
+    ProcessExited,
+    Ref,
+    Supervisor,
+    TaskSupervisor,
+    Threads,
+    child,
+    exit,
+)
+from greenroom.transports.seam import Answer, Entered
+
+from .bulkheads import Bulkheads
+from .card import Card
+from .catalogue import Shelf
+from .handle import Handle
+from .hooks import Hooks
+from .outlets import ToAnswer, ToChannel, ToStreams
+from .session import REFUSED
+from .sessions import Sessions, find_session, open_session
+from .settings import Settings
+from .subscriptions import Board, subscriptions_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Hashable, Sequence
+
+    from greenroom.protocol.messages import Request
+    from greenroom.supervision import ChildSpec
+    from greenroom.transports.seam import Peer
+
+    from .jobs import Job
+    from .outlets import Outlet
+    from .subscriptions import Subscriptions
+
+_serials: Final = count(1)
+_INTENSITY, _PERIOD = 5, 10.0
+
+
+class Key(NamedTuple):
+    """What tells one company's names from another's."""
+
+    name: str
+    serial: int
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.serial}"
+
+
+def _usual_work() -> Callable[[Job], Coroutine[Any, Any, None]]:
+    from .worker import work  # noqa: PLC0415 - until it is there
+
+    return work
+
+
+class Company:
+    """One company, before and while it runs."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        shelf: Shelf | None = None,
+        hooks: Hooks | None = None,
+        listeners: Sequence[ChildSpec[Any]] = (),
+        work: Callable[[Job], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """`listeners` are the children that let peers in; more can be started under `listeners` later.
+
+        `work` is what a worker does with a job.
+        """
+        self.settings = Settings() if settings is None else settings
+        self.hooks = Hooks() if hooks is None else hooks
+        self.shelf = Shelf() if shelf is None else shelf
+        self.work = _usual_work() if work is None else work
+        self.board = Board()
+        self.bulkheads = Bulkheads(self.settings.tool_threads, self.settings.principal_threads)
+        self.threads = Threads(self.settings.tool_threads)
+        """Where plain hooks run."""
+        self.key = Key(self.settings.name, next(_serials))
+        self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
+        self.sessions: Ref[Sessions] = Ref(self.name("sessions"), None)
+        self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
+        self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
+        self._listeners = tuple(listeners)
+
+    def name(self, role: str) -> Hashable:
+        """What the process with that role is registered as."""
+        return (self.key, role)
+
+    def child_spec(self) -> ChildSpec[Ref[Supervisor]]:
+        """The whole company as a child, for any supervisor."""
+        settings = self.settings
+        children: list[ChildSpec[Any]] = [
+            subscriptions_child(self.name("subscriptions"), self.board),
+            child(TaskSupervisor).but(id="workers", name=self.name("workers")),
+            child(Sessions, max_children=settings.max_sessions).but(id="sessions", name=self.name("sessions")),
+            child(Supervisor, self._listeners, intensity=_INTENSITY, period=_PERIOD).but(
+                id="listeners", name=self.name("listeners")
+            ),
+        ]
+        return child(Supervisor, children, intensity=_INTENSITY, period=_PERIOD).but(
+            id=self.key, name=self.name("company")
+        )
+
+    # --- the door
+
+    async def enter(self, peer: Peer, hello: Request) -> Entered:
+        """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
+        try:
+            session = await self._open(peer, ToStreams(self.settings))
+        except McpError as error:
+            return Entered(None, Answer(encode_error(hello.id, error), 503))
+        try:
+            answer = await session.request(hello)
+        except ProcessExited:
+            ended = McpError(ErrorCode.INTERNAL_ERROR, "The session ended before it was initialized")
+            return Entered(None, Answer(encode_error(hello.id, ended), 500))
+        except BaseException:
+            exit(session.ref, REFUSED)  # whoever wanted it has gone away, and nobody else knows of it
+            raise
+        assert isinstance(answer, Answer)
+        if session.version is None:
+            exit(session.ref, REFUSED)
+            return Entered(None, answer._replace(status=400) if answer.status == 200 else answer)  # noqa: PLR2004
+        return Entered(session, answer)
+
+    async def connect(self, peer: Peer) -> Handle:
+        """Begin a session with a channel, before anything was said."""
+        return await self._open(peer, ToChannel(self.settings))
+
+    def find(self, session_id: str, peer: Peer) -> Handle | None:
+        """The session of that id, if it is this peer's: a foreign one looks unknown."""
+        found = find_session(self, session_id)
+        if found is None or found[1].peer.principal != peer.principal:
+            return None
+        return Handle(*found)
+
+    async def once(self, peer: Peer, request: Request, version: str | None = None) -> Answer:
+        """Answer one request without any session. `version` is the revision that the request says it speaks."""
+        try:
+            session = await self._open(peer, ToAnswer(), gated=False, version=version)
+        except McpError as error:
+            return Answer(encode_error(request.id, error), 503)
+        try:
+            answer = await session.request(request)
+        except ProcessExited:
+            return Answer(encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error")), 500)
+        finally:
+            exit(session.ref, REFUSED)
+        assert isinstance(answer, Answer)
+        return answer
+
+    async def _open(self, peer: Peer, outlet: Outlet, *, gated: bool = True, version: str | None = None) -> Handle:
+        card = Card(f"mcp_{secrets.token_hex(16)}", peer, outlet.channel, asyncio.get_running_loop().time())
+        card.version = version
+        try:
+            ref = await open_session(self, card, outlet, gated=gated)
+        except MaxChildren:
+            raise McpError(ErrorCode.INTERNAL_ERROR, "Maximum number of sessions reached") from None
+        except ActorError as error:
+            raise McpError(ErrorCode.INTERNAL_ERROR, "No session can be started just now: try again") from error
+        return Handle(ref, card)

@@ -1,0 +1,72 @@
+"""The server's own code that runs for a session and not for a call: its `init`, and what it wants to hear of.
+
+Each runs in a worker of its own, as a tool does: it may take its time, fail or exit, and the session stays responsive. A plain function runs in
+a thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.protocol.errors import McpError
+from greenroom.supervision import link, self_pid
+
+from .jobs import Failed
+from .voice import Began
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.supervision import Ref, Threads
+
+    from .jobs import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What a server wants to be called for. Each may be an `async def` or a plain function."""
+
+    init: Callable[[Any], Any] | None = None
+    """``init(facts)`` makes the state of a new session (`ctx.state`). If it raises, there is no session."""
+    roots_changed: Callable[[Any, Any], Any] | None = None
+    """``roots_changed(params, facts)``: the peer's roots are others now."""
+    level: Callable[[str, Any], Any] | None = None
+    """``level(level, facts)``: the peer wants another log level; if it raises, the level stays."""
+
+
+class Returned(NamedTuple):
+    """A hook to its session: this came of it."""
+
+    key: int
+    value: Any
+
+
+async def run_hook(
+    session: Ref[Any], key: int | None, threads: Threads, function: Callable[..., Any], *args: Any
+) -> None:
+    """Run it in the calling worker; the session hears what came of it if it waits for that (`key`)."""
+    link(session)
+    if key is not None:
+        session.send(Began(key, self_pid()))
+    try:
+        if inspect.iscoroutinefunction(function):
+            value = await function(*args)
+        else:
+            value = await threads.run(function, *args)
+            if inspect.isawaitable(value):
+                value = await value
+    except McpError as error:
+        if key is not None:
+            session.send(Failed(key, error))
+        return
+    if key is not None:
+        session.send(Returned(key, value))
+
+
+async def run_job(work: Callable[[Job], Any], job: Job) -> None:
+    """Run a piece of a peer's work in the calling worker, for its session."""
+    link(job.session)
+    job.session.send(Began(job.key, self_pid()))
+    await work(job)

@@ -1,0 +1,423 @@
+"""One peer's session: what was agreed with it, what it has under way, and what it was told.
+
+Its process takes what transports bring (`request`, `notify`, `respond`, `listen`, `end`) and what workers send. It never runs user code and
+never waits: calls become workers, linked to it, and each is decided once (`calls`). Whoever's worker dies gets an answer all the same; when
+the session dies, its workers go with it, its streams end, and whoever waited for it hears so at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from greenroom.protocol import methods
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.messages import encode_error, encode_notification, encode_result
+from greenroom.protocol.methods import Side
+from greenroom.protocol.versions import DEFAULT_NEGOTIATED, negotiate
+from greenroom.supervision import (
+    ActorError,
+    Crash,
+    Down,
+    Exit,
+    GenServer,
+    NoReply,
+    Reject,
+    Shutdown,
+    Stop,
+    send_after,
+    stopping,
+)
+from greenroom.supervision.kernel import clock
+
+from .asking import Questions, Unanswered
+from .calls import Calls, Late, Lingers
+from .handshake import welcome
+from .hooks import Returned, run_hook, run_job
+from .jobs import Facts, Failed, Finished, Job
+from .routing import at_once, timeout_of
+from .settings import LEVELS
+from .subscriptions import Announced, Subscriptions
+from .voice import Ask, Began, CallVoice, Interrupt, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.protocol.messages import Failure, Notification, Request, Response
+    from greenroom.supervision import Caller, ExitReason, Ref
+    from greenroom.transports.seam import Feed
+    from greenroom.transports.seam import Reply as Answered
+
+    from .card import Card
+    from .company import Company
+    from .inflight import Call
+    from .outlets import Outlet
+
+_DEFERRED: Any = object()
+ENDED = Shutdown("the peer has ended the session")
+IDLE = Shutdown("the session was idle for too long")
+EXPIRED = Shutdown("the session has reached its lifetime")
+REFUSED = Shutdown("the session could not be initialized")
+_SWEEP, _LIFETIME = object(), object()
+_SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
+_NOT_READY = "Server not initialized: send initialize, and then notifications/initialized, before anything but ping"
+
+
+class Session(GenServer):
+    """One peer's."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, company: Company, card: Card, outlet: Outlet, *, gated: bool = True) -> None:
+        """`outlet` is where its words go; `gated` whether the peer has to introduce itself first."""
+        self.company = company
+        self.card = card
+        self.outlet = outlet
+        self.gated = gated and company.settings.gate
+        self.calls = Calls(self)
+        self.questions = Questions(self)
+        self.level = LEVELS.index(company.settings.log_level)
+        self.state: Any = None
+        self.own_ref: Ref[Session]
+        self._facts: Facts | None = None
+        self._used = 0.0
+        self._ending: Shutdown | None = None
+
+    def init(self) -> None:
+        """Nothing was said yet; only the clocks run."""
+        self.own_ref = self.ref()
+        process = self._otp_process
+        process.await_death(self)
+        settings = self.company.settings
+        self._used = self._now()
+        if self.card.channel is None and settings.session_idle is not None:
+            send_after(settings.session_idle, self.own_ref, _SWEEP)
+        if settings.session_lifetime is not None:
+            send_after(settings.session_lifetime, self.own_ref, _LIFETIME)
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
+        """The process is gone, however that came: nobody may wait for it any more."""
+        self.calls.abandon_all("the session has ended")
+        self.outlet.end(_last_words)
+
+    def report_state(self) -> str:
+        """What a crash report says: nothing that the peer said."""
+        return f"session {self.card.id}, {len(self.calls.table)} calls under way, {len(self.questions.table)} questions open"
+
+    # --- what transports bring
+
+    def request(self, request: Request) -> Answered:
+        """Answer it now, or begin to."""
+        self._used = self._now()
+        try:
+            body = self._take(request)
+        except McpError as error:
+            body = encode_error(request.id, error)
+        if body is _DEFERRED:
+            return self.outlet.begun()  # type: ignore[no-any-return]
+        if type(body) is not bytes and body is not None:
+            return body  # type: ignore[no-any-return] # a coroutine, which ends in the reply
+        return self.outlet.now(request.id, body)
+
+    def notify(self, notification: Notification) -> None:
+        """Take note of what is known; ignore the rest."""
+        self._used = self._now()
+        name = methods.ALIASES.get(notification.method, notification.method)
+        params = notification.params
+        if name == "notifications/initialized":
+            self._ready()
+        elif name == "notifications/cancelled":
+            id, reason = params.get("requestId"), params.get("reason")
+            if type(id) is str or type(id) is int:
+                self.calls.cancel(id, reason if isinstance(reason, str) else "", self._used)
+        elif name == "notifications/roots/list_changed" and self.card.version is not None:
+            hook = self.company.hooks.roots_changed
+            if hook is not None:
+                self.calls.run(run_hook, self.own_ref, None, self.company.threads, hook, params, self.facts)
+
+    def respond(self, answer: Response | Failure) -> None:
+        """The answer to a question of ours."""
+        self._used = self._now()
+        self.questions.answered(answer)
+
+    def listen(self, last_event_id: str | None = None) -> Feed:
+        """A reader for what belongs to no call, or for a stream that was left."""
+        self._used = self._now()
+        return self.outlet.listen(last_event_id, self.version)
+
+    def end(self) -> None:
+        """The peer has done with it."""
+        return stopping(None, ENDED)
+
+    # --- for the company
+
+    def snapshot(self) -> dict[str, Any]:
+        """What it is at, for those who look."""
+        return {
+            "id": self.card.id,
+            "version": self.card.version,
+            "ready": self.card.ready,
+            "client": dict(self.card.client_info),
+            "capabilities": dict(self.card.client_capabilities),
+            "level": LEVELS[self.level],
+            "calls": [call.id for call in self.calls.table],
+            "questions": [question.id for question in self.questions.table],
+            "idle": self._now() - self._used,
+        }
+
+    def set_level(self, level: str) -> None:
+        """What the peer wants to hear of, from now on."""
+        if level not in LEVELS:
+            raise Reject(ValueError(f"a level is one of {', '.join(LEVELS)}, not {level!r}"))
+        self.level = LEVELS.index(level)
+
+    def tell(self, body: bytes, level: str | None = None) -> bool:
+        """A notification that belongs to no call. Whether it was taken."""
+        return self._say(Said(None, body, level))
+
+    # --- requests
+
+    @property
+    def version(self) -> str:
+        """The revision that was agreed on, or what is assumed before."""
+        return self.card.version or DEFAULT_NEGOTIATED
+
+    @property
+    def facts(self) -> Facts:
+        """What handlers may know of this session."""
+        if self._facts is None:
+            card = self.card
+            self._facts = Facts(
+                card.id, self.version, card.peer, card.client_info, card.client_capabilities, self.state
+            )
+        return self._facts
+
+    def _take(self, request: Request) -> Any:
+        """The answer; nothing, if it was cancelled before it came; `_DEFERRED`, or a coroutine that ends in the reply."""
+        table = self.calls.table
+        if table.has(request.id):
+            raise McpError(
+                ErrorCode.INVALID_REQUEST,
+                f"The id {request.id!r} is in use by a request that is under way: choose another",
+            )
+        if table.is_cancelled_early(request.id, self._used):
+            return None
+        name = request.method
+        if self.gated and not self.card.ready and name not in ("ping", "initialize"):
+            raise McpError(ErrorCode.INVALID_REQUEST, _NOT_READY)
+        method = methods.find(name, None if name == "initialize" else self.version, Side.SERVER)
+        if method is None or method.kind is not methods.Kind.REQUEST or self._is_off(method):
+            raise methods.not_found(name)
+        params = methods.check_params(method, request.params)
+        if name == "ping":
+            return encode_result(request.id, {})
+        if name == "initialize":
+            return self._initialize(request, params)
+        if name == "logging/setLevel":
+            return self._set_level(request, params)
+        if name in _SUBSCRIBING:
+            return self._subscribe(request, name)
+        return at_once(request, self.facts, self.company) or self._work(request)
+
+    def _is_off(self, method: methods.Method) -> bool:
+        switched = self.company.settings.capabilities
+        if not switched or method.capability is None:
+            return False
+        said = switched.get(method.capability.partition(".")[0], True)
+        return said is None or said is False
+
+    def _begin(self, request: Request, timeout: float | None, *, lasting: bool = True) -> Call:
+        settings = self.company.settings
+        if len(self.calls.table) >= settings.max_in_flight:
+            raise McpError(
+                ErrorCode.INTERNAL_ERROR,
+                f"Too many requests at once: at most {settings.max_in_flight} may be under way",
+            )
+        caller = self.caller if self.card.channel is None else None
+        return self.calls.begin(request, caller, timeout, lasting=lasting)
+
+    def _work(self, request: Request) -> Any:
+        """Have a worker do it."""
+        company = self.company
+        own = timeout_of(request, company)
+        call = self._begin(request, company.settings.call_timeout if own is None else own, lasting=own is not None)
+        voice = call.voice = CallVoice(self.own_ref, call.key, call.cancelled)
+        call.name = str(request.params.get("name", ""))
+        job = Job(
+            call.key,
+            self.own_ref,
+            request.id,
+            request.method,
+            request.params,
+            self.facts,
+            voice,
+            call.cancelled,
+            company,
+        )
+        self.calls.start(call, run_job, company.work, job)
+        return _DEFERRED
+
+    def _initialize(self, request: Request, params: Any) -> Any:
+        hook = self.company.hooks.init
+        if hook is None:
+            self._greet(request.params, negotiate(params.protocol_version), None)
+            return encode_result(request.id, self._welcome())
+        call = self._begin(request, self.company.settings.call_timeout)
+        call.note = (request.params, negotiate(params.protocol_version))
+        card = self.card
+        facts = Facts(
+            card.id,
+            negotiate(params.protocol_version),
+            card.peer,
+            request.params["clientInfo"],
+            request.params["capabilities"],
+        )
+        self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, facts)
+        return _DEFERRED
+
+    def _greet(self, params: Mapping[str, Any], version: str, state: Any) -> None:
+        """The peer has introduced itself; it may do so again, and then begins anew."""
+        card = self.card
+        card.version = version
+        card.client_info = params["clientInfo"]
+        card.client_capabilities = params["capabilities"]
+        card.ready = False
+        self.state = state
+        self._facts = None
+
+    def _welcome(self) -> dict[str, Any]:
+        return welcome(self.company.settings, self.company.shelf.catalogue, self.version)
+
+    def _ready(self) -> None:
+        if self.card.version is not None and not self.card.ready:
+            self.card.ready = True
+            self.company.subscriptions.cast(Subscriptions.join, self.pid)
+
+    def _set_level(self, request: Request, params: Any) -> Any:
+        hook = self.company.hooks.level
+        if hook is None:
+            self.set_level(params.level)
+            return encode_result(request.id, {})
+        call = self._begin(request, self.company.settings.call_timeout)
+        call.note = params.level
+        self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, params.level, self.facts)
+        return _DEFERRED
+
+    async def _subscribe(self, request: Request, name: str) -> Answered:
+        method = Subscriptions.subscribe if name == "resources/subscribe" else Subscriptions.unsubscribe
+        try:
+            await self.company.subscriptions.call(method, self.pid, request.params["uri"])
+        except McpError as error:
+            body = encode_error(request.id, error)
+        except ActorError:
+            body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Subscribing fails just now: try again"))
+        else:
+            body = encode_result(request.id, {})
+        return self.outlet.now(request.id, body)
+
+    # --- what workers and clocks send
+
+    def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
+        """A question for the peer; the peer answers it."""
+        if not isinstance(request, Ask):
+            return super().handle_call(request, caller)  # type: ignore[return-value]
+        self.questions.ask(request, caller)
+        return NoReply()
+
+    def handle_info(self, message: Any) -> Stop | None:  # noqa: C901, PLR0912 - one line for each message there is
+        """Anything that is no request of a transport."""
+        calls = self.calls
+        match message:
+            case Said():
+                self._say(message)
+            case Began(key=key, worker=worker):
+                calls.began(key, worker)
+            case Finished(key=key, body=body):
+                calls.finish(key, body)
+            case Failed(key=key, error=error):
+                calls.fail(key, error)
+            case Exit(pid=pid, reason=reason):
+                calls.gone(pid, reason)
+            case Announced(method=method, params=params):
+                self.outlet.say(None, encode_notification(method, params), self.version)
+            case Returned(key=key, value=value):
+                self._returned(key, value)
+            case Late(key=key):
+                calls.late(key)
+            case Lingers():
+                calls.linger(message)
+            case Unanswered():
+                self.questions.late(message)
+            case Interrupt(key=key, retry=retry):
+                call = calls.table.get(key)
+                if call is not None:
+                    self.outlet.interrupt(call, retry, self.version)
+            case Down(ref=ref):
+                if calls.watches(ref):
+                    calls.nobody_starts()
+            case _ if message is _SWEEP:
+                self._sweep()
+            case _ if message is _LIFETIME:
+                self._ending = EXPIRED
+            case _:
+                super().handle_info(message)
+        return None if self._ending is None else Stop(self._ending)
+
+    def _say(self, said: Said) -> bool:
+        call = None
+        if said.key is not None:
+            call = self.calls.table.get(said.key)
+            if call is None:
+                return False  # decided: nobody listens any more
+            if call.voice is not None:
+                call.voice.ahead -= 1
+        if said.level is not None and LEVELS.index(said.level) < self.level:
+            return False
+        return self.outlet.say(call, said.body, self.version)
+
+    def _returned(self, key: int, value: Any) -> None:
+        """A hook came through: what waited for it goes on."""
+        call = self.calls.table.get(key)
+        if call is None:
+            return
+        if call.method == "initialize":
+            params, version = call.note
+            self._greet(params, version, value)
+            self.calls.finish(key, encode_result(call.id, self._welcome()))
+        else:
+            self.set_level(call.note)
+            self.calls.finish(key, encode_result(call.id, {}))
+
+    def crashed(self, call: Call, reason: ExitReason) -> None:
+        """A worker died without a word, and its call was still open: answer for it, in general terms."""
+        settings = self.company.settings
+        detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
+        if call.method == "tools/call" and settings.crashes == "tool":
+            text = f"Tool execution failed{detail}"
+            result = {"content": [{"type": "text", "text": text}], "isError": True}
+            self.calls.answer(call, encode_result(call.id, result))
+            return
+        code = ErrorCode.TOOL_ERROR if call.method == "tools/call" else ErrorCode.INTERNAL_ERROR
+        text = "Tool execution failed" if call.method == "tools/call" else "Internal server error"
+        status = 500 if call.method == "initialize" else 200
+        self.calls.answer(call, encode_error(call.id, McpError(code, text + detail)), status)
+
+    def _sweep(self) -> None:
+        """End the session if nothing was said for long; calls and readers count as saying something."""
+        idle = self.company.settings.session_idle
+        if idle is None:
+            return
+        now = self._now()
+        if self.calls.table.busy or self.outlet.attended:
+            self._used = now
+        left = self._used + idle - now
+        if left <= 0:
+            self._ending = IDLE
+        else:
+            send_after(left, self.own_ref, _SWEEP)
+
+    def _now(self) -> float:
+        return clock.now(self._otp_process.node.loop)
+
+
+def _last_words(id: str | int) -> bytes:
+    return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, "The session ended before this was answered"))
