@@ -89,7 +89,10 @@ class Session(Protocol):
         """Where everything goes in a session that has one channel (stdio, memory): lossless, and bounded by what it holds back."""
 
     async def request(self, request: Request) -> Reply:
-        """Have it answer a request. In a session with a channel, the reply is that channel, at once."""
+        """Have it answer a request. In a session with a channel, the reply is that channel, at once.
+
+        Whoever gives up waiting for the reply is a reader that left: the call goes on.
+        """
 
     async def notify(self, notification: Notification) -> None:
         """Tell it something; what it does not know it ignores."""
@@ -126,8 +129,8 @@ class Door(Protocol):
     def find(self, session_id: str, peer: Peer) -> Session | None:
         """The session of that id, if it is this peer's: a foreign one looks unknown."""
 
-    async def once(self, peer: Peer, request: Request) -> Answer:
-        """Answer one request without any session, where sessions are switched off."""
+    async def once(self, peer: Peer, request: Request, version: str) -> Answer:
+        """Answer one request without any session, as the revision wants it that the peer says it follows."""
 
 
 class Refusal(NamedTuple):

@@ -1,0 +1,225 @@
+"""The endpoint as an ASGI application: for any ASGI server, alone or mounted in another application, with no lifespan to wire.
+
+A request runs in the task that the server gave it. Its body is read with a bound and a deadline, and somebody always listens for
+the disconnect. That ends the wait here and leaves the call alone: it belongs to its session. A peer that does not read what it is
+sent is given up after the write deadline; under our own listener its connection is cut, which ASGI has no word for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from greenroom.protocol.errors import ErrorCode
+
+from .http_answers import Refused, invalid
+from .http_engine import PeerGone, too_large
+from .interruption import Interruption
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+
+    from .http_answers import Headers
+    from .http_engine import Engine
+
+    Scope: TypeAlias = MutableMapping[str, Any]
+    Message: TypeAlias = MutableMapping[str, Any]
+    Receive: TypeAlias = Callable[[], Awaitable[Message]]
+    Send: TypeAlias = Callable[[Message], Awaitable[None]]
+    App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PATIENT: Final = "greenroom.patient"
+"""In a scope's `state`: the server cuts peers that do not read by itself."""
+
+WATCH_AFTER: Final = 0.02
+"""Seconds that an answer may take before anybody looks whether there is still somebody to have it: most are out by then."""
+
+LINGER: Final = 2.0
+"""Seconds for which the rest of a refused body is read, so that the refusal is not lost in a reset connection."""
+
+
+class Endpoint:
+    """The ASGI application."""
+
+    def __init__(self, engine: Engine) -> None:
+        """One engine behind it."""
+        self.engine = engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "there are no WebSockets here"})
+        elif kind == "lifespan":
+            await lifespan(receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send, self.engine)
+        client = scope.get("client")
+        address = f"{client[0]}:{client[1]}" if client else ""
+        try:
+            with exchange.waiting:
+                await self.engine.handle(
+                    scope["method"], relative_path(scope), scope["headers"], exchange.body, exchange, address=address
+                )
+        finally:
+            exchange.close()
+
+
+async def lifespan(receive: Receive, send: Send) -> None:
+    """Answer a server that asks: nothing has to happen, neither before nor after."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def relative_path(scope: Scope) -> str:
+    """The path within this application: hosts disagree on whether `path` still has where it is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    if root and (path == root or path.startswith(f"{root}/")):
+        path = path[len(root) :]
+    return path or "/"
+
+
+class Exchange:
+    """One request and its answer, as a `Responder`."""
+
+    __slots__ = ("_alarm", "_config", "_patient", "_receive", "_rest", "_send", "_watcher", "gone", "waiting")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, engine: Engine) -> None:
+        """Nothing has been read yet."""
+        self._receive = receive
+        self._send = send
+        self._config = engine.config
+        self._patient = PATIENT in (scope.get("state") or ())
+        self._rest = True  # whether there may be more of the body
+        self._alarm: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self.gone = False
+        self.waiting = Interruption()
+
+    # --- in
+
+    async def body(self) -> bytes:
+        """All of the body. Raises `Refused` and `PeerGone`."""
+        limit = self._config.max_body
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._config.body_timeout):
+                while self._rest:
+                    chunk = await self._chunk()
+                    size += len(chunk)
+                    if size > limit:
+                        chunks.clear()
+                        raise too_large(self._config)
+                    chunks.append(chunk)
+        except TimeoutError:
+            self._rest = False  # whoever was this slow is not waited for again
+            raise slow() from None
+        self._watch_soon()
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _chunk(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.gone = True
+            raise PeerGone
+        self._rest = message.get("more_body", False)
+        chunk: bytes = message.get("body", b"")
+        return chunk
+
+    async def _discard(self) -> None:
+        """Read what is left of a body that nobody wants."""
+        left = 4 * self._config.max_body
+        try:
+            async with asyncio.timeout(LINGER):
+                while self._rest and left > 0:
+                    left -= len(await self._chunk())
+        except (TimeoutError, PeerGone):
+            pass
+        self._rest = False
+
+    def _watch_soon(self) -> None:
+        if self._alarm is None and self._watcher is None:
+            self._alarm = asyncio.get_running_loop().call_later(WATCH_AFTER, self._watch)
+
+    def _watch(self) -> None:
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._until_gone(), name="greenroom-http-watcher")
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self.waiting.interrupt()
+
+    def close(self) -> None:
+        """The request is over."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    # --- out
+
+    async def reply(self, status: int, headers: Headers, body: bytes) -> None:
+        """The whole answer."""
+        if self._rest:
+            await self._discard()
+        lines = list(encoded(headers))
+        if status != 204:  # noqa: PLR2004 - which has no body, and so no length either
+            lines.append((b"content-length", b"%d" % len(body)))
+        start = {"type": "http.response.start", "status": status, "headers": lines}
+        if await self._out(start):
+            await self._out({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def stream_start(self, status: int, headers: Headers) -> None:
+        """An answer begins whose length is not known."""
+        if self._rest:
+            await self._discard()
+        self._watch()
+        await self._out({"type": "http.response.start", "status": status, "headers": list(encoded(headers))})
+
+    async def stream_chunk(self, data: bytes) -> bool:
+        """More of it. False when nobody will read it."""
+        return await self._out({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def stream_end(self) -> None:
+        """That was all."""
+        await self._out({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _out(self, message: Message) -> bool:
+        if self.gone:
+            return False
+        try:
+            if self._patient:
+                await self._send(message)
+            else:
+                async with asyncio.timeout(self._config.write_timeout):
+                    await self._send(message)
+        except (TimeoutError, OSError, RuntimeError):  # servers differ in how they say that the peer is gone
+            self.gone = True
+        return not self.gone
+
+
+def slow() -> Refused:
+    """What a body gets that does not arrive."""
+    return invalid(408, "The body did not arrive in time", code=ErrorCode.INVALID_REQUEST)
+
+
+@lru_cache(maxsize=256)
+def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
+
+
+def encoded(headers: Sequence[tuple[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers as ASGI wants them. Those that are always the same are made once."""
+    return _encoded(tuple(headers))

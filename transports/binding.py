@@ -1,0 +1,96 @@
+"""An address that is listened on, for longer than any one listener lives.
+
+The sockets are bound before anything starts, so a port that is taken is an error at once, and port 0 is a real one. A listener
+accepts on copies of them: while it is being restarted, those who connect wait instead of being refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WHY: Final = {
+    errno.EADDRINUSE: "somebody listens there already: stop it, or choose another port (0 takes any that is free)",
+    errno.EACCES: "this user may not: ports below 1024 are for root",
+    errno.EADDRNOTAVAIL: "no interface of this machine has that address",
+}
+
+
+class CannotListen(GreenroomError, OSError):
+    """The address cannot be listened on: which one, and why."""
+
+
+class Binding:
+    """The sockets of one host and port."""
+
+    def __init__(self, host: str, port: int, *, backlog: int = 2048, send_buffer: int | None = None) -> None:
+        """Binds at once, and listens. Raises `CannotListen`."""
+        self.host = host
+        self.port = port
+        self._backlog = backlog
+        self._send_buffer = send_buffer
+        self._sockets: list[socket.socket] = []
+        self.open()
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.host}:{self.port}{'' if self._sockets else ' closed'}>"
+
+    @property
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """The numbers that it really has."""
+        return [each.getsockname()[:2] for each in self._sockets]
+
+    def open(self) -> None:
+        """Bind, unless it is. One that was closed gets the port again that it had. Raises `CannotListen`."""
+        if self._sockets:
+            return
+        try:
+            found = socket.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            seen: set[str] = set()
+            for family, _, _, _, where in found:
+                host = str(where[0])
+                if host not in seen:
+                    seen.add(host)
+                    self._sockets.append(self._listen(family, host, alone=len(found) > 1))
+                    self.port = self._sockets[0].getsockname()[1]
+        except OSError as error:
+            self.close()
+            why = _WHY.get(error.errno or 0, error.strerror or str(error))
+            raise CannotListen(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
+
+    def _listen(self, family: int, host: str, *, alone: bool) -> socket.socket:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if os.name == "posix":  # elsewhere the option lets two servers share a port
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, alone)
+            if self._send_buffer is not None:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
+            listening.bind((host, self.port))
+            listening.listen(self._backlog)
+            listening.setblocking(False)  # noqa: FBT003 - its only argument
+        except BaseException:
+            listening.close()
+            raise
+        return listening
+
+    def copies(self) -> list[socket.socket]:
+        """Sockets to accept on, for whoever asks to close."""
+        self.open()
+        return [each.dup() for each in self._sockets]
+
+    def close(self) -> None:
+        """Listen no more: who connects from now on is refused, once the copies are closed too."""
+        sockets, self._sockets = self._sockets, []
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.close()

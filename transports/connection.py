@@ -1,0 +1,338 @@
+"""Connections that speak HTTP/1.1 by way of Hypercorn, which has its only door here.
+
+Hypercorn's own `serve` is not used: it installs signal handlers, waits for open streams for ever (from Python 3.12 on), and lets
+nobody near a connection that hangs. What it is made of is: its TCP server, its HTTP/1.1 protocol, its configuration. Here they get
+what they lack: whoever does not read is cut, HTTP/2 stays out, a refusal is not lost with the connection, and all of it can be told
+to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from contextlib import suppress
+from dataclasses import replace
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any, Final
+
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.asyncio.tcp_server import MAX_RECV, TCPServer
+from hypercorn.asyncio.worker_context import WorkerContext
+from hypercorn.config import Config
+from hypercorn.events import Closed, RawData
+from hypercorn.protocol.events import Response
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.typing import ConnectionState
+
+from .asgi import PATIENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hypercorn.events import Event
+    from hypercorn.protocol.events import Event as StreamEvent
+
+    from .asgi import App
+    from .http_config import HttpConfig
+
+log: Final = logging.getLogger("greenroom.http")
+
+LINGER: Final = 1.0
+"""Seconds for which a closed connection still listens, so that what was said last is not lost in a reset."""
+HARD: Final = 0.2
+"""Seconds for a connection that was cut to be gone, before its task is cancelled; and as many after that."""
+_FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
+
+
+class _Settings(Config):
+    """Hypercorn's configuration, out of ours."""
+
+    def __init__(self, config: HttpConfig) -> None:
+        self.accesslog = None
+        self.errorlog = log
+        self.h11_max_incomplete_size = config.max_header
+        self.keep_alive_max_requests = config.keep_alive_requests
+        self._second = 0
+        self._date: list[tuple[bytes, bytes]] = []
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:  # noqa: ARG002 - there is one protocol
+        """The date, made once a second."""
+        now = int(time.time())
+        if now != self._second:
+            self._second = now
+            self._date = [(b"date", formatdate(now, usegmt=True).encode())]
+        return self._date
+
+
+class Hall:
+    """All connections of one listener."""
+
+    def __init__(self, app: App, config: HttpConfig, stop_listening: Callable[[], None]) -> None:
+        """`stop_listening` ends the streams that would never end by themselves."""
+        self.config = config
+        self.app: Any = ASGIWrapper(app)  # type: ignore[arg-type]  # any callable of three will do
+        self.settings = _Settings(config)
+        self.context = WorkerContext(None)
+        self.loop = asyncio.get_running_loop()
+        self.open: set[Connection] = set()
+        self.ending = False
+        self._stop_listening = stop_listening
+        self._empty = asyncio.Event()
+        self._complained = 0.0
+
+    def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody has connected."""
+        if self.ending or len(self.open) >= self.config.max_connections:
+            self._turn_away(writer)
+            return
+        connection = Connection(self, reader, writer)
+        self.open.add(connection)
+        self._empty.clear()
+        connection.task = self.loop.create_task(connection.serve(), name="greenroom-http")
+
+    def _turn_away(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(_FULL)
+        writer.close()
+        now = self.loop.time()
+        if not self.ending and now - self._complained > 60:  # noqa: PLR2004 - once a minute
+            self._complained = now
+            log.warning("there are %d connections, which is all that max_connections allows", len(self.open))
+
+    def left(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.open.discard(connection)
+        if not self.open:
+            self._empty.set()
+
+    async def drain(self, grace: float) -> None:
+        """Let what is running end, for so long; then cut what is left."""
+        self.ending = True
+        await self.context.terminated.set()
+        self._stop_listening()
+        for connection in tuple(self.open):
+            if not connection.busy:
+                connection.hang_up()
+        if not await self._gone(grace):
+            self.cut()
+            if not await self._gone(HARD):
+                for connection in tuple(self.open):
+                    connection.task.cancel()
+                await self._gone(HARD)
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        self.ending = True
+        for connection in tuple(self.open):
+            connection.cut()
+
+    async def _gone(self, seconds: float) -> bool:
+        if not self.open:
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        return not self.open
+
+
+class Connection(TCPServer):
+    """One connection, and one request at a time on it."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, hall: Hall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """It is served by its task."""
+        super().__init__(hall.app, hall.loop, hall.settings, hall.context, {PATIENT: True}, reader, writer)
+        self.busy = False
+        self.corked = False
+        self._hall = hall
+        self._transport = writer.transport
+        self._held = b""
+        self._closing = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self.idle_task: Any = _Idle(self, hall.config)
+
+    async def serve(self) -> None:
+        """Serve it until it is closed."""
+        try:
+            self._prepare()
+            await self.run()
+        except asyncio.CancelledError:
+            self.cut()
+            raise
+        except Exception:  # one connection's trouble
+            log.exception("a connection ended in an error of the server")
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._transport.abort()
+            self._hall.left(self)
+
+    def _prepare(self) -> None:
+        # A send is over when the kernel has it all: only so can it be seen that a peer does not read.
+        self._transport.set_write_buffer_limits(high=0)
+        seconds = self._hall.config.write_timeout
+        with suppress(OSError):  # of a connection that is gone already
+            raw: socket.socket = self._transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # what the kernel holds for a peer that is gone, or does not read
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(self._hall.config.heartbeat)))
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / 2)))
+
+    def hang_up(self) -> None:
+        """Close it; what was sent still arrives."""
+        self._transport.close()
+
+    def cut(self) -> None:
+        """Close it, and forget what was not read."""
+        self._transport.abort()
+
+    # --- what Hypercorn's TCP server calls
+
+    async def _read_data(self) -> None:
+        raw = self._transport.get_extra_info("socket")
+        self.protocol: Any = Http1(self, raw)
+        while not self.reader.at_eof():
+            try:
+                data = await self.reader.read(MAX_RECV)
+            except OSError:
+                break
+            if not self._closing:
+                await self.protocol.handle(RawData(data))
+        await self.protocol.handle(Closed())
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send bytes, close, or note that nothing is going on or something is."""
+        if isinstance(event, RawData):
+            await self._write(event.data)
+        elif isinstance(event, Closed):
+            self._close_soon()
+        else:
+            await super().protocol_send(event)
+
+    async def _write(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+        if self.corked:
+            self._held = data
+            return
+        if not data:
+            return
+        if self._transport.is_closing():
+            await self.protocol.handle(Closed())
+            return
+        self.writer.write(data)
+        if self._transport.get_write_buffer_size():
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Wait until the kernel has it all. Whoever takes nothing of it for too long is cut."""
+        size, seconds = self._transport.get_write_buffer_size, self._hall.config.write_timeout
+        left = size()
+        alarm: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal left, alarm
+            if size() < left:
+                left = size()
+                alarm = self.loop.call_later(seconds, look)
+            else:
+                log.info("a peer has read nothing for %g seconds: its connection is cut", seconds)
+                self.cut()
+
+        alarm = self.loop.call_later(seconds, look)
+        try:
+            await self.writer.drain()
+        except (OSError, RuntimeError):
+            await self.protocol.handle(Closed())
+        finally:
+            alarm.cancel()
+
+    def _close_soon(self) -> None:
+        """Say that this was all, and listen a little longer: unread bytes would reset the connection, and the answer with it."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._hall.ending:
+            self.hang_up()
+            return
+        with suppress(OSError, RuntimeError, NotImplementedError):
+            self.writer.write_eof()
+        self._alarm = self.loop.call_later(LINGER, self.cut)
+
+    async def _close(self) -> None:
+        """The connection is over: let the kernel have what is left, and be gone."""
+        self.hang_up()
+        alarm = self.loop.call_later(self._hall.config.write_timeout, self.cut)
+        try:
+            with suppress(OSError, RuntimeError):
+                await self.writer.wait_closed()
+        finally:
+            alarm.cancel()
+            await self.idle_task.stop()
+
+
+class _Idle:
+    """How long a connection may be idle: Hypercorn starts and cancels a task for that, twice a request."""
+
+    def __init__(self, connection: Connection, config: HttpConfig) -> None:
+        self._connection = connection
+        self._later = config.keep_alive
+        self._next = config.header_timeout
+        self._alarm: asyncio.TimerHandle | None = None
+
+    async def restart(self, task_group: Any, action: Any) -> None:  # noqa: ARG002 - as Hypercorn calls it
+        connection = self._connection
+        connection.busy = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = connection.loop.call_later(self._next, connection.hang_up)
+        self._next = self._later
+
+    async def stop(self) -> None:
+        self._connection.busy = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+
+class Http1(H11Protocol):
+    """Hypercorn's HTTP/1.1, and no other protocol that somebody might like to change to."""
+
+    def __init__(self, server: Connection, raw: socket.socket) -> None:
+        """One connection's."""
+        there, here = raw.getpeername()[:2], raw.getsockname()[:2]
+        state = ConnectionState(server.state)
+        tasks = server._task_group  # noqa: SLF001 - where Hypercorn's own protocols start requests, too
+        arguments = server.app, server.config, server.context, tasks, state
+        super().__init__(*arguments, ssl=False, client=there, server=here, send=server.protocol_send)
+        self._server = server
+
+    async def handle(self, event: Event) -> None:
+        """Something has come, or nothing will any more."""
+        with suppress(_OtherProtocol):
+            await super().handle(event)
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of the answer; its head goes with the body, if that is known to come at once."""
+        if isinstance(event, Response):
+            if self._server.context.terminated.is_set():
+                event = replace(event, headers=[*event.headers, (b"connection", b"close")])
+            self._server.corked = any(name == b"content-length" and value != b"0" for name, value in event.headers)
+        else:
+            self._server.corked = False
+        await super().stream_send(event)
+
+    async def _check_protocol(self, event: Any) -> None:
+        # An `Upgrade` that is not followed is ignored, which is what HTTP asks for.
+        if event.http_version not in (b"1.1", b"1.0"):
+            await self._send_error_response(505)
+            await self.send(Closed())
+            raise _OtherProtocol
+
+
+class _OtherProtocol(Exception):
+    """Somebody speaks HTTP/2, or what may come after it."""

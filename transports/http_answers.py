@@ -1,0 +1,101 @@
+"""What goes back over HTTP: error bodies, headers, and the frames of an event stream. Pure.
+
+A header that comes from outside this file (an origin, a session's id, what a gatekeeper says) passes through `field`, so nobody
+can put a line break into an answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.json import encode
+from greenroom.protocol.messages import encode_error
+
+from .http_checks import EVENTS, JSON, field
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from greenroom.protocol.messages import RequestId
+
+    from .seam import Event
+
+    Headers: TypeAlias = Sequence[tuple[str, str]]
+
+SESSION_HEADER: Final = "mcp-session-id"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+PREFLIGHT_AGE: Final = "600"
+
+JSON_HEADERS: Final = (("content-type", JSON),)
+STREAM_HEADERS: Final = (
+    ("content-type", EVENTS),
+    ("cache-control", "no-cache"),
+    ("x-accel-buffering", "no"),
+)
+EXPOSED: Final = "WWW-Authenticate, Mcp-Session-Id, MCP-Protocol-Version"
+ALLOWED: Final = ("Content-Type", "Accept", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID")
+
+
+class Refused(Exception):
+    """A request gets no further than this answer."""
+
+    def __init__(self, status: int, headers: Headers = (), body: bytes = b"") -> None:
+        """The answer, whole."""
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+def invalid(status: int, message: str, id: RequestId | None = None, code: int = ErrorCode.INVALID_REQUEST) -> Refused:
+    """A refusal of a message: a JSON-RPC error, for the request of that id where one was read."""
+    return Refused(status, JSON_HEADERS, encode_error(id, McpError(code, message)))
+
+
+def denied(status: int, message: str, headers: Headers = ()) -> Refused:
+    """A refusal of something that is no message."""
+    return Refused(status, (*JSON_HEADERS, *headers), encode({"error": message}))
+
+
+def stream_headers(session_id: str) -> Headers:
+    """The headers of an event stream; without an id, of one outside of any session."""
+    return (*STREAM_HEADERS, field(SESSION_HEADER, session_id)) if session_id else STREAM_HEADERS
+
+
+def visible(origin: str) -> Headers:
+    """What lets a page of this origin, which has been looked at, read the answer."""
+    return (
+        field("access-control-allow-origin", origin),
+        ("access-control-expose-headers", EXPOSED),
+        ("vary", "Origin"),
+    )
+
+
+def preflight(methods: Sequence[str], more: Sequence[str], *, crossing: bool) -> Headers:
+    """What a browser asks before it sends the real thing. `more` are the headers that the gatekeeper reads."""
+    verbs = ", ".join(methods)
+    if not crossing:
+        return (("allow", verbs),)
+    return (
+        ("allow", verbs),
+        ("access-control-allow-methods", verbs),
+        field("access-control-allow-headers", ", ".join((*ALLOWED, *more))),
+        ("access-control-max-age", PREFLIGHT_AGE),
+    )
+
+
+def frame(event: Event, retry: int | None = None) -> bytes:
+    """One event. Its data has no line break in it, as all that `protocol.messages` writes; nor has its id."""
+    asked = event.retry if event.retry is not None else retry
+    lines = b"id: %b\n" % event.id.encode() if event.id else b""
+    if asked is not None:
+        lines += b"retry: %d\n" % asked
+    return b"%bdata: %b\n\n" % (lines, event.data)
+
+
+def frames(events: Sequence[Event], retry: int | None = None) -> bytes:
+    """Several of them; `retry` goes with the first."""
+    if len(events) == 1:
+        return frame(events[0], retry)
+    return b"".join(frame(event, None if position else retry) for position, event in enumerate(events))

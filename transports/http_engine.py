@@ -1,0 +1,373 @@
+"""The Model Context Protocol over HTTP, for any HTTP server: a request in, answers out through a `Responder`. No sockets in here.
+
+`Engine.handle` runs in its caller's task and ends when the answer is out; on a stream, when the session ends, the responder
+says that nobody reads any more, or the task is cancelled, which is how a host says that the peer is gone. A call that was
+running then goes on: its session owns it, and not the connection that it came by.
+
+Looked at in this order, and the first that is wrong is what the peer hears: path, method, doubled headers, `Host`, `Origin`, who
+it is, `Accept`, `Content-Type`, size, the message, the revision, the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from greenroom.protocol import versions
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, parse
+from greenroom.supervision import ProcessExited
+
+from . import http_checks as checks
+from .http_answers import (
+    JSON_HEADERS,
+    KEEP_ALIVE,
+    SESSION_HEADER,
+    STREAM_HEADERS,
+    Refused,
+    denied,
+    frame,
+    frames,
+    invalid,
+    preflight,
+    stream_headers,
+    visible,
+)
+from .http_config import HttpConfig
+from .interruption import Interruption
+from .seam import Answer, Event, OpenDoor, Peer, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from greenroom.protocol.messages import RequestId
+
+    from .http_answers import Headers
+    from .seam import Door, Feed, Gatekeeper, Session
+
+    RawHeaders: TypeAlias = Iterable[tuple[bytes | str, bytes | str]]
+    Body: TypeAlias = bytes | Callable[[], Awaitable[bytes]]
+
+log: Final = logging.getLogger("greenroom.http")
+
+SESSION_LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
+_LONGEST_LENGTH: Final = 18  # digits: a Content-Length beyond that is larger than anything, and dear to convert
+
+
+class PeerGone(Exception):
+    """There is nobody left to answer: what reads a body raises it."""
+
+
+class Responder(Protocol):
+    """How an answer gets out: one `reply`, or `stream_start`, any number of `stream_chunk`, and `stream_end`."""
+
+    async def reply(self, status: int, headers: Headers, body: bytes) -> None:
+        """The whole answer."""
+
+    async def stream_start(self, status: int, headers: Headers) -> None:
+        """An answer begins whose length is not known."""
+
+    async def stream_chunk(self, data: bytes) -> bool:
+        """More of it. False when nobody will read it."""
+        ...
+
+    async def stream_end(self) -> None:
+        """That was all."""
+
+
+class _Exchange:
+    """One request, as far as it is known, and the way back."""
+
+    __slots__ = ("begun", "cors", "headers", "method", "peer", "responder")
+
+    def __init__(self, method: str, address: str, responder: Responder) -> None:
+        self.method = method
+        self.responder = responder
+        self.peer = Peer("http", address)
+        self.headers: dict[str, str] = {}
+        self.cors: Headers = ()
+        self.begun = False
+
+    async def reply(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self.begun = True
+        await self.responder.reply(status, (*headers, *self.cors) if self.cors else headers, body)
+
+    def wrong(self, status: int, message: str, id: RequestId | None = None) -> Refused:
+        """A refusal in the words of whatever was sent: a message gets a JSON-RPC error, a mere verb does not."""
+        return invalid(status, message, id) if self.method == "POST" else denied(status, message)
+
+
+async def handle(method: str, path: str, headers: RawHeaders, body: Body, responder: Responder, engine: Engine) -> None:
+    """Answer one request; see `Engine.handle`."""
+    await engine.handle(method, path, headers, body, responder)
+
+
+class Engine:
+    """One endpoint: the door that it leads to, who watches it, and how it is set up."""
+
+    def __init__(self, door: Door, config: HttpConfig | None = None, gatekeeper: Gatekeeper | None = None) -> None:
+        """Raises `ConfigError` for a list of hosts or origins that makes no sense."""
+        self.config = config = HttpConfig() if config is None else config
+        self._door = door
+        self._gatekeeper: Gatekeeper = OpenDoor() if gatekeeper is None else gatekeeper
+        self._hosts = checks.Hosts(config)
+        self._origins = checks.Origins(config)
+        self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
+        self._retry = None if config.sse_retry is None else round(config.sse_retry * 1000)
+        self._listening: set[Interruption] = set()
+        self._stopping = False
+
+    def owns(self, path: str) -> bool:
+        """Whether a path, without its query, is this endpoint's."""
+        return path in self._paths or (path.rstrip("/") or "/") in self._paths
+
+    def stop_listening(self) -> None:
+        """End all streams that belong to no request, now and from now on; whoever waits for an answer still gets it."""
+        self._stopping = True
+        for stream in tuple(self._listening):
+            stream.interrupt()
+
+    async def handle(
+        self, method: str, path: str, headers: RawHeaders, body: Body, responder: Responder, *, address: str = ""
+    ) -> None:
+        """Answer one request. `body` is its bytes, or what reads them, called when all else about the request is right.
+
+        What reads it may raise `Refused` or `PeerGone`.
+        """
+        exchange = _Exchange(method, address, responder)
+        try:
+            await self._route(exchange, path, headers, body)
+        except Refused as refusal:
+            await exchange.reply(refusal.status, refusal.headers, refusal.body)
+        except PeerGone:
+            pass
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # whatever a door or a gatekeeper raised is the end of this request, and of nothing else
+            log.exception("%s %s ended in an error of the server", method, path)
+            if not exchange.begun:
+                await exchange.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
+
+    async def _route(self, exchange: _Exchange, path: str, headers: RawHeaders, body: Body) -> None:
+        method, config = exchange.method, self.config
+        path = path.partition("?")[0]
+        if not self.owns(path):
+            raise Refused(404, (("content-type", "text/plain"),), b"Not Found")
+        if method not in config.methods:
+            raise denied(405, "Method not allowed", (("allow", ", ".join(config.methods)),))
+        try:
+            exchange.headers = folded = checks.fold(headers)
+        except checks.Twice as twice:
+            raise exchange.wrong(400, f"{twice} came twice, and can have one value only") from None
+        self._check_where(exchange)
+        if method == "OPTIONS":
+            await exchange.reply(204, preflight(config.methods, self._gatekeeper.headers, crossing="origin" in folded))
+            return
+        admitted = await self._gatekeeper.admit(method, path, folded, exchange.peer)
+        if isinstance(admitted, Refusal):
+            raise Refused(admitted.status, tuple(checks.field(*each) for each in admitted.headers), admitted.body)
+        exchange.peer = admitted
+        if method == "POST":
+            await self._post(exchange, body)
+        elif method == "GET":
+            await self._get(exchange)
+        else:
+            await self._delete(exchange)
+
+    def _check_where(self, exchange: _Exchange) -> None:
+        headers = exchange.headers
+        if not self._hosts.allow(headers.get("host")):
+            raise invalid(403, "This server does not go by the name in Host; if it should, say so in allowed_hosts")
+        origin = headers.get("origin")
+        if not self._origins.allow(origin):
+            if origin is None:
+                raise invalid(403, "Origin is missing; if callers without one are welcome, say allow_missing_origin")
+            raise invalid(403, "Pages of this Origin may not call; if they should, say so in allowed_origins")
+        if origin is not None:
+            exchange.cors = visible(origin)
+
+    def _check_version(self, exchange: _Exchange, id: RequestId | None = None) -> str:
+        """The revision that the request says it follows; what to assume where it does not say."""
+        said = exchange.headers.get("mcp-protocol-version")
+        if said is None or (not self.config.validate_protocol_version and not versions.is_supported(said)):
+            return versions.DEFAULT_NEGOTIATED
+        if not versions.is_supported(said):
+            known = ", ".join(versions.SUPPORTED)
+            raise exchange.wrong(400, f"MCP-Protocol-Version {said[:32]!r} is not supported; these are: {known}", id)
+        return said
+
+    def _session(self, exchange: _Exchange, id: RequestId | None = None) -> Session:
+        name = exchange.headers.get(SESSION_HEADER)
+        if not name:
+            raise exchange.wrong(400, "Mcp-Session-Id header required", id)
+        session = self._door.find(name, exchange.peer)
+        if session is None:
+            raise exchange.wrong(404, "Unknown Mcp-Session-Id", id)
+        return session
+
+    # --- POST
+
+    async def _post(self, exchange: _Exchange, body: Body) -> None:
+        accepted = self._check_post(exchange)
+        data = body if isinstance(body, bytes) else await body()
+        if len(data) > self.config.max_body:
+            raise too_large(self.config)
+        try:
+            message = parse(data)
+        except RemoteProtocolError as error:
+            await self._broken_answer(exchange, error)
+            raise Refused(error.status, JSON_HEADERS, encode_error(error.id, error)) from None
+        if type(message) is Request:
+            await self._request(exchange, message, accepted)
+            return
+        self._check_version(exchange)
+        if self._has_session(exchange):
+            session = self._session(exchange)
+            try:
+                if isinstance(message, Notification):
+                    await session.notify(message)
+                elif isinstance(message, Response | Failure):
+                    await session.respond(message)
+            except ProcessExited:
+                raise invalid(404, "Unknown Mcp-Session-Id") from None
+        await exchange.reply(202, ())
+
+    def _check_post(self, exchange: _Exchange) -> tuple[str, ...]:
+        """What the peer accepts, of JSON and event streams, in its order."""
+        headers, config = exchange.headers, self.config
+        accepted = checks.accepted(headers.get("accept", "*/*"))
+        if len(accepted) < (2 if config.accept == "both" else 1):
+            both = "both " if config.accept == "both" else ""
+            either = "and" if both else "or"
+            raise denied(406, f"Accept header must include {both}application/json {either} text/event-stream")
+        if not checks.is_json(headers.get("content-type")):
+            raise invalid(415, "Unsupported Media Type: Content-Type must be application/json")
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise invalid(415, "Unsupported Media Type: send the body without a Content-Encoding")
+        length = headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > config.max_body):
+            raise too_large(config)
+        return accepted
+
+    async def _broken_answer(self, exchange: _Exchange, error: RemoteProtocolError) -> None:
+        """Somebody waits for the answer that was broken: it is an answer all the same, if only that."""
+        name = exchange.headers.get(SESSION_HEADER)
+        session = self._door.find(name, exchange.peer) if name and error.answers is not None else None
+        if session is not None:
+            with contextlib.suppress(ProcessExited):
+                await session.respond(Failure(error.answers, PeerError(error.code, error.message, error.data)))
+
+    def _has_session(self, exchange: _Exchange) -> bool:
+        """Whether a session is asked for, or has to be."""
+        config = self.config
+        return config.session_enabled and (config.require_session or SESSION_HEADER in exchange.headers)
+
+    async def _request(self, exchange: _Exchange, request: Request, accepted: tuple[str, ...]) -> None:
+        hello = request.method == "initialize"
+        version = versions.DEFAULT_NEGOTIATED if hello else self._check_version(exchange, request.id)
+        if hello and self.config.session_enabled and SESSION_HEADER not in exchange.headers:
+            session, answer = await self._door.enter(exchange.peer, request)
+            headers = () if session is None else (checks.field(SESSION_HEADER, session.id),)
+            await self._reply(exchange, answer, accepted, headers)
+        elif self._has_session(exchange):
+            session = self._session(exchange, request.id)
+            try:
+                reply = await session.request(request)
+            except ProcessExited:
+                raise invalid(404, SESSION_LOST, request.id) from None
+            if reply is None or isinstance(reply, Answer):
+                await self._reply(exchange, reply, accepted)
+            elif checks.EVENTS in accepted:
+                await self._stream(exchange, reply, session, request.id)
+            else:
+                await self._reply(exchange, await self._last(reply, request.id), accepted)
+        else:
+            await self._reply(exchange, await self._door.once(exchange.peer, request, version), accepted)
+
+    async def _reply(
+        self, exchange: _Exchange, answer: Answer | None, accepted: tuple[str, ...], headers: Headers = ()
+    ) -> None:
+        """One message, as what the peer likes best. A request that the peer has cancelled has an answer without one."""
+        if answer is None:
+            await exchange.reply(200, JSON_HEADERS)
+            return
+        streamed = accepted[0] == checks.EVENTS and (self.config.honour_accept_order or len(accepted) == 1)
+        if streamed and answer.status == 200:  # noqa: PLR2004 - anything else is read from the status
+            await exchange.reply(200, (*STREAM_HEADERS, *headers), frame(Event("", answer.body)))
+        else:
+            await exchange.reply(answer.status, (*JSON_HEADERS, *headers), answer.body)
+
+    async def _last(self, feed: Feed, id: RequestId) -> Answer:
+        """What the feed ends with, for a peer that takes no streams: the rest is lost on it."""
+        last: Answer | None = None
+        try:
+            while (events := await feed.next()) is not None:
+                for event in events:
+                    if event.answers == id:
+                        last = Answer(event.data)
+        finally:
+            feed.leave()
+        return last or Answer(encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST)))
+
+    # --- GET and DELETE
+
+    async def _get(self, exchange: _Exchange) -> None:
+        if checks.EVENTS not in checks.accepted(exchange.headers.get("accept", "*/*")):
+            raise denied(406, "Accept header must include text/event-stream")
+        self._check_version(exchange)
+        session = self._kept_session(exchange)
+        if self._stopping:
+            raise denied(503, "The server is shutting down")
+        try:
+            feed = await session.listen(exchange.headers.get("last-event-id"))
+        except ProcessExited:
+            raise denied(404, "Unknown Mcp-Session-Id") from None
+        with Interruption() as stream:
+            self._listening.add(stream)
+            try:
+                await self._stream(exchange, feed, session, None)
+            finally:
+                self._listening.discard(stream)
+        if stream.fired:
+            await exchange.responder.stream_end()
+
+    async def _delete(self, exchange: _Exchange) -> None:
+        self._check_version(exchange)
+        session = self._kept_session(exchange)
+        with contextlib.suppress(ProcessExited):  # it had ended already, which is what was asked for
+            await session.end()
+        await exchange.reply(204, ())
+
+    def _kept_session(self, exchange: _Exchange) -> Session:
+        if not self.config.session_enabled:
+            raise denied(400, "Sessions not enabled")
+        return self._session(exchange)
+
+    # --- streams
+
+    async def _stream(self, exchange: _Exchange, feed: Feed, session: Session, id: RequestId | None) -> None:
+        """Send what comes on a feed until it ends. `id` is of the request that it has to answer, if any."""
+        responder, heartbeat, retry = exchange.responder, self.config.heartbeat, self._retry
+        answered = id is None
+        try:
+            exchange.begun = True
+            await responder.stream_start(200, (*stream_headers(session.id), *exchange.cors))
+            while (events := await feed.next(heartbeat)) is not None:
+                if not await responder.stream_chunk(frames(events, retry) if events else KEEP_ALIVE):
+                    return
+                if events:
+                    retry = None
+                    answered = answered or any(event.answers == id for event in events)
+            if not answered and self._door.find(session.id, exchange.peer) is None:
+                lost = encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST))
+                await responder.stream_chunk(frame(Event("", lost)))
+        finally:
+            feed.leave()
+        await responder.stream_end()
+
+
+def too_large(config: HttpConfig) -> Refused:
+    """What a body gets that is larger than allowed."""
+    return invalid(413, f"Payload too large: a message may have {config.max_body} bytes")

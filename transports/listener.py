@@ -1,0 +1,103 @@
+"""The listener: the process that accepts connections for a server, and ends them in order.
+
+Who sends it messages: its supervisor, and whoever asks where it listens. When it crashes, its connections are cut, and its
+successor accepts on the same sockets; sessions are elsewhere and notice nothing. When it is told to stop, it closes the sockets
+first, ends the streams that wait for nothing in particular, lets what is running end within its grace, and cuts what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
+from greenroom.supervision.kernel.current import current_process
+
+from .connection import HARD, Hall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from greenroom.supervision import ExitReason
+
+    from .asgi import App
+    from .binding import Binding
+    from .http_config import HttpConfig
+
+SLACK: Final = 0.5
+"""Seconds beyond its grace within which a listener is gone."""
+
+
+class HttpListener(GenServer):
+    """Serves an ASGI application on the sockets of a binding."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(
+        self, app: App, binding: Binding, config: HttpConfig, stop_listening: Callable[[], None] = lambda: None
+    ) -> None:
+        """`stop_listening` ends the streams that would never end by themselves."""
+        self._app = app
+        self._binding = binding
+        self._config = config
+        self._stop_listening = stop_listening
+        self._hall: Hall
+        self._accepting: list[asyncio.Server] = []
+
+    async def init(self) -> None:
+        """Accept connections. They belong to nobody's code: what they run is cut when this process is gone, and not before."""
+        self._hall = Hall(self._app, self._config, self._stop_listening)
+        current_process("listen").await_death(_Last(self))
+        loop, context = asyncio.get_running_loop(), current_node().context
+        await loop.create_task(self._accept(), context=context.copy())
+
+    async def _accept(self) -> None:
+        for each in self._binding.copies():
+            server = await asyncio.start_server(self._hall.enter, sock=each, backlog=self._config.backlog)
+            self._accepting.append(server)
+
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """Where it listens."""
+        return self._binding.addresses
+
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._hall.open)
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Stop accepting; then, unless something is wrong with us, let everybody finish."""
+        self.release()
+        if isinstance(reason, Crash):
+            self._hall.cut()
+            return
+        self._binding.close()
+        await self._hall.drain(self._config.drain_grace)
+
+    def release(self) -> None:
+        """Accept no more."""
+        accepting, self._accepting = self._accepting, []
+        for server in accepting:
+            server.close()
+
+    def cut(self) -> None:
+        """Let go of everything, now."""
+        self.release()
+        self._hall.cut()
+
+
+class _Last:
+    """Sees to it that a killed listener leaves no connection behind."""
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it was
+        self._listener.cut()
+
+
+def listener(
+    app: App, binding: Binding, config: HttpConfig, stop_listening: Callable[[], None] = lambda: None
+) -> ChildSpec[Ref[HttpListener]]:
+    """The spec of a listener, which its supervisor gives the time that it needs to end."""
+    patience = config.drain_grace + 2 * HARD + SLACK
+    return child(HttpListener, app, binding, config, stop_listening).but(id=f"http:{binding.port}", shutdown=patience)
