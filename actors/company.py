@@ -113,14 +113,14 @@ class Company:
         """What the process with that role is registered as."""
         return (self.key, role)
 
-    def child_spec(self) -> ChildSpec[Ref[Supervisor]]:
-        """The whole company as a child, for any supervisor."""
+    def child_spec(self, listeners: Sequence[ChildSpec[Any]] = ()) -> ChildSpec[Ref[Supervisor]]:
+        """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with."""
         settings = self.settings
         children: list[ChildSpec[Any]] = [
             subscriptions_child(self.name("subscriptions"), self.board),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
             child(Sessions, max_children=settings.max_sessions).but(id="sessions", name=self.name("sessions")),
-            child(Supervisor, self._listeners, intensity=_INTENSITY, period=_PERIOD).but(
+            child(Supervisor, (*self._listeners, *listeners), intensity=_INTENSITY, period=_PERIOD).but(
                 id="listeners", name=self.name("listeners")
             ),
         ]
