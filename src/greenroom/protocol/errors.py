@@ -9,6 +9,7 @@
     └─ ProtocolError            somebody broke the rules of the wire
        ├─ LocalProtocolError    we did: nothing was sent
        └─ RemoteProtocolError   they did: has the code, the id where one could be read, and the HTTP status to say so with
+          └─ Unacceptable        it was JSON, but too big, too deep or ambiguous
 
 `McpError` and `ToolError` are values as well: a handler may return a `ToolError` instead of raising it, and a registry can hold an
 `McpError` to answer with later.
@@ -147,3 +148,7 @@ class RemoteProtocolError(ProtocolError):
     def as_mcp_error(self) -> McpError:
         """The same as a plain error, for whoever answers."""
         return McpError(self.code, self.message, self.data)
+
+
+class Unacceptable(RemoteProtocolError):
+    """A message that is well-formed and not taken all the same: too big, too deep, ambiguous. So its id may be told."""

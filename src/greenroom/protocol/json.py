@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError, Unacceptable
 
 
 class Limits(NamedTuple):
@@ -44,9 +44,12 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def decode(data: bytes, limits: Limits = LIMITS) -> Any:
-    """The value that a text stands for. Raises `RemoteProtocolError`, with the status as which it travels."""
+    """The value that a text stands for. Raises `RemoteProtocolError`, with the status as which it travels.
+
+    What was well-formed, and refused all the same, is `Unacceptable`.
+    """
     if len(data) > limits.size:
-        raise RemoteProtocolError(
+        raise Unacceptable(
             ErrorCode.INVALID_REQUEST,
             f"Message too large: {len(data)} bytes, the limit is {limits.size}",
             status=413,
@@ -94,8 +97,12 @@ def _parse_error(message: str) -> RemoteProtocolError:
     return RemoteProtocolError(ErrorCode.PARSE_ERROR, f"Parse error: {message}")
 
 
-def _too_deep(limits: Limits) -> RemoteProtocolError:
-    return _parse_error(f"objects and lists are nested more than {limits.depth} deep")
+def _unacceptable(message: str) -> Unacceptable:
+    return Unacceptable(ErrorCode.PARSE_ERROR, f"Parse error: {message}")
+
+
+def _too_deep(limits: Limits) -> Unacceptable:
+    return _unacceptable(f"objects and lists are nested more than {limits.depth} deep")
 
 
 def _outside_strings(data: bytes) -> bytes:
@@ -109,7 +116,7 @@ def _check_values(data: bytes, limits: Limits) -> None:
     """Runs before decoding, since the memory is what it saves. On a broken text it may count wrong, which decoding finds."""
     skeleton = _outside_strings(data)
     if (values := skeleton.count(b",") + skeleton.count(b":")) > limits.values:
-        raise RemoteProtocolError(
+        raise Unacceptable(
             ErrorCode.INVALID_REQUEST,
             f"Message too large: {values} values, the limit is {limits.values}",
             status=413,
@@ -150,7 +157,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            raise _parse_error(f"the key {_short(key)} stands twice in one object")
+            raise _unacceptable(f"the key {_short(key)} stands twice in one object")
         seen.add(key)
 
 
@@ -163,7 +170,7 @@ def _check_numbers(value: Any) -> None:
         elif type(value) is list:
             left += value
         elif type(value) is int and abs(value) >= 10**_DIGITS:
-            raise _parse_error(f"a number of more than {_DIGITS} digits")
+            raise _unacceptable(f"a number of more than {_DIGITS} digits")
 
 
 def _complaint(data: bytes, error: Exception) -> str:

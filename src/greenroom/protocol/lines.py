@@ -1,8 +1,8 @@
 """Messages as lines: cuts a stream of bytes at its line breaks, and never holds more than one line's limit.
 
 The framer is fed whatever arrived, in pieces of any size, and gives the lines that are complete. A line over the limit is not kept:
-its bytes are counted and dropped until its end, and an `Overlong` takes its place among the lines, in order. So a peer that
-sends 200 MiB without a line break costs no memory, hears how long it was, and can go on.
+its bytes are counted and dropped, and an `Overlong` takes its place among the lines, in order. So a peer that sends 200 MiB without a
+line break costs no memory, hears how long it was, and can go on.
 """
 
 from __future__ import annotations
@@ -11,17 +11,32 @@ from typing import NamedTuple
 
 from .json import LIMITS
 
-HEAD = 256
-"""How much of an over-long line is kept, for whoever wants to know which request it was."""
+EDGE = 256
+"""How much is kept of both ends of what was too long, for whoever wants to know which request it was."""
+
+PATIENCE = 2
+"""An over-long line is reported when it ends, and at so many times the limit when it still has not."""
 
 
 class Overlong(NamedTuple):
-    """Where a line was that is over the limit."""
+    """What is known of a message that was too long to be kept."""
 
     length: int
-    """How many bytes it had, without its line break."""
+    """How many bytes it had, or had so far."""
     head: bytes
     """How it began."""
+    tail: bytes
+    """How it ended; empty when its end has not been seen."""
+
+    @classmethod
+    def of(cls, data: bytes) -> Overlong:
+        """What is to be kept of it."""
+        return cls(len(data), data[:EDGE], data[-EDGE:])
+
+    def longer(self, piece: bytes) -> Overlong:
+        """The same, with more of it."""
+        head = self.head if len(self.head) == EDGE else (self.head + piece[:EDGE])[:EDGE]
+        return Overlong(self.length + len(piece), head, (self.tail + piece[-EDGE:])[-EDGE:])
 
 
 class Lines:
@@ -30,8 +45,9 @@ class Lines:
     def __init__(self, limit: int = LIMITS.size) -> None:
         """`limit` is how many bytes a line may have."""
         self.limit = limit
-        self._kept = bytearray()  # of the line that has not ended, or the head of one that is being dropped
-        self._dropped: int | None = None  # how long the line that is being dropped is so far
+        self._kept = bytearray()  # of the line that has not ended
+        self._dropped: Overlong | None = None  # the line that has not ended, when it is too long already
+        self._reported = False  # that one
 
     @property
     def held(self) -> int:
@@ -41,9 +57,13 @@ class Lines:
     def feed(self, data: bytes) -> list[bytes | Overlong]:
         """Take in whatever arrived; the lines that are complete now."""
         *ended, rest = data.split(b"\n")
-        lines = [self._finish(piece) for piece in ended]
+        lines = [line for piece in ended if (line := self._finish(piece))]
         self._keep(rest)
-        return [line for line in lines if line]
+        dropped = self._dropped
+        if dropped is not None and not self._reported and dropped.length > PATIENCE * self.limit:
+            self._reported = True
+            lines.append(dropped._replace(tail=b""))
+        return lines
 
     def end(self) -> bytes | Overlong | None:
         """The stream is over: the last line, if it had no break. The framer is as new afterwards."""
@@ -51,20 +71,22 @@ class Lines:
 
     def _keep(self, piece: bytes) -> None:
         if self._dropped is not None:
-            self._dropped += len(piece)
+            self._dropped = self._dropped.longer(piece)
             return
         self._kept += piece
         if len(self._kept) > self.limit + 1:  # the one more may be the CR
-            self._dropped = len(self._kept)
-            self._kept = self._kept[:HEAD]  # a new one: a bytearray keeps the memory that it once had
+            self._dropped = Overlong.of(bytes(self._kept))
+            self._kept = bytearray()  # a new one: a bytearray keeps the memory that it once had
 
-    def _finish(self, piece: bytes) -> bytes | Overlong:
-        """The line that `piece` ends."""
+    def _finish(self, piece: bytes) -> bytes | Overlong | None:
+        """The line that `piece` ends; nothing when it was reported before it ended."""
         if self._kept or self._dropped is not None:
             self._keep(piece)
-            piece, dropped = bytes(self._kept), self._dropped
-            self._kept, self._dropped = bytearray(), None
+            line, dropped, reported = bytes(self._kept), self._dropped, self._reported
+            self._kept, self._dropped, self._reported = bytearray(), None, False
             if dropped is not None:
-                return Overlong(dropped, piece)
-        line = piece.removesuffix(b"\r")
-        return line if len(line) <= self.limit else Overlong(len(line), line[:HEAD])
+                return None if reported else dropped
+        else:
+            line = piece
+        line = line.removesuffix(b"\r")
+        return line if len(line) <= self.limit else Overlong.of(line)

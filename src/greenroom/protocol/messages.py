@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from .errors import ErrorCode, LocalProtocolError, McpError, PeerError, RemoteProtocolError
+from .errors import ErrorCode, LocalProtocolError, McpError, PeerError, RemoteProtocolError, Unacceptable
 from .json import LIMITS, Limits, decode, encode, is_object
+from .lines import Overlong
+from .salvage import address
 from .versions import JSONRPC
 
 RequestId: TypeAlias = str | int
@@ -70,7 +72,11 @@ Message: TypeAlias = Request | Notification | Response | Failure
 
 def parse(data: bytes, limits: Limits = LIMITS) -> Message:
     """The one message in a frame. Raises `RemoteProtocolError`."""
-    return classify(decode(data, limits))
+    try:
+        value = decode(data, limits)
+    except Unacceptable as error:
+        raise address(error, Overlong.of(data)) from None
+    return classify(value)
 
 
 def classify(value: Any) -> Message:

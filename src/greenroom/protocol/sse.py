@@ -1,0 +1,155 @@
+"""Server-sent events: written as frames, and read from a stream of bytes that may be cut anywhere.
+
+The reader holds no more than one event's limit. An event over it is dropped to its end, and an `Overlong` takes its place. It reads
+what the standard allows, which is more than anybody writes: three kinds of line break, a byte order mark, comments, data in many lines.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .errors import LocalProtocolError
+from .json import LIMITS
+from .lines import Overlong
+
+KEEP_ALIVE = b": keep-alive\n\n"
+"""A comment: it says nothing, and fails to arrive when nobody is there any more."""
+
+
+def event(id: str, data: bytes | None, event: str | None = None, retry: int | None = None) -> bytes:
+    """One event as a frame. An empty id is left out, and so is `data` when it is None.
+
+    Empty data is data: such an event only sets a mark to come back to. Raises `LocalProtocolError` for an id or a name that would
+    break the frame.
+    """
+    frame = b""
+    if event is not None:
+        frame += b"event: " + _one_line("event name", event) + b"\n"
+    if id:
+        frame += b"id: " + _one_line("event id", id) + b"\n"
+    if retry is not None:
+        frame += b"retry: %d\n" % retry
+    if data is not None:
+        if b"\n" in data or b"\r" in data:
+            data = _BREAK.sub(b"\ndata: ", data)
+        frame += b"data: " + data + b"\n" if data else b"data:\n"
+    return frame + b"\n"
+
+
+def comment(text: str) -> bytes:
+    """A frame that no reader sees."""
+    return b"".join(b": " + line + b"\n" for line in _BREAK.split(text.encode(errors="replace"))) + b"\n"
+
+
+def _one_line(what: str, text: str) -> bytes:
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise LocalProtocolError(f"an {what} has no line break and no NUL in it, unlike {text!r}")
+    return text.encode(errors="replace")
+
+
+_BREAK = re.compile(rb"\r\n|\r|\n")
+_MARK = b"\xef\xbb\xbf"
+_NAME, _ID, _RETRY, _DATA = b"event", b"id", b"retry", b"data"
+_MOST_DIGITS = 9  # of a retry: eleven days in milliseconds
+
+
+class Event(NamedTuple):
+    """What a reader is told."""
+
+    data: bytes
+    id: str = ""
+    """The last id that the stream has named, which is not always this event's own."""
+    event: str = "message"
+
+
+class Parser:
+    """The reader. It forgets an event that the stream's end cuts off, as the standard wants."""
+
+    def __init__(self, limit: int = LIMITS.size) -> None:
+        """`limit` is how many bytes of data one event may have, and one line."""
+        self.limit = limit
+        self.last_event_id = ""
+        """Where to go on when the stream is lost."""
+        self.retry: int | None = None
+        """After how many milliseconds, if the other side has said so."""
+        self._line = bytearray()  # that has not ended
+        self._data: bytearray | None = None  # of the event that has not ended
+        self._id = ""
+        self._event = ""
+        self._dropped: Overlong | None = None  # what is known of the event that is being dropped
+        self._empty = True  # the line so far
+        self._after_cr = False
+        self._begun = False
+
+    @property
+    def held(self) -> int:
+        """How many bytes of an event that has not ended are kept."""
+        return len(self._line) + len(self._data or b"")
+
+    def feed(self, data: bytes) -> list[Event | Overlong]:
+        """Take in whatever arrived; the events that are complete now."""
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        if data.endswith(b"\r"):
+            self._after_cr = True
+        *ended, rest = _BREAK.split(data) if b"\r" in data else data.split(b"\n")
+        found: list[Event | Overlong] = []
+        for piece in ended:
+            self._keep(piece)
+            self._end_line(found)
+        self._keep(rest)
+        return found
+
+    def _keep(self, piece: bytes) -> None:
+        if not piece:
+            return
+        self._empty = False
+        if self._dropped is not None:
+            self._dropped = self._dropped.longer(piece)
+            return
+        self._line += piece
+        if self.held > self.limit + len(b"data: "):
+            begun = bytes(self._data or b"") + bytes(self._line.removeprefix(b"data:").lstrip(b" "))
+            self._dropped = Overlong.of(begun)
+            self._line, self._data = bytearray(), None
+
+    def _end_line(self, found: list[Event | Overlong]) -> None:
+        line, empty = bytes(self._line), self._empty
+        self._line, self._empty = bytearray(), True
+        if not self._begun:
+            self._begun = True
+            line = line.removeprefix(_MARK)
+            empty = empty or (not line and self._dropped is None)
+        if empty:
+            self._end_event(found)
+        elif self._dropped is None:
+            self._take(*line.split(b":", 1))
+
+    def _take(self, name: bytes, value: bytes = b"") -> None:
+        """One field. What is before a colon that comes first is nothing: the line is a comment."""
+        value = value.removeprefix(b" ")
+        if name == _DATA:
+            if self._data is None:
+                self._data = bytearray(value)
+            else:
+                self._data += b"\n" + value
+            if len(self._data) > self.limit:
+                self._dropped = Overlong.of(bytes(self._data))
+                self._data = None
+        elif name == _ID:
+            if b"\0" not in value:
+                self._id = value.decode(errors="replace")
+        elif name == _NAME:
+            self._event = value.decode(errors="replace")
+        elif name == _RETRY and value.isdigit() and len(value) <= _MOST_DIGITS:
+            self.retry = int(value)
+
+    def _end_event(self, found: list[Event | Overlong]) -> None:
+        self.last_event_id = self._id
+        if self._dropped is not None:
+            found.append(self._dropped)
+        elif self._data is not None:
+            found.append(Event(bytes(self._data), self._id, self._event or "message"))
+        self._data, self._dropped, self._event = None, None, ""
