@@ -20,32 +20,36 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 class StandardStreams:
-    """Where the protocol's bytes are: `input` and `output` are descriptors that nobody else knows, and no child inherits."""
+    """What they were: two descriptors that nobody else knows, and that no child inherits."""
 
-    def __init__(self, input: int, output: int) -> None:  # noqa: A002 - what it is
-        """Made by `taken`, or of any two descriptors by who has some."""
-        self.input = input
-        self.output = output
-
-
-@contextlib.contextmanager
-def taken() -> Generator[StandardStreams]:
-    """Take both away, and give them back at the end."""
-    streams = StandardStreams(_moved(STDIN), _moved(STDOUT))
-    try:
+    def __init__(self) -> None:
+        """Take both away."""
+        self.input = _moved(STDIN)
+        self.output = _moved(STDOUT)
         _lead(STDIN, os.devnull, os.O_RDONLY)
         _lead_to_stderr()
         _flush(sys.stdout)
         out: Any = sys.stdout
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(line_buffering=True)  # a message for people is to be seen when it is printed
+
+    def give_back(self) -> None:
+        """As before, for a program that goes on."""
+        _flush(sys.stdout)
+        os.dup2(self.input, STDIN)
+        os.dup2(self.output, STDOUT)
+        os.close(self.input)
+        os.close(self.output)
+
+
+@contextlib.contextmanager
+def taken() -> Generator[StandardStreams]:
+    """Take both away, and give them back at the end."""
+    streams = StandardStreams()
+    try:
         yield streams
     finally:
-        _flush(sys.stdout)
-        os.dup2(streams.input, STDIN)
-        os.dup2(streams.output, STDOUT)
-        os.close(streams.input)
-        os.close(streams.output)
+        streams.give_back()
 
 
 def _moved(descriptor: int) -> int:

@@ -1,0 +1,131 @@
+"""`@server.tool` and its like: registering where a function is written. The function comes back unchanged.
+
+A decorator refuses a name that is taken, since two functions of one name in one program are a mistake; `server.registry` replaces.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from greenroom.actors.catalogue import RegistrationError
+from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Unpack
+
+    from .registrations import Registrations
+    from .words import CompletionWords, PromptWords, ResourceWords, ToolWords
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Decorators:
+    """For whoever has a registry."""
+
+    registry: Registrations
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolWords]) -> Callable[[F], F]: ...
+    def tool(self, name: Any = None, /, **options: Any) -> Any:
+        """Offer a function as a tool: ``@server.tool``, ``@server.tool("name", title=…)``.
+
+        Its type hints are the schema of its arguments, its docstring is the description, and its name is its name.
+        """
+        if callable(name):
+            return self.tool()(name)
+
+        def register(function: F) -> F:
+            self.registry.register_tool(name_of(name, function), function, ToolOptions(**options), replace=False)
+            return function
+
+        return register
+
+    def resource(self, uri: str, /, name: str | None = None, **options: Unpack[ResourceWords]) -> Callable[[F], F]:
+        """Offer what a function returns as a resource: ``@server.resource("config://app")``.
+
+        A URI with variables is a template, and they are the function's parameters: ``@server.resource("weather://{city}")``.
+        """
+        _check_uri(uri)
+
+        def register(function: F) -> F:
+            words: Any = dict(options)
+            called = name_of(name, function)
+            if "{" in uri:
+                _refuse(words, "size", f"{uri} is a template, and its resources have each their own size")
+                self.registry.register_resource_template(
+                    called, function, TemplateOptions(uri_template=uri, **words), replace=False
+                )
+            else:
+                _refuse(words, "segments", f"{uri} has no variables")
+                self.registry.register_resource(called, function, ResourceOptions(uri=uri, **words), replace=False)
+            return function
+
+        return register
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(self, name: str | None = None, /, **options: Unpack[PromptWords]) -> Callable[[F], F]: ...
+    def prompt(self, name: Any = None, /, **options: Any) -> Any:
+        """Offer a function as a prompt: its parameters are the arguments, what it returns is the text or the messages."""
+        if callable(name):
+            return self.prompt()(name)
+
+        def register(function: F) -> F:
+            self.registry.register_prompt(name_of(name, function), function, PromptOptions(**options), replace=False)
+            return function
+
+        return register
+
+    def completion(
+        self,
+        argument: str,
+        /,
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        **options: Unpack[CompletionWords],
+    ) -> Callable[[F], F]:
+        """Complete an argument: ``@server.completion("city", prompt="pack_for")``, or with ``template="weather://{city}"``.
+
+        The function gets what has been typed so far, and returns what it may become.
+        """
+        reference = reference_of(argument, prompt, template)
+
+        def register(function: F) -> F:
+            self.registry.register_completion(reference, function, CompletionOptions(**options), replace=False)
+            return function
+
+        return register
+
+
+def name_of(name: str | None, function: Any) -> str:
+    """What was said, or what the function is called."""
+    if name is not None:
+        return name
+    own: Any = getattr(function, "__name__", None)
+    if not isinstance(own, str) or own == "<lambda>":
+        raise RegistrationError(f"{function!r} has no name of its own: give it one in the decorator's first argument")
+    return own
+
+
+def reference_of(argument: str, prompt: str | None, template: str | None) -> tuple[str, str, str]:
+    """What a completion is for."""
+    if (prompt is None) == (template is None):
+        raise RegistrationError(
+            f"the completion of {argument!r} needs to know of what: say either prompt=… (its name) or template=… (its URI)"
+        )
+    return ("prompt", prompt, argument) if prompt is not None else ("resource_template", str(template), argument)
+
+
+def _check_uri(uri: Any) -> None:
+    if not isinstance(uri, str):
+        raise RegistrationError('a resource is at a URI: write @server.resource("config://app"), with the parentheses')
+
+
+def _refuse(words: dict[str, Any], word: str, why: str) -> None:
+    if words.pop(word, None) not in (None, False):
+        raise RegistrationError(f"{word} cannot be said here: {why}")

@@ -1,0 +1,202 @@
+"""`Server`: what a program writes to offer its functions to MCP clients, and the ways to run it.
+
+::
+
+    server = Server("weather")
+
+    @server.tool
+    async def forecast(city: str, days: int = 3) -> list[Day]: ...
+
+    server.run()                        # stdio; or server.run("http", port=8000)
+    app = server.asgi()                 # for any ASGI server, alone or mounted
+    Supervisor([server.child_spec()])   # a child among others
+
+It is no process and owns none: it holds what was registered, and describes the company that serves it.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
+
+from greenroom.actors.catalogue import Shelf
+from greenroom.actors.company import Company
+from greenroom.actors.settings import Settings
+from greenroom.actors.subscriptions import tell_changed, tell_updated
+from greenroom.supervision import current_node
+from greenroom.transports.asgi import Endpoint
+from greenroom.transports.binding import Binding
+from greenroom.transports.http_config import HttpConfig
+from greenroom.transports.http_engine import Engine
+from greenroom.transports.listener import listener
+from greenroom.transports.quart_app import shell
+from greenroom.transports.standard import StandardStreams, taken
+from greenroom.transports.stdio import StdioWire, stdio_child
+
+from . import running
+from .decorators import Decorators
+from .hosting import Hosting
+from .mounting import Mounted
+from .registrations import Registrations
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    from greenroom.actors.catalogue import Kind
+    from greenroom.actors.hooks import Hooks
+    from greenroom.supervision import ChildSpec, Node
+
+    Transport = Literal["stdio", "http"]
+
+
+class Server(Decorators):
+    """A server: a name, what it offers, and how it is set up."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str | None = None,
+        title: str | None = None,
+        instructions: str | None = None,
+        settings: Settings | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions."""
+        said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
+        given = {word: value for word, value in said.items() if value is not None}
+        self.settings = replace(settings or Settings(), **given)
+        self._shelf = Shelf()
+        self.registry = Registrations(self._shelf, self._changed)
+        self.company = Company(self.settings, shelf=self._shelf, hooks=hooks)
+        self._nodes: WeakSet[Node] = WeakSet()
+        self._hosting = Hosting(self.child_spec)
+
+    def __repr__(self) -> str:
+        return f"<Server {self.settings.name}>"
+
+    # --- ways to run
+
+    def run(
+        self,
+        transport: Transport = "stdio",
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        config: HttpConfig | None = None,
+        grace: float = running.GRACE,
+    ) -> None:
+        """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds.
+
+        Ends the program with exit code 1 when the server cannot be kept alive.
+        """
+        try:
+            if transport == "stdio":
+                self._run_stdio(grace)
+            elif transport == "http":
+                self._run_http(http_config(config, host, port), grace)
+            else:
+                raise ValueError(f'transport is "stdio" or "http", not {transport!r}')
+        except running.GaveUp as error:
+            sys.exit(f"greenroom: {error}")
+
+    def _run_stdio(self, grace: float) -> None:
+        with taken() as streams:
+            wire = StdioWire(self.company, streams.input, streams.output)
+            running.run(
+                lambda: [self._spec([stdio_child(wire, name=self.company.name("stdio"), grace=grace)])],
+                lambda _: wire.over.wait(),
+                grace=grace,
+            )
+            wire.close()
+
+    def _run_http(self, config: HttpConfig, grace: float) -> None:
+        config = replace(config, drain_grace=min(config.drain_grace, grace))
+        spec, binding = self._http_listener(config)
+        for host, port in binding.addresses:
+            where = f"[{host}]" if ":" in host else host
+            print(f"greenroom: {self.settings.name} serves on http://{where}:{port}{config.path}", file=sys.stderr)  # noqa: T201
+        running.run(lambda: [self._spec([spec])], grace=grace)
+
+    def child_spec(
+        self,
+        transport: Transport | None = None,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        config: HttpConfig | None = None,
+        streams: StandardStreams | None = None,
+    ) -> ChildSpec[Any]:
+        """The whole company as a child of anybody's supervisor, with a transport if one is named.
+
+        `"stdio"` takes the program's standard streams away now, unless it is given them.
+        """
+        if transport is None:
+            return self._spec([])
+        if transport == "http":
+            return self._spec([self._http_listener(http_config(config, host, port))[0]])
+        streams = StandardStreams() if streams is None else streams
+        wire = StdioWire(self.company, streams.input, streams.output)
+        return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
+
+    def asgi(self, config: HttpConfig | None = None) -> Mounted:
+        """An ASGI application: for any ASGI server, or mounted in another application at any path.
+
+        The first request starts the company in the loop that it comes in. Where there is a lifespan, it ends with it.
+        """
+        engine = Engine(self.company, config or HttpConfig())
+        return Mounted(self._hosting, Endpoint(engine))
+
+    @asynccontextmanager
+    async def started(self) -> AsyncGenerator[Company]:
+        """The company, running in this loop for as long as the block lasts: for tests, and for programs with a loop."""
+        await self._hosting.ensure()
+        try:
+            yield self.company
+        finally:
+            await self._hosting.close()
+
+    def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
+        spec = self.company.child_spec(listeners)
+
+        async def start() -> Any:
+            self._nodes.add(current_node())
+            return await spec.start()
+
+        return replace(spec, start=start)
+
+    def _http_listener(self, config: HttpConfig) -> tuple[ChildSpec[Any], Binding]:
+        engine = Engine(self.company, config)
+        binding = Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
+        app: Any = shell(engine, name=self.settings.name)
+        return listener(app, binding, config, engine.stop_listening), binding
+
+    # --- telling those who listen
+
+    def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
+        """A resource is not what it was: whoever subscribed to it is told. From any thread."""
+        company = self.company
+        self._wherever_it_runs(lambda: tell_updated(company.subscriptions, company.board, uri, extra or {}))
+
+    def notify_list_changed(self, kind: Kind) -> None:
+        """What is offered has changed in a way that was not registered here. From any thread."""
+        self._changed(kind)
+
+    def _changed(self, kind: Kind) -> None:
+        company = self.company
+        self._wherever_it_runs(lambda: tell_changed(company.subscriptions, company.board, kind))
+
+    def _wherever_it_runs(self, tell: Callable[[], object]) -> None:
+        for node in tuple(self._nodes):
+            if node.running:
+                node.from_thread(node.context.run, tell)
+
+
+def http_config(config: HttpConfig | None, host: str | None, port: int | None) -> HttpConfig:
+    """What was set up, with the address that was named beside it."""
+    given: dict[str, Any] = {"host": host, "port": port}
+    given = {word: value for word, value in given.items() if value is not None}
+    return HttpConfig(**given) if config is None else replace(config, **given)
