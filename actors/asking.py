@@ -12,14 +12,12 @@ from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, encode_notification, encode_request
 from greenroom.protocol.methods import Side
+from greenroom.protocol.negotiation import missing
 from greenroom.supervision import CallTimeout, send_after
 
-from .handshake import declared
 from .outbound import NoStream, Outbound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from greenroom.protocol.messages import Response
     from greenroom.supervision import Caller
 
@@ -57,25 +55,25 @@ class Questions:
         call = None if ask.key is None else session.calls.table.get(ask.key)
         if ask.key is not None and call is None:
             raise NoStream(f"{ask.method}: the call is over, so nobody can be asked on its behalf")
-        method = methods.find(ask.method, session.version, Side.CLIENT)
-        if method is not None:
-            needed = missing(method, ask.params, session.card.client_capabilities)
-            if needed is not None:
-                raise McpError(
-                    ErrorCode.MISSING_CLIENT_CAPABILITY,
-                    f"{ask.method} needs the capability {needed!r}, which the client has not declared",
-                    {"requiredCapability": needed},
-                )
-        elif methods.find(ask.method) is not None:
+        if (
+            methods.find(ask.method) is not None
+            and methods.find(ask.method, session.agreed.version, Side.CLIENT) is None
+        ):
             raise McpError(
-                ErrorCode.MISSING_CLIENT_CAPABILITY, f"{ask.method}: revision {session.version} does not have it"
+                ErrorCode.MISSING_CLIENT_CAPABILITY, f"{ask.method}: revision {session.agreed.version} does not have it"
+            )
+        needed = missing(ask.method, ask.params, session.card.client_capabilities, Side.CLIENT)
+        if needed is not None:
+            raise McpError(
+                ErrorCode.MISSING_CLIENT_CAPABILITY,
+                f"{ask.method} needs the capability {needed!r}, which the client has not declared",
             )
         limit = session.company.settings.max_asks
         if len(self.table) >= limit:
             raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
         question = self.table.begin(ask.method, caller, ask.key)
         body = encode_request(question.id, ask.method, ask.params)
-        if not session.outlet.ask(call, body, session.version):
+        if not session.outlet.ask(call, body, session.agreed.version):
             self.table.take(question.id)
             raise NoStream(f"{ask.method}: no stream leads to the client just now")
         if ask.timeout is not None:
@@ -116,26 +114,4 @@ class Questions:
         if key is not None:
             call = session.calls.table.get(key)
         body = encode_notification("notifications/cancelled", {"requestId": id, "reason": why})
-        session.outlet.say(call, body, session.version)
-
-
-def missing(method: methods.Method, params: Mapping[str, Any], capabilities: Mapping[str, Any]) -> str | None:
-    """The capability that the client would need for this and has not declared."""
-    needed = method.capability
-    if needed is None:
-        return None
-    if not declared(capabilities, needed):
-        return needed
-    if needed == "elicitation":
-        modes = capabilities["elicitation"]
-        mode = params.get("mode", "form")
-        # Nothing in it is what clients say that know of no modes: they do forms.
-        if isinstance(mode, str) and mode not in modes and not (mode == "form" and "url" not in modes):
-            return f"elicitation.{mode}"
-    if (
-        needed == "sampling"
-        and ("tools" in params or "toolChoice" in params)
-        and not declared(capabilities, "sampling.tools")
-    ):
-        return "sampling.tools"
-    return None
+        session.outlet.say(call, body, session.agreed.version)

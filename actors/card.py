@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from greenroom.protocol.automaton import State
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 class Card:
     """One session's."""
 
-    __slots__ = ("channel", "client_capabilities", "client_info", "created", "id", "peer", "ready", "version")
+    __slots__ = ("channel", "client_capabilities", "client_info", "created", "id", "peer", "state", "version")
 
     def __init__(self, id: str, peer: Peer, channel: Channel | None, created: float) -> None:
         """Before anything was said. `created` is a moment on the loop's clock."""
@@ -29,8 +31,12 @@ class Card:
         self.version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
-        self.ready = False
+        self.state = State.NEW
+
+    @property
+    def ready(self) -> bool:
         """Whether the peer has said that it is initialized."""
+        return self.state is State.READY
 
     def __repr__(self) -> str:
         return f"<Card of session {self.id}, {self.version or 'nothing agreed'}>"

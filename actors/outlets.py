@@ -175,6 +175,8 @@ class ToChannel:
         """As anything else."""
         if body is not None:
             self.channel.push(body, call.id)
+        if call.caller is not None:
+            call.caller.reply(self.channel)
 
     def say(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
         """Unless too much waits already."""

@@ -1,7 +1,4 @@
-"""Which requests are answered on the spot, and how long the others may take.
-
-Everything that runs user code is a worker's job. What is only read from the catalogue is answered by the session itself, from one snapshot.
-"""
+"""Which requests are answered on the spot, and how long the others may take: loaded when the first one comes."""
 
 from __future__ import annotations
 
@@ -13,9 +10,13 @@ if TYPE_CHECKING:
     from .jobs import Facts, House
 
 
-def at_once(request: Request, facts: Facts, house: House) -> bytes | None:  # noqa: ARG001
+def at_once(request: Request, facts: Facts, house: House) -> bytes | None:
     """The response, or None when it takes a worker. Raises `McpError`."""
-    return None
+    if request.method in ("tools/call", "resources/read", "prompts/get", "completion/complete"):
+        return None
+    from .answers import at_once  # noqa: PLC0415 - see above
+
+    return at_once(request, facts, house)
 
 
 def timeout_of(request: Request, house: House) -> float | None:

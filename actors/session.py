@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenroom.protocol import methods
+from greenroom.protocol import automaton, methods
+from greenroom.protocol.automaton import Event, State
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import Side
-from greenroom.protocol.versions import DEFAULT_NEGOTIATED, negotiate
 from greenroom.supervision import (
     ActorError,
     Crash,
@@ -29,19 +29,17 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.kernel import clock
 
+from .agreement import Agreement
 from .asking import Questions, Unanswered
 from .calls import Calls, Late, Lingers
-from .handshake import welcome
 from .hooks import Returned, run_hook, run_job
-from .jobs import Facts, Failed, Finished, Job
+from .jobs import Failed, Finished, Job
 from .routing import at_once, timeout_of
 from .settings import LEVELS
 from .subscriptions import Announced, Subscriptions
 from .voice import Ask, Began, CallVoice, Interrupt, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from greenroom.protocol.messages import Failure, Notification, Request, Response
     from greenroom.supervision import Caller, ExitReason, Ref
     from greenroom.transports.seam import Feed
@@ -59,7 +57,6 @@ EXPIRED = Shutdown("the session has reached its lifetime")
 REFUSED = Shutdown("the session could not be initialized")
 _SWEEP, _LIFETIME = object(), object()
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
-_NOT_READY = "Server not initialized: send initialize, and then notifications/initialized, before anything but ping"
 
 
 class Session(GenServer):
@@ -75,10 +72,8 @@ class Session(GenServer):
         self.gated = gated and company.settings.gate
         self.calls = Calls(self)
         self.questions = Questions(self)
-        self.level = LEVELS.index(company.settings.log_level)
-        self.state: Any = None
+        self.agreed = Agreement(self)
         self.own_ref: Ref[Session]
-        self._facts: Facts | None = None
         self._used = 0.0
         self._ending: Shutdown | None = None
 
@@ -115,7 +110,7 @@ class Session(GenServer):
         if body is _DEFERRED:
             return self.outlet.begun()  # type: ignore[no-any-return]
         if type(body) is not bytes and body is not None:
-            return body  # type: ignore[no-any-return] # a coroutine, which ends in the reply
+            return body  # type: ignore[no-any-return] # what a server does next: a coroutine, or to wait
         return self.outlet.now(request.id, body)
 
     def notify(self, notification: Notification) -> None:
@@ -123,8 +118,11 @@ class Session(GenServer):
         self._used = self._now()
         name = methods.ALIASES.get(notification.method, notification.method)
         params = notification.params
+        rule = automaton.judge(self.card.state, notification, gate=self.gated)
+        if not rule.taken:
+            return
         if name == "notifications/initialized":
-            self._ready()
+            self.agreed.ready()
         elif name == "notifications/cancelled":
             id, reason = params.get("requestId"), params.get("reason")
             if type(id) is str or type(id) is int:
@@ -132,7 +130,7 @@ class Session(GenServer):
         elif name == "notifications/roots/list_changed" and self.card.version is not None:
             hook = self.company.hooks.roots_changed
             if hook is not None:
-                self.calls.run(run_hook, self.own_ref, None, self.company.threads, hook, params, self.facts)
+                self.calls.run(run_hook, self.own_ref, None, self.company.threads, hook, params, self.agreed.facts)
 
     def respond(self, answer: Response | Failure) -> None:
         """The answer to a question of ours."""
@@ -142,7 +140,7 @@ class Session(GenServer):
     def listen(self, last_event_id: str | None = None) -> Feed:
         """A reader for what belongs to no call, or for a stream that was left."""
         self._used = self._now()
-        return self.outlet.listen(last_event_id, self.version)
+        return self.outlet.listen(last_event_id, self.agreed.version)
 
     def end(self) -> None:
         """The peer has done with it."""
@@ -158,7 +156,7 @@ class Session(GenServer):
             "ready": self.card.ready,
             "client": dict(self.card.client_info),
             "capabilities": dict(self.card.client_capabilities),
-            "level": LEVELS[self.level],
+            "level": LEVELS[self.agreed.level],
             "calls": [call.id for call in self.calls.table],
             "questions": [question.id for question in self.questions.table],
             "idle": self._now() - self._used,
@@ -168,28 +166,13 @@ class Session(GenServer):
         """What the peer wants to hear of, from now on."""
         if level not in LEVELS:
             raise Reject(ValueError(f"a level is one of {', '.join(LEVELS)}, not {level!r}"))
-        self.level = LEVELS.index(level)
+        self.agreed.level = LEVELS.index(level)
 
     def tell(self, body: bytes, level: str | None = None) -> bool:
         """A notification that belongs to no call. Whether it was taken."""
         return self._say(Said(None, body, level))
 
     # --- requests
-
-    @property
-    def version(self) -> str:
-        """The revision that was agreed on, or what is assumed before."""
-        return self.card.version or DEFAULT_NEGOTIATED
-
-    @property
-    def facts(self) -> Facts:
-        """What handlers may know of this session."""
-        if self._facts is None:
-            card = self.card
-            self._facts = Facts(
-                card.id, self.version, card.peer, card.client_info, card.client_capabilities, self.state
-            )
-        return self._facts
 
     def _take(self, request: Request) -> Any:
         """The answer; nothing, if it was cancelled before it came; `_DEFERRED`, or a coroutine that ends in the reply."""
@@ -202,21 +185,25 @@ class Session(GenServer):
         if table.is_cancelled_early(request.id, self._used):
             return None
         name = request.method
-        if self.gated and not self.card.ready and name not in ("ping", "initialize"):
-            raise McpError(ErrorCode.INVALID_REQUEST, _NOT_READY)
-        method = methods.find(name, None if name == "initialize" else self.version, Side.SERVER)
+        event = automaton.event_of(request)
+        if event is Event.INITIALIZE and self.card.channel is None:
+            self.card.state = State.NEW  # over HTTP, whoever names a session in `initialize` begins anew in it
+        rule = automaton.judge(self.card.state, event, gate=self.gated)
+        if not rule.taken:
+            raise rule.error()
+        method = methods.find(name, None if name == "initialize" else self.agreed.version, Side.SERVER)
         if method is None or method.kind is not methods.Kind.REQUEST or self._is_off(method):
             raise methods.not_found(name)
         params = methods.check_params(method, request.params)
         if name == "ping":
             return encode_result(request.id, {})
         if name == "initialize":
-            return self._initialize(request, params)
+            return self.agreed.initialize(request)
         if name == "logging/setLevel":
-            return self._set_level(request, params)
+            return self.agreed.set_level(request, params.level) or _DEFERRED
         if name in _SUBSCRIBING:
             return self._subscribe(request, name)
-        return at_once(request, self.facts, self.company) or self._work(request)
+        return at_once(request, self.agreed.facts, self.company) or self._work(request)
 
     def _is_off(self, method: methods.Method) -> bool:
         switched = self.company.settings.capabilities
@@ -225,21 +212,22 @@ class Session(GenServer):
         said = switched.get(method.capability.partition(".")[0], True)
         return said is None or said is False
 
-    def _begin(self, request: Request, timeout: float | None, *, lasting: bool = True) -> Call:
+    def begin(self, request: Request, timeout: float | None, *, lasting: bool = True, waits: bool = False) -> Call:
+        """An entry for it. On a channel nobody waits for the reply, unless whatever comes next needs it (`waits`)."""
         settings = self.company.settings
         if len(self.calls.table) >= settings.max_in_flight:
             raise McpError(
                 ErrorCode.INTERNAL_ERROR,
                 f"Too many requests at once: at most {settings.max_in_flight} may be under way",
             )
-        caller = self.caller if self.card.channel is None else None
+        caller = self.caller if waits or self.card.channel is None else None
         return self.calls.begin(request, caller, timeout, lasting=lasting)
 
     def _work(self, request: Request) -> Any:
         """Have a worker do it."""
         company = self.company
         own = timeout_of(request, company)
-        call = self._begin(request, company.settings.call_timeout if own is None else own, lasting=own is not None)
+        call = self.begin(request, company.settings.call_timeout if own is None else own, lasting=own is not None)
         voice = call.voice = CallVoice(self.own_ref, call.key, call.cancelled)
         call.name = str(request.params.get("name", ""))
         job = Job(
@@ -248,58 +236,12 @@ class Session(GenServer):
             request.id,
             request.method,
             request.params,
-            self.facts,
+            self.agreed.facts,
             voice,
             call.cancelled,
             company,
         )
         self.calls.start(call, run_job, company.work, job)
-        return _DEFERRED
-
-    def _initialize(self, request: Request, params: Any) -> Any:
-        hook = self.company.hooks.init
-        if hook is None:
-            self._greet(request.params, negotiate(params.protocol_version), None)
-            return encode_result(request.id, self._welcome())
-        call = self._begin(request, self.company.settings.call_timeout)
-        call.note = (request.params, negotiate(params.protocol_version))
-        card = self.card
-        facts = Facts(
-            card.id,
-            negotiate(params.protocol_version),
-            card.peer,
-            request.params["clientInfo"],
-            request.params["capabilities"],
-        )
-        self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, facts)
-        return _DEFERRED
-
-    def _greet(self, params: Mapping[str, Any], version: str, state: Any) -> None:
-        """The peer has introduced itself; it may do so again, and then begins anew."""
-        card = self.card
-        card.version = version
-        card.client_info = params["clientInfo"]
-        card.client_capabilities = params["capabilities"]
-        card.ready = False
-        self.state = state
-        self._facts = None
-
-    def _welcome(self) -> dict[str, Any]:
-        return welcome(self.company.settings, self.company.shelf.catalogue, self.version)
-
-    def _ready(self) -> None:
-        if self.card.version is not None and not self.card.ready:
-            self.card.ready = True
-            self.company.subscriptions.cast(Subscriptions.join, self.pid)
-
-    def _set_level(self, request: Request, params: Any) -> Any:
-        hook = self.company.hooks.level
-        if hook is None:
-            self.set_level(params.level)
-            return encode_result(request.id, {})
-        call = self._begin(request, self.company.settings.call_timeout)
-        call.note = params.level
-        self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, params.level, self.facts)
         return _DEFERRED
 
     async def _subscribe(self, request: Request, name: str) -> Answered:
@@ -338,9 +280,11 @@ class Session(GenServer):
             case Exit(pid=pid, reason=reason):
                 calls.gone(pid, reason)
             case Announced(method=method, params=params):
-                self.outlet.say(None, encode_notification(method, params), self.version)
+                self.outlet.say(None, encode_notification(method, params), self.agreed.version)
             case Returned(key=key, value=value):
-                self._returned(key, value)
+                returned = calls.table.get(key)
+                if returned is not None:
+                    calls.finish(key, self.agreed.returned(returned, value))
             case Late(key=key):
                 calls.late(key)
             case Lingers():
@@ -350,7 +294,7 @@ class Session(GenServer):
             case Interrupt(key=key, retry=retry):
                 call = calls.table.get(key)
                 if call is not None:
-                    self.outlet.interrupt(call, retry, self.version)
+                    self.outlet.interrupt(call, retry, self.agreed.version)
             case Down(ref=ref):
                 if calls.watches(ref):
                     calls.nobody_starts()
@@ -370,22 +314,9 @@ class Session(GenServer):
                 return False  # decided: nobody listens any more
             if call.voice is not None:
                 call.voice.ahead -= 1
-        if said.level is not None and LEVELS.index(said.level) < self.level:
+        if said.level is not None and LEVELS.index(said.level) < self.agreed.level:
             return False
-        return self.outlet.say(call, said.body, self.version)
-
-    def _returned(self, key: int, value: Any) -> None:
-        """A hook came through: what waited for it goes on."""
-        call = self.calls.table.get(key)
-        if call is None:
-            return
-        if call.method == "initialize":
-            params, version = call.note
-            self._greet(params, version, value)
-            self.calls.finish(key, encode_result(call.id, self._welcome()))
-        else:
-            self.set_level(call.note)
-            self.calls.finish(key, encode_result(call.id, {}))
+        return self.outlet.say(call, said.body, self.agreed.version)
 
     def crashed(self, call: Call, reason: ExitReason) -> None:
         """A worker died without a word, and its call was still open: answer for it, in general terms."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.company import Company
 from greenroom.actors.jobs import Failed, Finished, Job
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_result
+from greenroom.protocol.messages import Notification, Request, encode_result
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision.testing import start_supervised
 from greenroom.transports.seam import Answer, Feed, Peer, Session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from greenroom.transports.seam import Event
 

@@ -7,7 +7,7 @@ import pytest
 from greenroom.supervision import ProcessExited
 from greenroom.transports.seam import Peer
 
-from .players import Player, echo, hello, join, message, open_company
+from .players import Player, hello, message, open_company
 
 
 async def test_a_session_from_the_first_word_to_the_last() -> None:

@@ -1,0 +1,115 @@
+"""What was agreed with the peer: the revision, who it is and what it can do, how much it wants to hear; and the server's own state for it.
+
+It is the part of the session's process that deals with `initialize` and `logging/setLevel`. Where the server wants to be called for one of them,
+a worker does that (`hooks`), and nothing is agreed before it came through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from greenroom.protocol import automaton
+from greenroom.protocol.automaton import Event, State
+from greenroom.protocol.messages import encode_result
+from greenroom.protocol.negotiation import read_hello
+from greenroom.protocol.versions import DEFAULT_NEGOTIATED
+from greenroom.supervision import later
+
+from .handshake import welcome
+from .hooks import run_hook
+from .jobs import Facts
+from .settings import LEVELS
+from .subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.protocol.messages import Request
+    from greenroom.protocol.negotiation import Hello
+
+    from .inflight import Call
+    from .session import Session
+
+
+class Agreement:
+    """One session's."""
+
+    __slots__ = ("_facts", "_session", "level", "state")
+
+    def __init__(self, session: Session) -> None:
+        """Nothing was agreed."""
+        self.level = LEVELS.index(session.company.settings.log_level)
+        self.state: Any = None
+        self._session = session
+        self._facts: Facts | None = None
+
+    @property
+    def version(self) -> str:
+        """The revision that was agreed on, or what is assumed before."""
+        return self._session.card.version or DEFAULT_NEGOTIATED
+
+    @property
+    def facts(self) -> Facts:
+        """What handlers may know of this session."""
+        if self._facts is None:
+            card = self._session.card
+            self._facts = Facts(
+                card.id, self.version, card.peer, card.client_info, card.client_capabilities, self.state
+            )
+        return self._facts
+
+    def initialize(self, request: Request) -> Any:
+        """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""
+        session = self._session
+        hello = read_hello(request.params)
+        hook = session.company.hooks.init
+        if hook is None:
+            return self._greet(request.id, hello, None)
+        call = session.begin(request, session.company.settings.call_timeout, waits=True)
+        call.note = hello
+        card = session.card
+        self._run(call, hook, Facts(card.id, hello.version, card.peer, hello.client_info, hello.capabilities))
+        return later()
+
+    def ready(self) -> None:
+        """The peer has said that it is initialized."""
+        session = self._session
+        if session.card.version is not None:
+            session.card.state = State.READY
+            session.company.subscriptions.cast(Subscriptions.join, session.pid)
+
+    def set_level(self, request: Request, level: str) -> bytes | None:
+        """The answer to a peer that wants another level; None when the server is asked first."""
+        session = self._session
+        hook = session.company.hooks.level
+        if hook is None:
+            self.level = LEVELS.index(level)
+            return encode_result(request.id, {})
+        call = session.begin(request, session.company.settings.call_timeout)
+        call.note = level
+        self._run(call, hook, level, self.facts)
+        return None
+
+    def returned(self, call: Call, value: Any) -> bytes:
+        """The server's own code came through: what waited for it is agreed, and this is the answer."""
+        if call.method == "initialize":
+            return self._greet(call.id, call.note, value)
+        self.level = LEVELS.index(call.note)
+        return encode_result(call.id, {})
+
+    def _greet(self, id: str | int, hello: Hello, state: Any) -> bytes:
+        session = self._session
+        card = session.card
+        company = session.company
+        answer = encode_result(id, welcome(company.settings, company.shelf.catalogue, hello.version))
+        card.version = hello.version
+        card.client_info = hello.client_info
+        card.client_capabilities = hello.capabilities
+        card.state = automaton.judge(State.NEW, Event.INITIALIZE).state
+        self.state = state
+        self._facts = None
+        return answer
+
+    def _run(self, call: Call, hook: Callable[..., Any], *args: Any) -> None:
+        session = self._session
+        session.calls.start(call, run_hook, session.own_ref, call.key, session.company.threads, hook, *args)
