@@ -1,0 +1,381 @@
+"""What user code is handed as `ctx`: what is known of its call, and what it may say to the peer while it runs.
+
+It works the same in the loop, in a thread, and in an `isolation="thread"` loop of its own. What tells (`progress`, `log`,
+`notify`) acts at once and may be awaited or not; what asks (`sample`, `elicit`, `roots`, `request`) is awaited, in a plain
+thread through `wait`. When the call is over, telling does nothing and says so, and asking raises `CallEnded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from concurrent.futures import CancelledError as FutureCancelled
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args, overload
+
+from greenroom.errors import GreenroomError
+from greenroom.protocol.errors import PeerError
+from greenroom.protocol.wire import plain
+
+from .questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled, roots_of, sampling_params
+from .settings import LEVELS, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Generator, Mapping, Sequence
+
+    from .cancellation import Cancellation
+    from .jobs import Facts, Voice
+
+T = TypeVar("T")
+
+
+class CallEnded(GreenroomError):
+    """The call that this context belonged to is over: there is nobody left to ask."""
+
+    def __init__(self, what: str) -> None:
+        """`what` was tried."""
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what}: the call is over; ask before the handler returns, and keep no context for later"
+
+
+class Said:
+    """What telling returns: true when it was taken. To await it gives others a turn, and is not needed."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self, taken: bool) -> None:  # noqa: FBT001 - it is this value
+        """`taken` is whether anybody may get it."""
+        self._taken = taken
+
+    def __bool__(self) -> bool:
+        return self._taken
+
+    def __repr__(self) -> str:
+        return f"<Said {'taken' if self._taken else 'to nobody'}>"
+
+    def __await__(self) -> Generator[None, None, bool]:
+        yield
+        return self._taken
+
+
+_TAKEN: Final = Said(taken=True)
+_TO_NOBODY: Final = Said(taken=False)
+
+
+class Context:
+    """One call's own. A parameter annotated with it, or called `ctx`, gets it."""
+
+    __slots__ = (
+        "_ask_timeout",
+        "_facts",
+        "_lock",
+        "_loop",
+        "_over",
+        "_progress",
+        "_voice",
+        "assigns",
+        "cancelled",
+        "meta",
+        "name",
+        "params",
+        "progress_token",
+        "request_id",
+        "uri",
+        "variables",
+    )
+
+    def __init__(
+        self,
+        facts: Facts,
+        voice: Voice,
+        cancelled: Cancellation,
+        request_id: str | int | None,
+        params: Mapping[str, Any],
+        ask_timeout: float | None = None,
+    ) -> None:
+        """Made by the worker, in the node's loop. `ask_timeout` is how long the peer may take unless a question says otherwise."""
+        self._ask_timeout = ask_timeout
+        self._facts = facts
+        self._voice = voice
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._over = False
+        self._progress = -math.inf
+        self.cancelled = cancelled
+        """True once nobody wants the result any more; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
+        self.request_id = request_id
+        self.params = params
+        """The request's params as they came."""
+        meta: Any = params.get("_meta")
+        self.meta: Mapping[str, Any] = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {}
+        token = self.meta.get("progressToken")
+        self.progress_token: str | int | None = token if type(token) is str or type(token) is int else None
+        self.name = ""
+        """What the tool, resource, prompt or completion that is called was registered as."""
+        self.uri: str | None = None
+        """Which resource is read."""
+        self.variables: Mapping[str, str] = {}
+        """What the variables of a resource template stand for in `uri`."""
+        self.assigns: dict[str, Any] = {}
+        """What was kept with `assign`, for this call."""
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.name!r}, request {self.request_id!r}{', over' if self._over else ''}>"
+
+    # --- what is known
+
+    @property
+    def session_id(self) -> str:
+        """Which session; empty when there is none."""
+        return self._facts.session_id
+
+    @property
+    def protocol_version(self) -> str:
+        """The revision that was agreed on."""
+        return self._facts.version
+
+    @property
+    def client_info(self) -> Mapping[str, Any]:
+        """Who the client says it is."""
+        return self._facts.client_info
+
+    @property
+    def client_capabilities(self) -> Mapping[str, Any]:
+        """What the client says it can do."""
+        return self._facts.client_capabilities
+
+    @property
+    def state(self) -> Any:
+        """What the server's own `init` made for this session."""
+        return self._facts.state
+
+    @property
+    def auth(self) -> Any:
+        """What is known of who calls; None without authentication."""
+        return self._facts.peer.auth
+
+    @property
+    def principal(self) -> Any:
+        """Whose call it is; None without authentication."""
+        return self._facts.peer.principal
+
+    @property
+    def tool_name(self) -> str:
+        """The same as `name`."""
+        return self.name
+
+    @property
+    def over(self) -> bool:
+        """Whether the call has ended."""
+        return self._over
+
+    def assign(self, key: str, value: Any) -> Context:
+        """Keep something in `assigns`, for whoever sees this context later in the same call."""
+        self.assigns[key] = value
+        return self
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `RequestCancelled` when nobody wants the result any more."""
+        self.cancelled.raise_if_set()
+
+    # --- telling
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> Said:
+        """Say how far it has come. Nothing is sent when the client has not asked for it, or when it is no further than before."""
+        _check_number(done)
+        if total is not None:
+            _check_number(total)
+        with self._lock:  # so that nothing overtakes: what comes later on the wire is further
+            if self.progress_token is None or self._over or done <= self._progress:
+                return _TO_NOBODY
+            params: dict[str, Any] = {"progressToken": self.progress_token, "progress": done}
+            if total is not None:
+                params["total"] = total
+            if message is not None:
+                params["message"] = str(message)
+            self._progress = done
+            return self._said(self._voice.emit("notifications/progress", params))
+
+    def log(self, level: Level, data: Any, logger: str | None = None) -> Said:
+        """Send a log message to the client, unless it wants graver ones only. `data` is whatever JSON can say."""
+        if level not in LEVELS:
+            raise ValueError(f"level is one of {', '.join(get_args(Level))}, not {level!r}")
+        return _TO_NOBODY if self._over else self._said(self._voice.log(level, plain(data), logger))
+
+    def debug(self, data: Any, logger: str | None = None) -> Said:
+        """`log` at this level."""
+        return self.log("debug", data, logger)
+
+    def info(self, data: Any, logger: str | None = None) -> Said:
+        """`log` at this level."""
+        return self.log("info", data, logger)
+
+    def warning(self, data: Any, logger: str | None = None) -> Said:
+        """`log` at this level."""
+        return self.log("warning", data, logger)
+
+    def error(self, data: Any, logger: str | None = None) -> Said:
+        """`log` at this level."""
+        return self.log("error", data, logger)
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Said:
+        """Send a notification of any kind, in order with the others of this call."""
+        if not str(method).startswith("notifications/"):
+            raise ValueError(f'a notification is called "notifications/…", not {method!r}')
+        return _TO_NOBODY if self._over else self._said(self._voice.emit(method, plain(dict(params or {}))))
+
+    def interrupt_stream(self, retry: float | None = None) -> bool:
+        """Close the stream that the answer would come on, asking the client to come back for it after so many seconds."""
+        return not self._over and self._voice.interrupt_stream(retry)
+
+    @staticmethod
+    def _said(taken: bool) -> Said:  # noqa: FBT001 - as above
+        return _TAKEN if taken else _TO_NOBODY
+
+    # --- asking
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Ask the client anything. Raises `McpError` (its answer, or that it has not said it can do this), or `CallTimeout`.
+
+        `timeout` is the company's `ask_timeout` unless given; `math.inf` waits for ever.
+        """
+        if self._over:
+            raise CallEnded(method)
+        seconds = self._ask_timeout if timeout is None else timeout
+        asking = self._voice.ask(method, plain(dict(params or {})), None if seconds == math.inf else seconds)
+        if asyncio.get_running_loop() is self._loop:
+            return await asking
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
+
+    async def sample(  # noqa: PLR0913 - the protocol's own parameters
+        self,
+        messages: Any,
+        *,
+        max_tokens: int = 1024,
+        system: str | None = None,
+        temperature: float | None = None,
+        stop: Sequence[str] = (),
+        model_preferences: Mapping[str, Any] | None = None,
+        include_context: str | None = None,
+        tools: Sequence[Any] = (),
+        tool_choice: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Sampled:
+        """Have the client's model continue `messages`: a text, a message, or several."""
+        params = sampling_params(
+            messages,
+            maxTokens=max_tokens,
+            systemPrompt=system,
+            temperature=temperature,
+            stopSequences=list(stop) or None,
+            modelPreferences=model_preferences,
+            includeContext=include_context,
+            tools=list(tools) or None,
+            toolChoice=None if tool_choice is None else {"mode": tool_choice},
+            metadata=metadata,
+        )
+        return Sampled.of(await self.request("sampling/createMessage", params, timeout=timeout))
+
+    @overload
+    async def elicit(
+        self, message: str, form: Mapping[str, Any], *, timeout: float | None = ...
+    ) -> Elicited[dict[str, Any]]: ...
+
+    @overload
+    async def elicit(self, message: str, form: type[T], *, timeout: float | None = ...) -> Elicited[T]: ...
+
+    async def elicit(self, message: str, form: Any, *, timeout: float | None = None) -> Elicited[Any]:
+        """Have the user fill in a form: a class with fields, or a schema. `Accepted(value)`, `Declined()` or `Dismissed()`."""
+        from greenroom.protocol.forms import answer_into, form_of  # noqa: PLC0415 - few ask, and it is much to load
+
+        by_hand = isinstance(form, dict)
+        schema: Any = cast("Any", form) if by_hand else form_of(form)
+        asked = {"message": message, "requestedSchema": schema}
+        result = await self.request("elicitation/create", asked, timeout=timeout)
+        match result.get("action"):
+            case "accept":
+                content = result.get("content") or {}
+                return Accepted(content if by_hand else answer_into(form, content))
+            case "decline":
+                return Declined()
+            case "cancel":
+                return Dismissed()
+            case other:
+                raise PeerError(-32603, f"the client answered with the action {other!r}, which is none")
+
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str, *, timeout: float | None = None
+    ) -> Elicited[None]:
+        """Have the user visit a page. Accepted means that they went there, not that they are done."""
+        asked = {"mode": "url", "message": message, "url": url, "elicitationId": elicitation_id}
+        result = await self.request("elicitation/create", asked, timeout=timeout)
+        match result.get("action"):
+            case "accept":
+                return Accepted(None)
+            case "decline":
+                return Declined()
+            case _:
+                return Dismissed()
+
+    async def roots(self, *, timeout: float | None = None) -> list[Root]:
+        """Which folders or other places the client works in."""
+        return roots_of(await self.request("roots/list", timeout=timeout))
+
+    # --- from threads
+
+    def wait(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
+        """Have the node's loop await something, and block this thread until it is done: for `def` handlers.
+
+        Raises `RequestCancelled` as soon as the call is cancelled, and `TimeoutError` after `timeout` seconds.
+        """
+        if self._running_loop() is not None:
+            _close(awaitable)
+            raise RuntimeError("ctx.wait() is for threads without an event loop: here, await it")
+        if self._over or self.cancelled:
+            _close(awaitable)
+            self.cancelled.raise_if_set()
+            raise CallEnded("ctx.wait()")
+        future = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
+        forget = self.cancelled.subscribe(future.cancel)
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise
+        except FutureCancelled:
+            self.cancelled.raise_if_set()
+            raise CallEnded("ctx.wait()") from None
+        finally:
+            forget()
+
+    @staticmethod
+    def _running_loop() -> asyncio.AbstractEventLoop | None:
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+
+    def close(self) -> None:
+        """The call is over. Called by the worker."""
+        with self._lock:  # a thread that is telling just now has done so before the answer goes out
+            self._over = True
+
+
+def _check_number(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"progress is a finite number, not {value!r}")
+
+
+def _close(awaitable: object) -> None:
+    if asyncio.iscoroutine(awaitable):
+        awaitable.close()
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable

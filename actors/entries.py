@@ -1,0 +1,364 @@
+"""What stands in the catalogue: a handler with all that is known of it, made and checked once, when it is registered.
+
+Five kinds, five constructors. Each raises `RegistrationError` that says what is wrong and what to write instead; an entry that was
+made can be called, listed and encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard
+
+from greenroom.protocol import docstrings
+from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
+from greenroom.protocol.hints import BadHint, docstring_of
+from greenroom.protocol.json import encode, is_object
+from greenroom.protocol.returns import returns_of
+from greenroom.protocol.uris import BadTemplate, Template
+from greenroom.protocol.validation import Validator
+
+from .binding import OPEN, Texts, Whole, binder_of, parameters_by_name, texts_of
+from .catalogue import RegistrationError
+from .handlers import Handler, handler_of
+from .options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from .soon import BadSchema, check_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from greenroom.protocol.returns import Returns
+
+    from .binding import Binder
+    from .catalogue import Kind
+    from .options import Shown
+
+_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEntry:
+    """A tool."""
+
+    kind: ClassVar[Kind] = "tool"
+    name: str
+    handler: Handler
+    options: ToolOptions
+    definition: Tool
+    wire: Mapping[str, Any]
+    binder: Binder
+    check_input: Validator | None
+    """Holds arguments against a schema that was written by hand; one from hints is the binder's own affair."""
+    returns: Returns | None
+    """What the return hint promises, where no output schema was written by hand."""
+    check_output: Validator | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceEntry:
+    """A resource."""
+
+    kind: ClassVar[Kind] = "resource"
+    name: str
+    handler: Handler
+    uri: str
+    mime_type: str | None
+    wire: Mapping[str, Any]
+    whole: str | None
+    """The parameter that gets the request's params, if the function wants them in one dict."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateEntry:
+    """A resource template."""
+
+    kind: ClassVar[Kind] = "resource_template"
+    name: str
+    handler: Handler
+    uri_template: str
+    template: Template
+    mime_type: str | None
+    wire: Mapping[str, Any]
+    binder: Texts | Whole
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """A prompt."""
+
+    kind: ClassVar[Kind] = "prompt"
+    name: str
+    handler: Handler
+    wire: Mapping[str, Any]
+    binder: Texts | Whole
+    required: Sequence[str]
+    description: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionEntry:
+    """Who completes one argument of a prompt, or of a resource template."""
+
+    kind: ClassVar[Kind] = "completion"
+    name: tuple[str, str, str]
+    handler: Handler
+    value: str | None
+    """The parameter that gets what has been typed so far."""
+
+
+Entry: TypeAlias = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry | CompletionEntry
+"""Anything that can be registered: a kind, a name among its kind, and a handler."""
+
+
+def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | None = None) -> ToolEntry:
+    """A tool of that name."""
+    options = ToolOptions() if options is None else options
+    what = f"tool {name!r}"
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+        raise RegistrationError(
+            f"{what}: a tool's name is 1 to 128 letters, digits, '_', '-', '.' or '/', which is what clients agree on: "
+            "give it one with name=…"
+        )
+    handler = handler_of(what, function, options)
+    try:
+        by_hand = None if options.input_schema is None else _schema(what, "input_schema", options.input_schema)
+        binder = binder_of(function, handler.context, by_hand)
+        returns = None if options.output_schema is not None else returns_of(function)
+    except BadHint as error:
+        raise RegistrationError(f"{what}: {error}") from error
+    output = None if options.output_schema is None else _schema(what, "output_schema", options.output_schema)
+    definition = Tool(
+        name=name,
+        input_schema=binder.schema,
+        title=options.title,
+        description=_description(function, options),
+        output_schema=output if returns is None else returns.schema,
+        annotations=options.annotations,
+        icons=tuple(options.icons),
+        meta=options.meta,
+    )
+    return ToolEntry(
+        name=name,
+        handler=handler,
+        options=options,
+        definition=definition,
+        wire=_wire(what, definition),
+        binder=binder,
+        check_input=None if by_hand is None or options.validate_input is False else Validator(by_hand),
+        returns=returns,
+        check_output=None if output is None or options.validate_output is False else Validator(output),
+    )
+
+
+def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOptions) -> ResourceEntry:
+    """A resource of that name, at a URI."""
+    what = f"resource {name!r}"
+    _check_name(what, name)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s{}]*$", options.uri):
+        raise RegistrationError(
+            f"{what}: {options.uri!r} is no URI: write it with a scheme, like config://app; one with {{variables}} is a template"
+        )
+    handler = handler_of(what, function, options)
+    parameters = parameters_by_name(function, () if handler.context is None else (handler.context,))
+    binder = _texts(what, function, handler)
+    whole = next(iter(parameters), None) if isinstance(binder, Whole) else None
+    needed = [each.name for each in parameters.values() if each.default is each.empty and each.name != whole]
+    if needed:
+        raise RegistrationError(
+            f"{what}: its function needs {', '.join(needed)}, and a resource has no arguments: "
+            "make it a template, with these in its URI, or take the context (ctx)"
+        )
+    definition = Resource(
+        uri=options.uri,
+        name=name,
+        title=options.title,
+        description=_description(function, options),
+        mime_type=options.mime_type,
+        size=options.size,
+        annotations=options.annotations,
+        icons=tuple(options.icons),
+        meta=options.meta,
+    )
+    return ResourceEntry(name, handler, options.uri, options.mime_type, _wire(what, definition), whole)
+
+
+def template_entry(name: Any, function: Callable[..., Any], options: TemplateOptions) -> TemplateEntry:
+    """A resource template of that name."""
+    what = f"resource template {name!r}"
+    _check_name(what, name)
+    try:
+        template = Template(options.uri_template, segments=options.segments)
+    except BadTemplate as error:
+        raise RegistrationError(f"{what}: {error}") from error
+    handler = handler_of(what, function, options)
+    binder = _texts(what, function, handler)
+    if isinstance(binder, Texts):
+        variables = set(template.names)
+        missing = [each.name for each in binder.parameters.values() if each.required and each.name not in variables]
+        if missing:
+            raise RegistrationError(
+                f"{what}: its function needs {', '.join(missing)}, which {options.uri_template} does not have: "
+                "put it into the template, or give it a default"
+            )
+        unused = sorted(variables - binder.parameters.keys())
+        if unused:
+            raise RegistrationError(
+                f"{what}: its function does not take {', '.join(unused)}, which {options.uri_template} has: "
+                "add the parameter, or take all of them in one dict called `args`"
+            )
+    definition = ResourceTemplate(
+        uri_template=options.uri_template,
+        name=name,
+        title=options.title,
+        description=_description(function, options),
+        mime_type=options.mime_type,
+        annotations=options.annotations,
+        icons=tuple(options.icons),
+        meta=options.meta,
+    )
+    wire = _wire(what, definition)
+    return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder)
+
+
+def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions | None = None) -> PromptEntry:
+    """A prompt of that name."""
+    options = PromptOptions() if options is None else options
+    what = f"prompt {name!r}"
+    _check_name(what, name)
+    handler = handler_of(what, function, options)
+    binder = _texts(what, function, handler)
+    arguments = _prompt_arguments(what, binder, options)
+    definition = Prompt(
+        name=name,
+        title=options.title,
+        description=_description(function, options),
+        arguments=tuple(arguments),
+        icons=tuple(options.icons),
+        meta=options.meta,
+    )
+    required = tuple(each.name for each in arguments if each.required)
+    return PromptEntry(name, handler, _wire(what, definition), binder, required, definition.description)
+
+
+def completion_entry(
+    name: Any, function: Callable[..., Any], options: CompletionOptions | None = None
+) -> CompletionEntry:
+    """A completion: `("prompt", name, argument)` or `("resource_template", uri_template, argument)`."""
+    options = CompletionOptions() if options is None else options
+    what = f"completion {name!r}"
+    if not _is_completion_name(name):
+        raise RegistrationError(
+            f'{what}: a completion is for ("prompt", its name, an argument) '
+            'or ("resource_template", its URI template, a variable)'
+        )
+    handler = handler_of(what, function, options)
+    parameters = parameters_by_name(function, () if handler.context is None else (handler.context,))
+    needed = [each.name for each in parameters.values() if each.default is each.empty]
+    if len(needed) > 1:
+        raise RegistrationError(
+            f"{what}: its function needs {', '.join(needed)}, and there is only what has been typed: "
+            "the other arguments are in ctx.variables"
+        )
+    value = next(iter(parameters), None)
+    if value is not None and parameters[value].kind is parameters[value].POSITIONAL_ONLY:
+        raise RegistrationError(f"{what}: {value} is positional-only, and comes by name: remove the `/`")
+    return CompletionEntry(name, handler, value)
+
+
+def _texts(what: str, function: Callable[..., Any], handler: Handler) -> Texts | Whole:
+    try:
+        return texts_of(function, handler.context)
+    except BadHint as error:
+        raise RegistrationError(f"{what}: {error}") from error
+
+
+def _prompt_arguments(what: str, binder: Texts | Whole, options: PromptOptions) -> list[PromptArgument]:
+    """What was said of the arguments; without that, the function's own parameters."""
+    if options.arguments is None:
+        if isinstance(binder, Whole):
+            return []
+        return [
+            PromptArgument(each.name, None, each.description or None, each.required)
+            for each in binder.parameters.values()
+        ]
+    arguments = [_prompt_argument(what, each) for each in options.arguments]
+    if isinstance(binder, Texts):
+        names = {each.name for each in arguments}
+        unknown = [name for name in sorted(names) if name not in binder.parameters]
+        missing = [each.name for each in binder.parameters.values() if each.required and each.name not in names]
+        if unknown or missing:
+            raise RegistrationError(
+                f"{what}: its arguments and its function's parameters differ in {', '.join(unknown + missing)}"
+            )
+    return arguments
+
+
+def _prompt_argument(what: str, said: Any) -> PromptArgument:
+    if isinstance(said, PromptArgument):
+        return said
+    if isinstance(said, str):
+        return PromptArgument(said)
+    if is_object(said) and isinstance(said.get("name"), str) and said.keys() <= _OF_AN_ARGUMENT:
+        return PromptArgument(**said)
+    raise RegistrationError(
+        f"{what}: {said!r} is no argument: give a PromptArgument, a name, or {{name, description, required}}"
+    )
+
+
+_OF_AN_ARGUMENT: Final = {"name", "title", "description", "required"}
+
+
+def _schema(what: str, which: str, schema: Any) -> Mapping[str, Any]:
+    try:
+        check_schema(schema)
+    except BadSchema as error:
+        raise RegistrationError(f"{what}: {which}: {error}") from error
+    checked: Mapping[str, Any] = schema
+    return checked
+
+
+def _is_completion_name(name: Any) -> TypeGuard[tuple[str, str, str]]:
+    match name:
+        case ("prompt" | "resource_template", str(), str()):
+            return isinstance(name, tuple)
+        case _:
+            return False
+
+
+def _check_name(what: str, name: Any) -> None:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise RegistrationError(f"{what}: a name is a text on one line that is not empty")
+
+
+def _description(function: Callable[..., Any], options: Shown) -> str | None:
+    """What was said, or what the docstring says without its sections on parameters."""
+    if options.description is not None:
+        return cleandoc(options.description)
+    return docstrings.read(docstring_of(function)).description or None
+
+
+def _wire(what: str, definition: Any) -> Mapping[str, Any]:
+    """How it is listed. What cannot be written is found now, and not when the first client asks."""
+    try:
+        wire: Mapping[str, Any] = definition.to_wire()
+        encode(wire)
+    except Exception as error:
+        raise RegistrationError(f"{what}: what is said of it has no form in JSON: {error}") from error
+    return wire
+
+
+__all__ = [
+    "OPEN",
+    "CompletionEntry",
+    "Entry",
+    "PromptEntry",
+    "ResourceEntry",
+    "TemplateEntry",
+    "ToolEntry",
+    "completion_entry",
+    "prompt_entry",
+    "resource_entry",
+    "template_entry",
+    "tool_entry",
+]

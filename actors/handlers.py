@@ -1,0 +1,136 @@
+"""A user's function, looked at once: whether it waits or blocks, where it wants its context, and where it is to run.
+
+All that can be wrong with it is said at registration, with what to write instead. Nothing here runs it: that is `calling`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from .catalogue import RegistrationError
+from .context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .options import Running
+
+
+class Place(Enum):
+    """Where a function runs."""
+
+    LOOP = "loop"
+    THREAD = "thread"
+    OWN_LOOP = "own loop"
+    """In a thread that has an event loop for it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function, and how to call it."""
+
+    function: Callable[..., Any]
+    place: Place
+    is_async: bool
+    context: str | None
+    """The parameter that gets the context."""
+    timeout: float | None
+    threads: int | None
+
+
+def handler_of(what: str, function: Any, running: Running) -> Handler:
+    """Look at a function. `what` names what it is for in messages. Raises `RegistrationError`."""
+    if not callable(function):
+        raise RegistrationError(f"{what}: {function!r} cannot be called: give a function, or an object with __call__")
+    if inspect.isclass(function):
+        raise RegistrationError(
+            f"{what}: {function.__qualname__} is a class: give a function, or an instance with __call__"
+        )
+    core = _core(function)
+    if inspect.isasyncgenfunction(core) or inspect.isgeneratorfunction(core):
+        raise RegistrationError(
+            f"{what}: it yields, and a call has one result: return a list, and tell of what comes before with ctx.progress"
+        )
+    is_async = inspect.iscoroutinefunction(core)
+    _check_running(what, running)
+    return Handler(
+        function=function,
+        place=_place(running, is_async=is_async),
+        is_async=is_async,
+        context=_context_parameter(what, function, core),
+        timeout=running.timeout,
+        threads=running.threads,
+    )
+
+
+def _core(function: Any) -> Any:
+    """The code below partials and callable objects."""
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _place(running: Running, *, is_async: bool) -> Place:
+    if running.isolation == "thread":
+        return Place.OWN_LOOP if is_async else Place.THREAD
+    return Place.LOOP if is_async or running.isolation == "loop" else Place.THREAD
+
+
+def _check_running(what: str, running: Running) -> None:
+    if running.isolation == "process":
+        raise RegistrationError(
+            f'{what}: isolation="process" is not there yet: use isolation="thread" for what blocks, '
+            "and start a process of your own for what may crash the interpreter"
+        )
+    if running.isolation not in (None, "loop", "thread"):
+        raise RegistrationError(f'{what}: isolation is "loop", "thread" or None, not {running.isolation!r}')
+    timeout: Any = running.timeout
+    if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
+        raise RegistrationError(
+            f"{what}: timeout is more than 0 seconds, or None for the session's own, not {timeout!r}"
+        )
+    threads: Any = running.threads
+    if threads is not None and not (isinstance(threads, int) and not isinstance(threads, bool) and threads > 0):
+        raise RegistrationError(f"{what}: threads is 1 or more, or None for the company's own, not {threads!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_NAMED_CONTEXT = re.compile(r"(^|[^\w.])((\w+\.)*)Context\b")
+
+
+def _context_parameter(what: str, function: Any, core: Any) -> str | None:
+    """The parameter that is annotated with `Context`, or is called `ctx`."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(f"{what}: its parameters cannot be read ({error}): wrap it in a function") from None
+    names = getattr(core, "__globals__", {})
+    found = [name for name, each in parameters.items() if _wants_context(each.annotation, names)]
+    if len(found) > 1:
+        raise RegistrationError(
+            f"{what}: {' and '.join(found)} are both annotated with Context: there is one for each call"
+        )
+    name = found[0] if found else "ctx" if "ctx" in parameters else None
+    if name is not None and parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise RegistrationError(f"{what}: {name} is positional-only, and the context comes by name: remove the `/`")
+    return name
+
+
+def _wants_context(annotation: Any, names: dict[str, Any]) -> bool:
+    if isinstance(annotation, str):
+        written = _NAMED_CONTEXT.search(annotation)
+        if written is None:
+            return False
+        here = names.get(written[2].partition(".")[0] or "Context")
+        # A name that is only there for type checkers is ours; one that is something else here is somebody's own.
+        return here is None or here is Context or inspect.ismodule(here)
+    return annotation is Context or Context in getattr(annotation, "__args__", ())

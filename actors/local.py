@@ -1,0 +1,88 @@
+"""Calling what is registered from the program itself: no session, no wire, and what comes back is what the function returned.
+
+The function runs in a process of its own all the same: that it exits is its own end, and not its caller's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.versions import LATEST
+from greenroom.supervision import start_task_alone
+from greenroom.transports.seam import Peer
+
+from .calling import call
+from .cancellation import Cancellation
+from .catalogue import NotFound
+from .context import Context
+from .jobs import Facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .catalogue import Kind
+    from .jobs import House
+
+
+class _Nobody:
+    """The voice of a call that has no peer."""
+
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:  # noqa: ARG002 - nobody hears it
+        """To nobody."""
+        return False
+
+    def log(self, level: str, data: Any, logger: str | None) -> bool:  # noqa: ARG002 - same
+        """To nobody."""
+        return False
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:  # noqa: ARG002
+        """There is nobody to ask."""
+        raise McpError(ErrorCode.METHOD_NOT_FOUND, f"There is no client to ask for {method}: this is a local call")
+
+    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no stream
+        """There is none."""
+        return False
+
+
+_NOBODY = _Nobody()
+_FACTS = Facts("", LATEST, Peer("local"), {}, {})
+
+
+async def call_locally(house: House, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:
+    """What the function returns. Raises `NotFound`, `Mismatch`, or what the function raises."""
+    entry: Any = house.shelf.catalogue.find(kind, name)
+    if entry is None:
+        raise NotFound(kind, name)
+    task = start_task_alone(_run, house, entry, dict(arguments or {}))
+    outcome = await task.wait(None)
+    if isinstance(outcome, _Raised):
+        raise outcome.error
+    return outcome
+
+
+class _Raised:
+    """An error on its way to the caller."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+async def _run(house: House, entry: Any, arguments: dict[str, Any]) -> Any:
+    cancelled = Cancellation()
+    ctx = Context(_FACTS, _NOBODY, cancelled, None, {"arguments": arguments})
+    ctx.name = entry.name
+    try:
+        if entry.kind == "resource":
+            ctx.uri = entry.uri
+            named = {} if entry.whole is None else {entry.whole: arguments}
+        else:
+            named = entry.binder.bind(arguments)
+        return await call(entry.handler, ctx, named, house.bulkheads, (entry.kind, entry.name), None)
+    except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+        return _Raised(error)
+    finally:
+        cancelled.set("the caller is gone")
+        ctx.close()

@@ -1,0 +1,55 @@
+"""`resources/read`: the resource at that very URI, or the first template that it fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.problems import Mismatch
+from greenroom.protocol.results import resource_contents
+
+from .calling import call
+from .tool_calls import whose
+
+if TYPE_CHECKING:
+    from .catalogue import Catalogue
+    from .context import Context
+    from .jobs import Job
+
+
+async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
+    """The result. Raises `McpError` for a resource that there is not, and whatever the function raises."""
+    house, uri = job.house, job.params["uri"]
+    catalogue = house.shelf.catalogue
+    ctx.uri = uri
+    exact = catalogue.resource(uri)
+    if exact is not None:
+        ctx.name = exact.name
+        arguments = {} if exact.whole is None else {exact.whole: dict(job.params)}
+        key = ("resource", exact.name)
+        value = await call(exact.handler, ctx, arguments, house.bulkheads, key, whose(job))
+        return resource_contents(value, uri, exact.mime_type)
+    found = catalogue.matching(uri)
+    if found is None:
+        raise unknown_resource(uri)
+    entry, variables = found
+    ctx.name = entry.name
+    ctx.variables = variables
+    try:
+        arguments = entry.binder.bind(variables)
+    except Mismatch as error:
+        raise McpError(ErrorCode.INVALID_PARAMS, f"Invalid params for {entry.uri_template}: {error}") from None
+    key = ("resource_template", entry.name)
+    value = await call(entry.handler, ctx, arguments, house.bulkheads, key, whose(job))
+    return resource_contents(value, uri, entry.mime_type)
+
+
+def unknown_resource(uri: str) -> McpError:
+    """What to say of a resource that there is not."""
+    return McpError(ErrorCode.RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
+
+
+def check_resource(catalogue: Catalogue, uri: str) -> None:
+    """Raise `McpError` when nothing is, or could be, at that URI: for those who would subscribe to it."""
+    if catalogue.resource(uri) is None and catalogue.matching(uri) is None:
+        raise unknown_resource(uri)

@@ -1,0 +1,92 @@
+"""A worker: one process for one piece of user code, and the one that answers for it.
+
+Whatever the code does, its session hears exactly once. A result is fitted to the revision and encoded here, so what cannot be sent is this
+worker's crash and not the session's. What the code raises on purpose (`McpError`, `ToolError`) is an answer; anything else, `SystemExit` and
+`KeyboardInterrupt` among it, is answered in general terms and then is this process's crash, so that the reports hold what it was. A worker
+that is killed in between says nothing: its session, which is linked to it, answers then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from greenroom.protocol.errors import ErrorCode, McpError, ToolError
+from greenroom.protocol.messages import encode_result
+from greenroom.protocol.results import tool_result
+from greenroom.supervision.kernel.current import current_process
+
+from .answers import ANSWERS
+from .cancellation import RequestCancelled
+from .context import Context
+from .jobs import Failed, Finished
+from .soon import fit
+
+if TYPE_CHECKING:
+    from .jobs import Job
+    from .settings import Settings
+
+TOOL_FAILED = "Tool execution failed"
+INTERNAL = "Internal error"
+
+
+async def work(job: Job) -> None:
+    """Run a job to its end, and tell its session how it ended."""
+    ctx = Context(job.facts, job.voice, job.cancelled, job.request_id, job.params, job.house.settings.ask_timeout)
+    process = current_process("work")
+    try:
+        result: Any = await ANSWERS[job.method][1](job, ctx)  # type: ignore[call-arg, arg-type]  # only "work" comes here
+        ending: Finished | Failed = _finished(job, result)
+    except BaseException as error:
+        ctx.close()
+        if process.life:
+            raise  # ended from outside: whoever did that has answered, or does not want to be
+        expected = _meant(error)
+        if isinstance(expected, ToolError) and job.method == "tools/call":
+            job.session.send(_told(job, expected))
+            return
+        if isinstance(expected, McpError):
+            job.session.send(Failed(job.key, expected))
+            return
+        job.session.send(crashed(job, error))
+        if isinstance(error, RequestCancelled) and job.cancelled:
+            return  # it has noticed, as it should
+        raise
+    ctx.close()
+    job.session.send(ending)
+
+
+def _finished(job: Job, result: dict[str, Any]) -> Finished:
+    return Finished(job.key, encode_result(job.request_id, fit(job.method, result, job.facts.version)))
+
+
+def _told(job: Job, error: ToolError) -> Finished | Failed:
+    """What a tool says of its own failure. If even that cannot be said, it has crashed."""
+    try:
+        return _finished(job, tool_result(error))
+    except Exception as broken:  # noqa: BLE001 - whatever is in it, somebody waits for an answer
+        return crashed(job, broken)
+
+
+def crashed(job: Job, error: BaseException) -> Finished | Failed:
+    """What the peer is told of a crash: that there was one, and no more unless the company says so."""
+    settings = job.house.settings
+    if job.method == "tools/call":
+        if settings.crashes == "tool":
+            return _finished(job, tool_result(ToolError(_shown(error, settings, TOOL_FAILED))))
+        return Failed(job.key, McpError(ErrorCode.TOOL_ERROR, _shown(error, settings, "Internal tool error")))
+    return Failed(job.key, McpError(ErrorCode.INTERNAL_ERROR, _shown(error, settings, INTERNAL)))
+
+
+def _shown(error: BaseException, settings: Settings, general: str) -> str:
+    if not settings.expose_errors:
+        return general
+    text = f"{general}: {type(error).__name__}: {error}"
+    return text.encode(errors="replace").decode()
+
+
+def _meant(error: BaseException) -> BaseException:
+    """What was raised on purpose, also when a task group has put it into a group of its own."""
+    inner: Any = error
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return cast("BaseException", inner)

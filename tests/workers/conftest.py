@@ -1,0 +1,20 @@
+"""A house and a desk for every test of workers."""
+
+from __future__ import annotations
+
+import pytest
+from greenroom.supervision.testing import Probe
+
+from .desk import Desk, House, open_desk
+
+
+@pytest.fixture
+def house() -> House:
+    """Without anything in it."""
+    return House()
+
+
+@pytest.fixture
+async def desk(house: House, probe: Probe) -> Desk:
+    """Where jobs are handed out."""
+    return await open_desk(house, probe)

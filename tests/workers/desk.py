@@ -1,0 +1,183 @@
+"""What tests of workers stand on: a house without a company, and a desk where their jobs are answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+from greenroom.actors.bulkheads import Bulkheads
+from greenroom.actors.cancellation import Cancellation
+from greenroom.actors.catalogue import Shelf
+from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.jobs import Facts, Failed, Finished, Job
+from greenroom.actors.options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.settings import Settings
+from greenroom.actors.worker import work
+from greenroom.protocol.json import decode
+from greenroom.protocol.versions import LATEST
+from greenroom.supervision import Exit, Ref, TaskSupervisor, link, start, supervise_job
+from greenroom.supervision.testing import Probe
+from greenroom.transports.seam import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from greenroom.actors.entries import Entry
+    from greenroom.supervision import ExitReason, Pid
+
+
+@dataclass
+class House:
+    """What a worker needs of a company."""
+
+    settings: Settings = field(default_factory=Settings)
+    shelf: Shelf = field(default_factory=Shelf)
+    bulkheads: Bulkheads = field(default_factory=Bulkheads)
+
+    def put(self, *entries: Entry) -> None:
+        """Register."""
+        for entry in entries:
+            self.shelf.write(lambda catalogue, entry=entry: catalogue.put(entry))  # type: ignore[misc]
+
+    def tool(self, function: Callable[..., Any], name: str | None = None, **options: Any) -> None:
+        """Register a tool."""
+        self.put(tool_entry(name or function.__name__, function, ToolOptions(**options)))
+
+    def resource(self, uri: str, function: Callable[..., Any], **options: Any) -> None:
+        """Register a resource."""
+        self.put(resource_entry(uri, function, ResourceOptions(uri=uri, **options)))
+
+    def template(self, text: str, function: Callable[..., Any], **options: Any) -> None:
+        """Register a resource template."""
+        self.put(template_entry(text, function, TemplateOptions(uri_template=text, **options)))
+
+    def prompt(self, function: Callable[..., Any], name: str | None = None, **options: Any) -> None:
+        """Register a prompt."""
+        self.put(prompt_entry(name or function.__name__, function, PromptOptions(**options)))
+
+
+class Ear:
+    """The voice of a call, and all that was said with it."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, Mapping[str, Any]]] = []
+        self.logged: list[tuple[str, Any, str | None]] = []
+        self.asked: list[tuple[str, Mapping[str, Any], float | None]] = []
+        self.answers: dict[str, Any] = {}
+        self.interrupted: list[float | None] = []
+
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
+        self.said.append((method, params))
+        return True
+
+    def log(self, level: str, data: Any, logger: str | None) -> bool:
+        self.logged.append((level, data, logger))
+        return True
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+        self.asked.append((method, params, timeout))
+        answer = self.answers[method]
+        if isinstance(answer, Exception):
+            raise answer
+        return cast("dict[str, Any]", await answer() if callable(answer) else answer)
+
+    def interrupt_stream(self, retry: float | None) -> bool:
+        self.interrupted.append(retry)
+        return True
+
+
+@dataclass
+class Calling:
+    """A job that was handed out."""
+
+    job: Job
+    worker: Pid
+    ear: Ear
+    desk: Desk
+
+    async def answer(self, within: float = 60.0) -> dict[str, Any]:
+        """The whole response: result or error."""
+        key = self.job.key
+        message = await self.desk.probe.expect(
+            lambda m: isinstance(m, Finished | Failed) and m.key == key, within=within
+        )
+        if isinstance(message, Failed):
+            return {"error": message.error.to_wire()}
+        whole: dict[str, Any] = decode(message.body)
+        assert whole["id"] == self.job.request_id
+        return whole
+
+    async def result(self) -> dict[str, Any]:
+        """The result."""
+        answer = await self.answer()
+        assert "result" in answer, answer
+        return cast("dict[str, Any]", answer["result"])
+
+    async def error(self) -> dict[str, Any]:
+        """The error."""
+        answer = await self.answer()
+        assert "error" in answer, answer
+        return cast("dict[str, Any]", answer["error"])
+
+    async def gone(self) -> ExitReason:
+        """Why the worker has ended."""
+        down = await self.desk.probe.expect_down(self.worker, within=60.0)
+        return down.reason
+
+
+class Desk:
+    """Hands out jobs as a session does, and reads what comes back."""
+
+    def __init__(self, house: House, probe: Probe, workers: Ref[TaskSupervisor]) -> None:
+        self.house = house
+        self.probe = probe
+        self.workers = workers
+        self._keys = count(1)
+
+    async def hand_out(self, method: str, params: dict[str, Any], **facts: Any) -> Calling:
+        """Have a worker do it."""
+        ear = Ear()
+        peer = Peer("test", principal=facts.pop("principal", None), auth=facts.pop("auth", None))
+        known: dict[str, Any] = {
+            "session_id": "s1",
+            "version": LATEST,
+            "peer": peer,
+            "client_info": {"name": "test", "version": "1"},
+            "client_capabilities": {},
+        }
+        session: Ref[Any] = Ref(self.probe.pid)
+        key = next(self._keys)
+        job = Job(key, session, f"r{key}", method, params, Facts(**(known | facts)), ear, Cancellation(), self.house)
+        worker = await supervise_job(self.workers, work, job)
+        self.probe.monitor(worker)
+        return Calling(job, worker, ear, self)
+
+    async def call(self, name: str, arguments: Any = None, *, meta: Any = None, **facts: Any) -> Calling:
+        """Have a tool called."""
+        params: dict[str, Any] = {"name": name}
+        if arguments is not None:
+            params["arguments"] = arguments
+        if meta is not None:
+            params["_meta"] = meta
+        return await self.hand_out("tools/call", params, **facts)
+
+    async def result(self, name: str, /, **arguments: Any) -> dict[str, Any]:
+        """The result of a tool."""
+        return await (await self.call(name, arguments)).result()
+
+    async def text(self, name: str, /, **arguments: Any) -> str:
+        """The one text that a tool answers with."""
+        result = await self.result(name, **arguments)
+        assert not result["isError"], result
+        (block,) = result["content"]
+        return cast("str", block["text"])
+
+
+async def open_desk(house: House, probe: Probe) -> Desk:
+    """A desk with workers of its own."""
+    workers = await start(TaskSupervisor)
+    return Desk(house, probe, workers)
+
+
+__all__ = ["Calling", "Desk", "Ear", "Exit", "House", "link", "open_desk"]
