@@ -42,10 +42,14 @@ from .catalogue import Shelf
 from .handle import Handle
 from .hooks import Hooks
 from .outlets import ToAnswer, ToChannel, ToStreams
+from .readiness import Readiness
+from .registrar import registrar_child
+from .registry import Registry
 from .session import REFUSED
 from .sessions import Sessions, find_session, open_session
 from .settings import Settings
 from .subscriptions import Board, subscriptions_child
+from .worker import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Sequence
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
 
     from .jobs import Job
     from .outlets import Outlet
+    from .readiness import WaitFor
+    from .registrar import Registrar
     from .subscriptions import Subscriptions
 
 _serials: Final = count(1)
@@ -72,12 +78,6 @@ class Key(NamedTuple):
         return f"{self.name}-{self.serial}"
 
 
-def _usual_work() -> Callable[[Job], Coroutine[Any, Any, None]]:
-    from .worker import work  # noqa: PLC0415 - until it is there
-
-    return work
-
-
 class Company:
     """One company, before and while it runs."""
 
@@ -88,16 +88,17 @@ class Company:
         shelf: Shelf | None = None,
         hooks: Hooks | None = None,
         listeners: Sequence[ChildSpec[Any]] = (),
-        work: Callable[[Job], Coroutine[Any, Any, None]] | None = None,
+        wait_for: WaitFor = None,
+        work: Callable[[Job], Coroutine[Any, Any, None]] = work,
     ) -> None:
         """`listeners` are the children that let peers in; more can be started under `listeners` later.
 
-        `work` is what a worker does with a job.
+        Who registers something waits until `wait_for` has come. `work` is what a worker does with a job.
         """
         self.settings = Settings() if settings is None else settings
         self.hooks = Hooks() if hooks is None else hooks
         self.shelf = Shelf() if shelf is None else shelf
-        self.work = _usual_work() if work is None else work
+        self.work = work
         self.board = Board()
         self.bulkheads = Bulkheads(self.settings.tool_threads, self.settings.principal_threads)
         self.threads = Threads(self.settings.tool_threads)
@@ -106,6 +107,9 @@ class Company:
         self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
         self.sessions: Ref[Sessions] = Ref(self.name("sessions"), None)
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
+        registrar: Ref[Registrar] = Ref(self.name("registry"))
+        self.registry = Registry(self, registrar, self.subscriptions, self.board)
+        self._readiness = Readiness(wait_for)
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
 
@@ -117,6 +121,7 @@ class Company:
         """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with."""
         settings = self.settings
         children: list[ChildSpec[Any]] = [
+            registrar_child(self.name("registry"), self.shelf, self._readiness, self.subscriptions, self.board),
             subscriptions_child(self.name("subscriptions"), self.board),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
             child(Sessions, max_children=settings.max_sessions).but(id="sessions", name=self.name("sessions")),

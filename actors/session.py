@@ -30,11 +30,11 @@ from greenroom.supervision import (
 from greenroom.supervision.kernel import clock
 
 from .agreement import Agreement
+from .answers import at_once, timeout_of
 from .asking import Questions, Unanswered
 from .calls import Calls, Late, Lingers
 from .hooks import Returned, run_hook, run_job
 from .jobs import Failed, Finished, Job
-from .routing import at_once, timeout_of
 from .settings import LEVELS
 from .subscriptions import Announced, Subscriptions
 from .voice import Ask, Began, CallVoice, Interrupt, Said
