@@ -2,7 +2,8 @@
 
 Under stdio, what goes to descriptor 1 is the protocol, and one `print` in a tool, in a C library or in a child process would be a
 broken message. So the two descriptors are moved to where nobody looks: 1 then leads to stderr and 0 to the null device. What
-Python has not flushed by then goes to stderr, too. Giving back undoes it, for programs that go on.
+Python has not flushed by then goes to stderr, too. It stays like that when the peer has gone, since what is printed then is no
+protocol either.
 """
 
 from __future__ import annotations
@@ -11,10 +12,7 @@ import contextlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from typing import Any
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -33,23 +31,20 @@ class StandardStreams:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(line_buffering=True)  # a message for people is to be seen when it is printed
 
+    def close(self) -> None:
+        """The peer is gone, or is to see that we are. A thread that is still at it must not find another file under that number."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, self.input, inheritable=False)
+        os.dup2(nothing, self.output, inheritable=False)
+        os.close(nothing)
+
     def give_back(self) -> None:
-        """As before, for a program that goes on."""
+        """As before, for who knows that nobody reads the output as protocol."""
         _flush(sys.stdout)
         os.dup2(self.input, STDIN)
         os.dup2(self.output, STDOUT)
         os.close(self.input)
         os.close(self.output)
-
-
-@contextlib.contextmanager
-def taken() -> Generator[StandardStreams]:
-    """Take both away, and give them back at the end."""
-    streams = StandardStreams()
-    try:
-        yield streams
-    finally:
-        streams.give_back()
 
 
 def _moved(descriptor: int) -> int:

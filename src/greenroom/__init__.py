@@ -10,16 +10,156 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .errors import GreenroomError
+    from .actors.cancellation import RequestCancelled
+    from .actors.catalogue import RegistrationError
+    from .actors.context import CallEnded, Context
+    from .actors.hooks import Hooks
+    from .actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+    from .actors.questions import Accepted, Declined, Dismissed, Root, Sampled
+    from .actors.settings import Settings
+    from .errors import ConfigError, GreenroomError
+    from .protocol.content import (
+        Audio,
+        Contents,
+        Embedded,
+        Image,
+        ResourceLink,
+        Text,
+        audio,
+        blob_resource,
+        embedded,
+        image,
+        resource_link,
+        text,
+        text_resource,
+    )
+    from .protocol.definitions import Annotations, Icon, PromptArgument, ToolAnnotations
+    from .protocol.errors import ErrorCode, McpError, PeerError, ProtocolError, ToolError
+    from .protocol.results import (
+        CallToolResult,
+        Completion,
+        Message,
+        PromptResult,
+        Structured,
+        WithMeta,
+        assistant_message,
+        message,
+        user_message,
+    )
+    from .server import Server
+    from .transports.http_config import HttpConfig
 
-__all__ = ["GreenroomError", "__version__"]
+__all__ = [
+    "Accepted",
+    "Annotations",
+    "Audio",
+    "CallEnded",
+    "CallToolResult",
+    "Completion",
+    "CompletionOptions",
+    "ConfigError",
+    "Contents",
+    "Context",
+    "Declined",
+    "Dismissed",
+    "Embedded",
+    "ErrorCode",
+    "GreenroomError",
+    "Hooks",
+    "HttpConfig",
+    "Icon",
+    "Image",
+    "McpError",
+    "Message",
+    "PeerError",
+    "PromptArgument",
+    "PromptOptions",
+    "PromptResult",
+    "ProtocolError",
+    "RegistrationError",
+    "RequestCancelled",
+    "ResourceLink",
+    "ResourceOptions",
+    "Root",
+    "Sampled",
+    "Server",
+    "Settings",
+    "Structured",
+    "TemplateOptions",
+    "Text",
+    "ToolAnnotations",
+    "ToolError",
+    "ToolOptions",
+    "WithMeta",
+    "__version__",
+    "assistant_message",
+    "audio",
+    "blob_resource",
+    "embedded",
+    "image",
+    "message",
+    "resource_link",
+    "text",
+    "text_resource",
+    "user_message",
+]
 
 __version__: Final[str] = "0.1.0.dev0"
 
 # Public name -> the module it lives in. To add a name: one line here, one above for the type checkers, one in `__all__`; the house
 # test compares the three.
 _HOMES: Final[dict[str, str]] = {
+    "Accepted": "greenroom.actors.questions",
+    "Annotations": "greenroom.protocol.definitions",
+    "Audio": "greenroom.protocol.content",
+    "CallEnded": "greenroom.actors.context",
+    "CallToolResult": "greenroom.protocol.results",
+    "Completion": "greenroom.protocol.results",
+    "CompletionOptions": "greenroom.actors.options",
+    "ConfigError": "greenroom.errors",
+    "Contents": "greenroom.protocol.content",
+    "Context": "greenroom.actors.context",
+    "Declined": "greenroom.actors.questions",
+    "Dismissed": "greenroom.actors.questions",
+    "Embedded": "greenroom.protocol.content",
+    "ErrorCode": "greenroom.protocol.errors",
     "GreenroomError": "greenroom.errors",
+    "Hooks": "greenroom.actors.hooks",
+    "HttpConfig": "greenroom.transports.http_config",
+    "Icon": "greenroom.protocol.definitions",
+    "Image": "greenroom.protocol.content",
+    "McpError": "greenroom.protocol.errors",
+    "Message": "greenroom.protocol.results",
+    "PeerError": "greenroom.protocol.errors",
+    "PromptArgument": "greenroom.protocol.definitions",
+    "PromptOptions": "greenroom.actors.options",
+    "PromptResult": "greenroom.protocol.results",
+    "ProtocolError": "greenroom.protocol.errors",
+    "RegistrationError": "greenroom.actors.catalogue",
+    "RequestCancelled": "greenroom.actors.cancellation",
+    "ResourceLink": "greenroom.protocol.content",
+    "ResourceOptions": "greenroom.actors.options",
+    "Root": "greenroom.actors.questions",
+    "Sampled": "greenroom.actors.questions",
+    "Server": "greenroom.server",
+    "Settings": "greenroom.actors.settings",
+    "Structured": "greenroom.protocol.results",
+    "TemplateOptions": "greenroom.actors.options",
+    "Text": "greenroom.protocol.content",
+    "ToolAnnotations": "greenroom.protocol.definitions",
+    "ToolError": "greenroom.protocol.errors",
+    "ToolOptions": "greenroom.actors.options",
+    "WithMeta": "greenroom.protocol.results",
+    "assistant_message": "greenroom.protocol.results",
+    "audio": "greenroom.protocol.content",
+    "blob_resource": "greenroom.protocol.content",
+    "embedded": "greenroom.protocol.content",
+    "image": "greenroom.protocol.content",
+    "message": "greenroom.protocol.results",
+    "resource_link": "greenroom.protocol.content",
+    "text": "greenroom.protocol.content",
+    "text_resource": "greenroom.protocol.content",
+    "user_message": "greenroom.protocol.results",
 }
 
 

@@ -33,7 +33,7 @@ from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
 from greenroom.transports.listener import listener
 from greenroom.transports.quart_app import shell
-from greenroom.transports.standard import StandardStreams, taken
+from greenroom.transports.standard import StandardStreams
 from greenroom.transports.stdio import StdioWire, stdio_child
 
 from . import running
@@ -104,14 +104,17 @@ class Server(Decorators):
             sys.exit(f"greenroom: {error}")
 
     def _run_stdio(self, grace: float) -> None:
-        with taken() as streams:
-            wire = StdioWire(self.company, streams.input, streams.output)
+        streams = StandardStreams()
+        wire = StdioWire(self.company, streams.input, streams.output)
+        try:
             running.run(
                 lambda: [self._spec([stdio_child(wire, name=self.company.name("stdio"), grace=grace)])],
                 lambda _: wire.over.wait(),
                 grace=grace,
             )
+        finally:
             wire.close()
+            streams.close()
 
     def _run_http(self, config: HttpConfig, grace: float) -> None:
         config = replace(config, drain_grace=min(config.drain_grace, grace))
