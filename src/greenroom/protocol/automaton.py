@@ -4,7 +4,8 @@ The table is a server's view of one peer. It says of every message, in every sta
 it with an error; and which state comes then. There is no message that it does not know, so a session needs no branch of its own.
 The reference page and its picture are drawn from here.
 
-States: `NEW` until an `initialize` was taken; `INITIALIZING` until the peer has said that it is ready; `READY`; `CLOSED`.
+States: `NEW` until an `initialize` was taken; `INITIALIZING` until the peer has said that it is ready; `READY`; `CLOSED`. A peer that
+introduces itself once more begins anew, in the same session.
 
 `UNGATED` is the same without the gate: requests are taken before the peer has said `notifications/initialized`, and even before its
 `initialize`, as some servers always did.
@@ -95,7 +96,6 @@ _NEW, _INITIALIZING, _READY, _CLOSED = State
 
 _HELLO_FIRST = 'Server not initialized: send "initialize" first'
 _READY_FIRST = 'Server not initialized: send "notifications/initialized" first'
-_AGAIN = "Already initialized: a session begins once"
 _OVER = "The session has ended"
 
 TABLE: Final[Table] = {
@@ -107,7 +107,7 @@ TABLE: Final[Table] = {
     (_NEW, Event.NOTIFICATION): _ignore(_NEW),
     (_NEW, Event.ANSWER): _ignore(_NEW),
     (_NEW, Event.END): _take(_CLOSED),
-    (_INITIALIZING, Event.INITIALIZE): _refuse(_INITIALIZING, _AGAIN),
+    (_INITIALIZING, Event.INITIALIZE): _take(_INITIALIZING),
     (_INITIALIZING, Event.REJECTED): _take(_NEW),
     (_INITIALIZING, Event.INITIALIZED): _take(_READY),
     (_INITIALIZING, Event.PING): _take(_INITIALIZING),
@@ -115,7 +115,7 @@ TABLE: Final[Table] = {
     (_INITIALIZING, Event.NOTIFICATION): _take(_INITIALIZING),
     (_INITIALIZING, Event.ANSWER): _take(_INITIALIZING),
     (_INITIALIZING, Event.END): _take(_CLOSED),
-    (_READY, Event.INITIALIZE): _refuse(_READY, _AGAIN),
+    (_READY, Event.INITIALIZE): _take(_INITIALIZING),
     (_READY, Event.REJECTED): _ignore(_READY),
     (_READY, Event.INITIALIZED): _ignore(_READY),
     (_READY, Event.PING): _take(_READY),
