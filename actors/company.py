@@ -32,7 +32,6 @@ from greenroom.supervision import (
     TaskSupervisor,
     Threads,
     child,
-    exit,
 )
 from greenroom.transports.seam import Answer, Entered
 
@@ -42,10 +41,11 @@ from .catalogue import Shelf
 from .handle import Handle
 from .hooks import Hooks
 from .outlets import ToAnswer, ToChannel, ToStreams
+from .peers import Peers
 from .readiness import Readiness
 from .registrar import registrar_child
 from .registry import Registry
-from .session import REFUSED
+from .session import REFUSED, Session
 from .sessions import Sessions, find_session, open_session
 from .settings import Settings
 from .subscriptions import Board, subscriptions_child
@@ -109,6 +109,8 @@ class Company:
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
         registrar: Ref[Registrar] = Ref(self.name("registry"))
         self.registry = Registry(self, registrar, self.subscriptions, self.board)
+        self.peers = Peers(self)
+        """Who is there, and how to reach them when no call of theirs is under way."""
         self._readiness = Readiness(wait_for)
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
@@ -147,11 +149,11 @@ class Company:
             ended = McpError(ErrorCode.INTERNAL_ERROR, "The session ended before it was initialized")
             return Entered(None, Answer(encode_error(hello.id, ended), 500))
         except BaseException:
-            exit(session.ref, REFUSED)  # whoever wanted it has gone away, and nobody else knows of it
+            session.ref.cast(Session.close, REFUSED)  # whoever wanted it has gone away, and nobody else knows of it
             raise
         assert isinstance(answer, Answer)
         if session.version is None:
-            exit(session.ref, REFUSED)
+            session.ref.cast(Session.close, REFUSED)
             return Entered(None, answer._replace(status=400) if answer.status == 200 else answer)  # noqa: PLR2004
         return Entered(session, answer)
 
@@ -177,7 +179,7 @@ class Company:
         except ProcessExited:
             return Answer(encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error")), 500)
         finally:
-            exit(session.ref, REFUSED)
+            session.ref.cast(Session.close, REFUSED)
         assert isinstance(answer, Answer)
         return answer
 

@@ -146,6 +146,10 @@ class Session(GenServer):
         """The peer has done with it."""
         return stopping(None, ENDED)
 
+    def close(self, reason: Shutdown) -> None:
+        """The company has done with it."""
+        return stopping(None, reason)
+
     # --- for the company
 
     def snapshot(self) -> dict[str, Any]:

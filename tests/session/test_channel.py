@@ -1,0 +1,76 @@
+"""A channel loses nothing unsaid, and holds only so much back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from greenroom.actors.channel import Channel
+from greenroom.actors.feeds import TRUNCATED
+from greenroom.actors.settings import Settings
+
+from .players import read, turns
+
+
+async def test_everything_comes_in_order() -> None:
+    channel = Channel(Settings())
+    assert channel.push(b"a", 1)
+    assert channel.offer(b"b")
+    events = await read(channel)
+    assert [(event.data, event.answers, event.id) for event in events] == [(b"a", 1, ""), (b"b", None, "")]
+
+
+async def test_a_full_channel_refuses_notifications_and_marks_the_gap_once() -> None:
+    channel = Channel(Settings(channel_events=2))
+    assert channel.offer(b"a")
+    assert channel.offer(b"b")
+    assert not channel.offer(b"c")
+    assert not channel.offer(b"d")
+    assert channel.push(b"answer", 1)
+    assert [event.data for event in await read(channel)] == [b"a", b"b", TRUNCATED, b"answer"]
+    assert channel.offer(b"e")
+
+
+async def test_it_is_bounded_by_bytes_too() -> None:
+    channel = Channel(Settings(channel_bytes=10))
+    assert channel.offer(b"x" * 10)
+    assert channel.full
+    assert not channel.offer(b"y")
+
+
+async def test_whoever_waits_for_room_goes_on_when_there_is_some() -> None:
+    channel = Channel(Settings(channel_events=1))
+    channel.push(b"a")
+    waiting = asyncio.create_task(channel.room())
+    await turns()
+    assert not waiting.done()
+    assert len(await channel.next() or ()) == 1
+    await waiting
+
+
+async def test_whoever_waits_for_room_goes_on_when_it_is_over() -> None:
+    channel = Channel(Settings(channel_events=1))
+    channel.push(b"a")
+    waiting = asyncio.create_task(channel.room())
+    await turns()
+    channel.end()
+    await waiting
+    assert not channel.push(b"b")
+    assert not channel.offer(b"b")
+    assert [event.data for event in await read(channel)] == [b"a"]
+    assert await channel.next() is None
+
+
+async def test_without_its_reader_it_is_over() -> None:
+    channel = Channel(Settings())
+    channel.push(b"a")
+    channel.leave()
+    assert await channel.next() is None
+
+
+async def test_a_reader_that_waits_is_woken_by_the_end() -> None:
+    channel = Channel(Settings())
+    waiting = asyncio.create_task(channel.next())
+    await turns()
+    channel.end()
+    assert await waiting is None
+    assert await Channel(Settings()).next(3) == []
