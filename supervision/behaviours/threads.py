@@ -91,6 +91,7 @@ class _Hand(threading.Thread):
         super().__init__(name=f"greenroom-thread-{number}", daemon=True)
         self._crew = crew
         self._job: _Job | None = job
+        self._at: _Job | None = None
         self._wake = threading.Condition()
         self._gone = False
 
@@ -103,12 +104,18 @@ class _Hand(threading.Thread):
             self._wake.notify()
             return True
 
+    def works_for(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it is at a job of this loop, or was just given one."""
+        job = self._job or self._at
+        return job is not None and job.loop is loop
+
     def run(self) -> None:
         while True:
-            job, self._job = self._job, None
+            self._at = job = self._job
+            self._job = None
             assert job is not None
             job.run()
-            del job  # an idle thread keeps nothing alive
+            self._at = job = None  # an idle thread keeps nothing alive
             self._crew.rest(self)
             with self._wake:
                 self._gone = not self._wake.wait_for(lambda: self._job is not None, _IDLE_SECONDS)
@@ -123,6 +130,11 @@ _crew = _Crew()
 def resting(thread: threading.Thread) -> bool:
     """Whether it is a thread of the crew that has nothing to do: nobody's leftover, and nobody to wait for."""
     return isinstance(thread, _Hand) and thread in _crew._idle
+
+
+def works_for(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether it is a thread of the crew that is at work for this loop: it may be older than the loop."""
+    return isinstance(thread, _Hand) and thread.works_for(loop)
 
 
 async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from greenroom.supervision.behaviours.threads import resting
+from greenroom.supervision.behaviours.threads import resting, works_for
 
 if TYPE_CHECKING:
     import asyncio
@@ -84,7 +84,7 @@ class Outside:
     def _threads(self, *, everybody: bool) -> Iterable[threading.Thread]:
         me = threading.current_thread()
         for thread in threading.enumerate():
-            if thread is not me and (everybody or thread not in self._before):
+            if thread is not me and (everybody or thread not in self._before or works_for(thread, self._loop)):
                 yield thread
 
     def _thread(self, thread: threading.Thread) -> Look:

@@ -15,7 +15,7 @@ import anyio.from_thread
 import anyio.to_thread
 import pytest
 
-from greenroom.supervision import CallTimeout, GenServer, Node, current_node, start
+from greenroom.supervision import CallTimeout, GenServer, Node, Threads, current_node, start
 from greenroom.supervision.testing import VirtualLoop, advance, run
 from greenroom.supervision.testing.outside import Look, Outside
 
@@ -244,6 +244,14 @@ async def test_a_child_process_goes_by_real_time() -> None:
         out, _ = await child.communicate()
     assert out.split() == [b"late"]
     assert 0 < now() < 60
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_a_kept_thread_that_is_older_than_the_loop_counts_while_it_works_for_it(turn: int) -> None:
+    # The second of the two finds the first one's thread, idle, and gives it work.
+    before = now()
+    await asyncio.wait_for(Threads(1).run(time.sleep, 0.02), 10)
+    assert now() == before
 
 
 async def test_a_connection_with_both_ends_here_lets_the_clock_jump() -> None:
