@@ -33,9 +33,11 @@ class Binder(Protocol):
     @property
     def schema(self) -> Mapping[str, Any]:
         """What peers are told that it takes."""
+        ...
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What to call the function with. Raises `Mismatch`."""
+        ...
 
 
 class Whole:
@@ -123,7 +125,7 @@ def _from_text(hint: Any, text: Any) -> Any:
 
 def binder_of(function: Callable[..., Any], context: str | None, schema: Mapping[str, Any] | None) -> Binder:
     """The binder of a tool. `context` is the parameter that gets the context, `schema` what was written by hand."""
-    skip = frozenset() if context is None else frozenset({context})
+    skip = () if context is None else (context,)
     parameters = parameters_by_name(function, skip)
     whole = _whole(parameters, schema)
     if whole is not None:
@@ -138,7 +140,7 @@ def binder_of(function: Callable[..., Any], context: str | None, schema: Mapping
 
 def texts_of(function: Callable[..., Any], context: str | None) -> Texts | Whole:
     """The binder of a prompt, or of a template's variables."""
-    skip = frozenset() if context is None else frozenset({context})
+    skip = () if context is None else (context,)
     whole = _whole(parameters_by_name(function, skip), None)
     return Texts(parameters_of(function, skip)) if whole is None else Whole(whole)
 

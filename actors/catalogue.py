@@ -131,8 +131,8 @@ class Catalogue:
         return MappingProxyType({**kept, entry.uri: entry})
 
     def _with(self, kind: Kind, entries: dict[Hashable, Entry], by_uri: Mapping[str, ResourceEntry]) -> Catalogue:
-        by_kind = MappingProxyType({**self._by_kind, kind: MappingProxyType(entries)})
-        return Catalogue(by_kind, by_uri, self.version + 1)
+        by_kind: dict[Kind, Mapping[Hashable, Entry]] = {**self._by_kind, kind: MappingProxyType(entries)}
+        return Catalogue(MappingProxyType(by_kind), by_uri, self.version + 1)
 
 
 class Shelf:

@@ -10,6 +10,8 @@ from .calling import call
 from .tool_calls import whose
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .context import Context
     from .jobs import Job
 
@@ -25,7 +27,8 @@ async def complete(job: Job, ctx: Context) -> dict[str, Any]:
     if entry is None:
         return completion_result(())
     ctx.name = argument["name"]
-    ctx.variables = (params.get("context") or {}).get("arguments") or {}
+    known: Mapping[str, Any] = params.get("context") or {}
+    ctx.variables = known.get("arguments") or {}
     arguments = {} if entry.value is None else {entry.value: argument["value"]}
     value = await call(entry.handler, ctx, arguments, house.bulkheads, ("completion", entry.name), whose(job))
     return completion_result(value)

@@ -17,18 +17,17 @@ from greenroom.protocol.hints import BadHint, docstring_of
 from greenroom.protocol.json import encode, is_object
 from greenroom.protocol.returns import returns_of
 from greenroom.protocol.uris import BadTemplate, Template
-from greenroom.protocol.validation import Validator
 
 from .binding import OPEN, Texts, Whole, binder_of, parameters_by_name, texts_of
 from .catalogue import RegistrationError
 from .handlers import Handler, handler_of
 from .options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-from .soon import BadSchema, check_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.protocol.returns import Returns
+    from greenroom.protocol.validation import Validator
 
     from .binding import Binder
     from .catalogue import Kind
@@ -145,9 +144,9 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         definition=definition,
         wire=_wire(what, definition),
         binder=binder,
-        check_input=None if by_hand is None or options.validate_input is False else Validator(by_hand),
+        check_input=None if by_hand is None or options.validate_input is False else _validator(by_hand),
         returns=returns,
-        check_output=None if output is None or options.validate_output is False else Validator(output),
+        check_output=None if output is None or options.validate_output is False else _validator(output),
     )
 
 
@@ -310,8 +309,10 @@ _OF_AN_ARGUMENT: Final = {"name", "title", "description", "required"}
 
 
 def _schema(what: str, which: str, schema: Any) -> Mapping[str, Any]:
+    from greenroom.protocol.validation import BadSchema, check_schema  # noqa: PLC0415 - few write schemas by hand
+
     try:
-        check_schema(schema)
+        check_schema(schema, root_object=True)
     except BadSchema as error:
         raise RegistrationError(f"{what}: {which}: {error}") from error
     checked: Mapping[str, Any] = schema
@@ -324,6 +325,12 @@ def _is_completion_name(name: Any) -> TypeGuard[tuple[str, str, str]]:
             return isinstance(name, tuple)
         case _:
             return False
+
+
+def _validator(schema: Mapping[str, Any]) -> Validator:
+    from greenroom.protocol.validation import Validator  # noqa: PLC0415 - as above
+
+    return Validator(schema)
 
 
 def _check_name(what: str, name: Any) -> None:

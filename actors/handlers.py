@@ -72,7 +72,7 @@ def handler_of(what: str, function: Any, running: Running) -> Handler:
 def _core(function: Any) -> Any:
     """The code below partials and callable objects."""
     while isinstance(function, partial):
-        function = cast("partial[Any]", function).func
+        function = cast("partial[Any]", function).func  # type: ignore[redundant-cast]  # not to pyright
     return function if inspect.isroutine(function) else type(function).__call__
 
 

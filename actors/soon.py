@@ -12,16 +12,4 @@ except ImportError:
         return result
 
 
-try:
-    from greenroom.protocol.validation import BadSchema, check_schema
-except ImportError:
-
-    class BadSchema(Exception):  # noqa: D101
-        pass
-
-    def check_schema(schema):  # noqa: ANN001, ANN201, D103
-        if not isinstance(schema, dict) or schema.get("type") != "object":
-            raise BadSchema('its root must say "type": "object"')
-
-
-__all__ = ["BadSchema", "check_schema", "fit"]
+__all__ = ["fit"]

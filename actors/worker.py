@@ -86,7 +86,9 @@ def _shown(error: BaseException, settings: Settings, general: str) -> str:
 
 def _meant(error: BaseException) -> BaseException:
     """What was raised on purpose, also when a task group has put it into a group of its own."""
-    inner: Any = error
-    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
-        inner = inner.exceptions[0]
-    return cast("BaseException", inner)
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        if len(inner) > 1:
+            return error
+        error = inner[0]
+    return error

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from greenroom.supervision.testing import Probe
 
 from .desk import Desk, House, open_desk
+
+if TYPE_CHECKING:
+    from greenroom.supervision.testing import Probe
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from greenroom.actors.worker import work
 from greenroom.protocol.json import decode
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import Exit, Ref, TaskSupervisor, link, start, supervise_job
-from greenroom.supervision.testing import Probe
 from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.entries import Entry
     from greenroom.supervision import ExitReason, Pid
+    from greenroom.supervision.testing import Probe
 
 
 @dataclass

@@ -1,0 +1,232 @@
+"""Threads by tool and by principal: who waits for whom, and when a slot comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.bulkheads import Bulkheads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Gate:
+    """A function that blocks its thread until it is let go; tells when it has begun."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self._go = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+
+    def __call__(self) -> str:
+        self._loop.call_soon_threadsafe(self._begin)
+        self._go.wait()
+        return "done"
+
+    def _begin(self) -> None:
+        self.began += 1
+        self._changed.set()
+
+    def open(self) -> None:
+        self._go.set()
+
+    async def has_begun(self, times: int) -> None:
+        while self.began < times:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+async def _settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_bounds_are_at_least_one() -> None:
+    with pytest.raises(ValueError, match="per_tool"):
+        Bulkheads(per_tool=0)
+    with pytest.raises(ValueError, match="per_principal"):
+        Bulkheads(per_principal=0)
+
+
+async def test_forty_slow_calls_of_one_tool_keep_no_other_waiting() -> None:
+    bulkheads = Bulkheads(per_tool=8, per_principal=16)
+    gate = Gate()
+    slow = [asyncio.create_task(bulkheads.run("slow", f"p{n % 3}", None, gate)) for n in range(40)]
+    await gate.has_begun(8)
+    assert (bulkheads.running, bulkheads.waiting) == (8, 32)
+    assert await bulkheads.run("quick", "p0", None, lambda: "here") == "here"
+    gate.open()
+    assert await asyncio.gather(*slow) == ["done"] * 40
+    assert (bulkheads.running, bulkheads.waiting) == (0, 0)
+
+
+async def test_one_principals_flood_over_many_tools_keeps_no_other_principal_waiting() -> None:
+    bulkheads = Bulkheads(per_tool=8, per_principal=4)
+    gate = Gate()
+    flood = [asyncio.create_task(bulkheads.run(f"tool{n % 5}", "loud", None, gate)) for n in range(30)]
+    await gate.has_begun(4)
+    assert bulkheads.running == 4
+    assert await bulkheads.run("tool0", "quiet", None, lambda: "here") == "here"
+    gate.open()
+    await asyncio.gather(*flood)
+
+
+async def test_a_call_that_waits_for_its_principal_holds_no_slot_of_its_tool() -> None:
+    bulkheads = Bulkheads(per_tool=1, per_principal=1)
+    gate = Gate()
+    first = asyncio.create_task(bulkheads.run("a", "p", None, gate))
+    await gate.has_begun(1)
+    waits = asyncio.create_task(bulkheads.run("b", "p", None, lambda: "late"))
+    await _settled()
+    assert await bulkheads.run("b", "q", None, lambda: "now") == "now"
+    assert not waits.done()
+    gate.open()
+    assert await waits == "late"
+    await first
+
+
+async def test_whoever_waits_is_served_in_order() -> None:
+    bulkheads = Bulkheads(per_tool=1)
+    gate = Gate()
+    order: list[int] = []
+    first = asyncio.create_task(bulkheads.run("t", "p", None, gate))
+    await gate.has_begun(1)
+    others: list[asyncio.Task[Any]] = []
+    for number in range(10):
+        others.append(asyncio.create_task(bulkheads.run("t", f"p{number % 2}", None, order.append, number)))
+        await _settled()
+    gate.open()
+    await asyncio.gather(first, *others)
+    assert order == list(range(10))
+
+
+async def test_a_tool_may_have_a_bound_of_its_own() -> None:
+    bulkheads = Bulkheads(per_tool=1)
+    gate = Gate()
+    calls = [asyncio.create_task(bulkheads.run("t", "p", 3, gate)) for _ in range(4)]
+    await gate.has_begun(3)
+    assert bulkheads.running_for("t") == 3
+    gate.open()
+    await asyncio.gather(*calls)
+
+
+async def test_a_slot_is_held_until_the_thread_really_ends() -> None:
+    bulkheads = Bulkheads(per_tool=1)
+    gate = Gate()
+    stuck = asyncio.create_task(bulkheads.run("t", "p", None, gate))
+    await gate.has_begun(1)
+    stuck.cancel()
+    await asyncio.wait([stuck])
+    assert stuck.cancelled()
+    assert bulkheads.running == 1
+    waits = asyncio.create_task(bulkheads.run("t", "p", None, lambda: "after"))
+    await _settled()
+    assert not waits.done()
+    gate.open()
+    assert await waits == "after"
+    assert bulkheads.running == 0
+
+
+async def test_whoever_gives_up_waiting_leaves_no_gap_and_takes_nothing() -> None:
+    bulkheads = Bulkheads(per_tool=1)
+    gate = Gate()
+    first = asyncio.create_task(bulkheads.run("t", "p", None, gate))
+    await gate.has_begun(1)
+    gives_up = asyncio.create_task(bulkheads.run("t", "p", None, lambda: "never"))
+    waits = asyncio.create_task(bulkheads.run("t", "p", None, lambda: "turn"))
+    await _settled()
+    gives_up.cancel()
+    gate.open()
+    assert await waits == "turn"
+    await first
+    await asyncio.wait([gives_up])
+    assert (bulkheads.running, bulkheads.waiting) == (0, 0)
+
+
+async def test_whoever_is_cancelled_when_it_is_their_turn_passes_it_on() -> None:
+    bulkheads = Bulkheads(per_tool=1)
+    gate = Gate()
+    first = asyncio.create_task(bulkheads.run("t", "p", None, gate))
+    await gate.has_begun(1)
+    chosen = asyncio.create_task(bulkheads.run("t", "p", None, lambda: "never"))
+    waits = asyncio.create_task(bulkheads.run("t", "p", None, lambda: "turn"))
+    await _settled()
+    first.add_done_callback(lambda _: chosen.cancel())
+    gate.open()
+    assert await waits == "turn"
+    await asyncio.wait([first, chosen])
+    assert (bulkheads.running, bulkheads.waiting) == (0, 0)
+
+
+async def test_what_a_thread_raises_comes_out_whatever_it_is() -> None:
+    bulkheads = Bulkheads()
+    for error in (ValueError("no"), SystemExit(3), KeyboardInterrupt()):
+
+        def fail(error: BaseException = error) -> None:
+            raise error
+
+        with pytest.raises(type(error)):
+            await bulkheads.run("t", "p", None, fail)
+    assert bulkheads.running == 0
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("call"), st.integers(0, 2), st.integers(0, 2)),
+            st.tuples(st.just("end"), st.integers(0, 30), st.just(0)),
+            st.tuples(st.just("cancel"), st.integers(0, 30), st.just(0)),
+        ),
+        max_size=40,
+    ),
+)
+async def test_no_bound_is_ever_exceeded_and_nobody_waits_who_could_run(
+    per_tool: int, per_principal: int, steps: list[tuple[str, int, int]]
+) -> None:
+    bulkheads = Bulkheads(per_tool, per_principal)
+    calls: list[tuple[asyncio.Task[Any], int, int]] = []
+    running: dict[int, Callable[[], None]] = {}
+
+    async def call(number: int, tool: int, principal: int) -> None:
+        ticket = await bulkheads._enter(tool, principal, per_tool)
+        over = asyncio.get_running_loop().create_future()
+        running[number] = lambda: over.done() or over.set_result(None)  # type: ignore[func-returns-value]
+        try:
+            await over
+        finally:
+            del running[number]
+            bulkheads._end(ticket)
+
+    for what, first, second in steps:
+        if what == "call":
+            task = asyncio.create_task(call(len(calls), first, second))
+            calls.append((task, first, second))
+        elif what == "end" and running:
+            running[list(running)[first % len(running)]]()
+        elif what == "cancel" and calls:
+            calls[first % len(calls)][0].cancel()
+        await _settled()
+        held = [calls[number] for number in running]
+        for key in range(3):
+            assert sum(tool == key for _, tool, _ in held) <= per_tool
+            assert sum(principal == key for _, _, principal in held) <= per_principal
+        for number, (task, tool, principal) in enumerate(calls):
+            if not task.done() and number not in running:
+                full = sum(t == tool for _, t, _ in held) == per_tool
+                assert full or sum(p == principal for _, _, p in held) == per_principal
+    for task, _, _ in calls:
+        task.cancel()
+    if calls:
+        await asyncio.wait([task for task, _, _ in calls])
+    assert (bulkheads.running, bulkheads.waiting) == (0, 0)
+    assert bulkheads._tools.waiting == {}
+    assert bulkheads._principals.taken == {}
