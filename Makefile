@@ -11,7 +11,7 @@ PEERS  := .referees
 PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop format bench soak docs lock clean venv
+.PHONY: help run test check conformance interop format bench blast soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ format: $(STAMP) ## let ruff put the code in order
 
 bench: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 mcp-fast fastmcp fastmcp-fast) ## measure, beside floors and peers in the same run
 	$(BIN)/python -m benchmarks
+
+blast: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what dies with a tool, here and elsewhere: the page of figures anew
+	$(BIN)/python -m benchmarks.serving.blast --write
 
 soak: $(STAMP) ## the long tests
 	$(PYTEST) -m soak

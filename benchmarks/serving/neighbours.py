@@ -1,0 +1,149 @@
+"""What a client waits for while others keep the server busy; what a flood costs; and how long a full house takes to close."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .load import callers
+from .sessions import Caller, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .processes import Served
+
+SLOW = 40
+HELD = 4.0
+BLOCKED = 5.0
+FLOOD = 200 * 1024 * 1024
+STREAMS = 1_000
+ENOUGH = 30.0
+"""Who has not stopped by then does not stop."""
+
+
+def quick_amid_slow(served: Served) -> str:
+    """Forty plain functions hold their threads; how long another one takes to answer."""
+    with callers(served.port, SLOW) as crowd:
+        other = Caller(served.port)
+        for caller in crowd:
+            caller.prepare("slow_def", {"seconds": HELD})
+            caller.begin()
+        time.sleep(0.5)
+        waited = timed(other, "quick_def")
+        other.end()
+        for caller in crowd:
+            while caller.line.hear() is None:
+                pass
+    return _duration(waited)
+
+
+def while_blocked(served: Served, tool: str) -> str:
+    """One call sleeps in `time.sleep`; how long somebody new takes to connect, shake hands, and be answered."""
+    guilty = Caller(served.port)
+    guilty.prepare(tool, {"seconds": BLOCKED})
+    guilty.begin()
+    time.sleep(0.5)
+    began = time.perf_counter()
+    other = Caller(served.port)
+    other.call("quick")
+    waited = time.perf_counter() - began
+    other.end()
+    while guilty.line.hear() is None:
+        pass
+    guilty.end()
+    return _duration(waited)
+
+
+def timed(caller: Caller, tool: str) -> float:
+    """How long one call takes."""
+    began = time.perf_counter()
+    caller.call(tool)
+    return time.perf_counter() - began
+
+
+def flood(command: Sequence[str]) -> str:
+    """200 MiB on standard input without the end of a line: what the process grows by, and what it says of it."""
+    process = subprocess.Popen(  # noqa: S603 - our own table of programs
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answers = bytearray()
+    reader = threading.Thread(target=_read_all, args=(process.stdout, answers))
+    reader.start()
+    try:
+        info = {"name": "flood", "version": "1"}
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+        process.stdin.write(encoded({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + b"\n")
+        process.stdin.flush()
+        while not answers:
+            time.sleep(0.01)
+        del answers[:]
+        before = most = _resident(process.pid)
+        block = b"a" * 65_536
+        for _ in range(FLOOD // len(block)):
+            process.stdin.write(block)
+            most = max(most, _resident(process.pid))
+        process.stdin.write(b"\n" + encoded({"jsonrpc": "2.0", "id": 2, "method": "ping"}) + b"\n")
+        process.stdin.flush()
+        until = time.monotonic() + ENOUGH
+        while b'"id":2' not in answers and time.monotonic() < until and process.poll() is None:
+            most = max(most, _resident(process.pid))
+            time.sleep(0.01)
+        said = b'"error"' in bytes(answers).partition(b'"id":2')[0]
+        went_on = b'"id":2' in answers
+    except BrokenPipeError:
+        return "it closed its input"
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        process.stdin.close()
+    told = "an error" if said else "no error"
+    return f"memory {(most - before) / 2**20:+.0f} MiB at most; {told}; {'goes on' if went_on else 'answers no more'}"
+
+
+def _read_all(stream: object, into: bytearray) -> None:
+    while data := os.read(stream.fileno(), 65_536):  # type: ignore[attr-defined]
+        into += data
+
+
+def _resident(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except FileNotFoundError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def closing(served: Served) -> str:
+    """SIGTERM with a thousand open streams and a plain function that does not return: when it is out, and its exit code."""
+    with ExitStack() as stack:
+        for _ in range(STREAMS):
+            caller = Caller(served.port)
+            stack.callback(caller.line.close)
+            caller.line.socket.sendall(caller.line.head("GET", 0))
+        stuck = Caller(served.port)
+        stack.callback(stuck.line.close)
+        stuck.prepare("slow_def", {"seconds": 600.0})
+        stuck.begin()
+        select.select([], [], [], 1.0)  # all streams are open by then
+        began = time.perf_counter()
+        served.process.send_signal(signal.SIGTERM)
+        try:
+            code = served.process.wait(ENOUGH)
+        except subprocess.TimeoutExpired:
+            return f"still there after {ENOUGH:.0f} s"
+        return f"out in {time.perf_counter() - began:.2f} s, exit code {code}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,0 +1,17 @@
+"""The stage on FastMCP, as it ships: tools that behave, and tools that do not. `PORT` 0 is stdio."""
+
+import sys
+from pathlib import Path
+
+from fastmcp import FastMCP
+
+sys.path.append(str(Path(__file__).parents[1] / "programs"))
+from wicked import TOOLS
+
+server = FastMCP("stage")
+for tool in TOOLS:
+    server.tool(tool)
+
+if __name__ == "__main__":
+    port = int(sys.argv[1])
+    server.run("http", port=port) if port else server.run("stdio", show_banner=False)

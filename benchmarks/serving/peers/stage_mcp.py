@@ -1,0 +1,17 @@
+"""The stage on `mcp`, as it ships: tools that behave, and tools that do not. `PORT` 0 is stdio."""
+
+import sys
+from pathlib import Path
+
+from mcp.server import MCPServer
+
+sys.path.append(str(Path(__file__).parents[1] / "programs"))
+from wicked import TOOLS
+
+server = MCPServer("stage")
+for tool in TOOLS:
+    server.tool()(tool)
+
+if __name__ == "__main__":
+    port = int(sys.argv[1])
+    server.run("streamable-http", port=port) if port else server.run("stdio")
