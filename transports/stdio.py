@@ -17,8 +17,8 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar
 
-from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
 from greenroom.protocol.lines import Lines, Overlong
+from greenroom.protocol.salvage import too_long
 from greenroom.supervision import (
     NORMAL,
     Exit,
@@ -109,13 +109,7 @@ class StdioWire:
     async def _take(self, line: bytes | Overlong) -> None:
         await self.sink.drained()
         if isinstance(line, Overlong):
-            most = self._lines.limit
-            await self.channel.refuse(
-                RemoteProtocolError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Line too long: it had {line.length} bytes and may have {most}. Send less in one message.",
-                )
-            )
+            await self.channel.refuse(too_long(line, self._lines.limit))
         elif line.strip():
             await self.channel.take(line)
         # A peer that sends without a pause must not keep everybody else waiting.

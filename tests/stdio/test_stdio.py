@@ -137,9 +137,19 @@ async def test_a_line_that_is_too_long_is_refused_and_those_around_it_are_served
         error = await ends.hear()
         assert error["id"] is None
         assert error["error"]["code"] == -32600
-        assert "300000 bytes" in error["error"]["message"]
+        assert error["error"]["message"].startswith("Message too large: ")
         assert "1000" in error["error"]["message"]
         assert (await ends.hear())["id"] == 2
+
+
+async def test_a_message_that_is_too_long_is_refused_under_its_own_id_where_that_can_be_read() -> None:
+    async with served(line_limit=1000, grace=0.01) as ends:
+        ends.say(line("hold", 1) + line("echo", 7, text="x" * 2000))
+        error = await ends.hear()
+        assert (error["id"], error["error"]["code"]) == (7, -32600)
+        ends.say(b'{"jsonrpc":"2.0","id":"s-1","result":{"text":"' + b"x" * 2000 + b'"}}\n')
+        assert (await ends.hear())["id"] is None
+        assert [getattr(each, "id", None) for each in ends.door.sessions[0].heard] == ["s-1"]
 
 
 async def test_at_the_end_of_the_input_what_was_asked_is_answered_first() -> None:
