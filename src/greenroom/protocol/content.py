@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from .definitions import Meta, SomeAnnotations, SomeIcon
-from .wire import Wire, base64_text, plain
+from .definitions import Meta, SomeAnnotations, SomeIcon  # noqa: TC001 - the fields of structs are read at run time
+from .wire import Wire, base64_text, is_object
 
 
 class Text(Wire, frozen=True, tag_field="type", tag="text"):
@@ -104,7 +104,7 @@ def audio(
     return Audio(data, mime_type, annotations, meta)
 
 
-def resource_link(
+def resource_link(  # noqa: PLR0913 - the members of the block
     uri: str,
     name: str,
     *,
@@ -166,17 +166,11 @@ def is_block(value: Any) -> bool:
     """
     if isinstance(value, BLOCKS):
         return True
-    if not isinstance(value, Mapping):
+    if not is_object(value):
         return False
-    kind: Any = value.get("type")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    kind = value.get("type")
     members = _MEMBERS.get(kind) if isinstance(kind, str) else None
-    return members is not None and all(isinstance(value.get(name), kinds) for name, kinds in members.items())  # pyright: ignore[reportUnknownMemberType]
-
-
-def block_to_wire(value: Any) -> dict[str, Any]:
-    """A block (see `is_block`) in JSON's own types."""
-    wire: dict[str, Any] = plain(value)
-    return wire
+    return members is not None and all(isinstance(value.get(name), kinds) for name, kinds in members.items())
 
 
 # The first bytes of what tools return most, where they return bytes and nothing else.

@@ -37,7 +37,7 @@ class Either(metaclass=_Anything):
 
 def union_of(members: Sequence[Any]) -> Any:
     """The union as msgspec understands it."""
-    union = Union[tuple(members)]
+    union: Any = Union[tuple(members)]  # noqa: UP007 - made of what is there
     try:
         msgspec.inspect.type_info(union)
         msgspec.json.schema_components([union], schema_hook=lambda _: {})
@@ -103,9 +103,9 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
             adopt(more)
             return {"anyOf": list(schemas)}
         if models := _models(kind):
-            schema, more = models.schema(kind, mode, REFERENCE)
-            adopt(more)
-            return schema
+            made: tuple[dict[str, Any], dict[str, Any]] = models.schema(kind, mode, REFERENCE)
+            adopt(made[1])
+            return made[0]
         if _is_path(kind):
             return {"type": "string"}
         raise NotImplementedError

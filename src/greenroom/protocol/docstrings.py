@@ -47,7 +47,7 @@ def read(text: str | None) -> Docstring:
             depth = depth or inset
             found = _ENTRY.match(bare) if inset <= depth else None
             if found:
-                entry = found[1]
+                entry = str(found[1])
                 names[entry] = found[2]
             elif entry is not None:
                 names[entry] = f"{names[entry]} {bare}".strip()

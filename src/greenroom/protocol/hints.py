@@ -6,13 +6,25 @@ pydantic's `Field`, a plain string in `Annotated`), and become `msgspec.Meta`, w
 
 from __future__ import annotations
 
-import collections.abc as abc
 import inspect
 import types
+from collections import abc
 from dataclasses import dataclass
 from datetime import datetime, time
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Optional,
+    TypeGuard,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -20,9 +32,10 @@ from greenroom.errors import GreenroomError
 
 from .conversions import union_of
 from .docstrings import read
+from .wire import is_iterable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 MISSING: Final = inspect.Parameter.empty
 
@@ -97,7 +110,8 @@ def docstring_of(function: Callable[..., Any]) -> str | None:
     """What it says of itself. A partial says what its function says; an object, what its class or its `__call__` says."""
     inner = _inner(function)
     if not inspect.isroutine(inner) and not inspect.isclass(inner):
-        return inspect.getdoc(type(inner).__call__) or inspect.getdoc(type(inner))
+        kind = cast("Any", type(inner))
+        return inspect.getdoc(kind.__call__) or inspect.getdoc(kind)
     return inspect.getdoc(inner)
 
 
@@ -110,17 +124,21 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 def _inner(function: Any) -> Any:
     """What a partial is of."""
-    while isinstance(function, partial):
-        function = cast("partial[Any]", function).func
+    while _is_partial(function):
+        function = function.func
     return function
+
+
+def _is_partial(function: Any) -> TypeGuard[partial[Any]]:
+    return isinstance(function, partial)
 
 
 def _bound_by_keyword(function: Any) -> set[str]:
     """What a partial has fixed is no longer anybody's to choose, though Python would let a caller."""
     fixed: set[str] = set()
-    while isinstance(function, partial):
-        fixed |= cast("partial[Any]", function).keywords.keys()
-        function = cast("partial[Any]", function).func
+    while _is_partial(function):
+        fixed |= function.keywords.keys()
+        function = function.func
     return fixed
 
 
@@ -134,13 +152,13 @@ def _hint_of(function: Callable[..., Any], parameter: inspect.Parameter, names: 
             f"{name_of(function)}: the hint of {parameter.name} uses {error.name!r}, which is not there at run time; "
             "import it outside of `if TYPE_CHECKING`, or define it at the top of the module"
         ) from error
-    return refined(Union[hint, None] if parameter.default is None else hint)  # `city: str = None` means it
+    return refined(Optional[hint] if parameter.default is None else hint)  # noqa: UP045 - `city: str = None` means it
 
 
 def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, Any] | None) -> Any:
     """The hint with its strings evaluated where the function was written. One at a time: what is skipped need not exist."""
     home = _home(function)
-    closure = inspect.getclosurevars(home).nonlocals if inspect.isfunction(home) else {}
+    closure: Mapping[str, Any] = inspect.getclosurevars(home).nonlocals if inspect.isfunction(home) else {}
     holder = types.SimpleNamespace(__annotations__={"hint": annotation})
     hints = get_type_hints(holder, getattr(home, "__globals__", {}), {**closure, **(names or {})}, include_extras=True)
     return hints["hint"]
@@ -172,9 +190,9 @@ def refined(hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         return union_of([refined(member) for member in get_args(hint)])
     if origin is abc.Iterable:
-        return list[refined(get_args(hint)[0])]  # type: ignore[misc] - a type made at run time
+        origin = list
     if origin in _CONTAINERS:
-        return origin[tuple(one if one is Ellipsis else refined(one) for one in get_args(hint))]
+        return cast("Any", origin)[tuple(one if one is Ellipsis else refined(one) for one in get_args(hint))]
     return hint
 
 
@@ -221,6 +239,6 @@ def _metas(said: Any) -> list[msgspec.Meta]:
     members: dict[str, Any] = {name: value for name in _LIMITS if (value := getattr(said, name, None)) is not None}
     found = [msgspec.Meta(**members)] if members else []
     inner: Any = getattr(said, "metadata", None)  # pydantic's Field
-    if inner is None and isinstance(said, abc.Iterable):  # groups of annotated-types
-        inner = list(cast("Iterable[Any]", said))
+    if inner is None and is_iterable(said):  # groups of annotated-types
+        inner = list(said)
     return [*found, *(meta for one in inner or () for meta in _metas(one))]

@@ -8,6 +8,7 @@ from greenroom.errors import GreenroomError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
 Path: TypeAlias = "tuple[str | int, ...]"
 
@@ -18,7 +19,7 @@ class Reason(str):
     __slots__ = ("kind",)
     kind: str
 
-    def __new__(cls, text: str, kind: str = "invalid") -> Reason:
+    def __new__(cls, text: str, kind: str = "invalid") -> Self:
         """The words, and the word."""
         made = super().__new__(cls, text)
         made.kind = kind

@@ -8,7 +8,6 @@ nothing of it but that there was one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -20,11 +19,13 @@ from greenroom.errors import GreenroomError
 
 from .content import Contents, Embedded, blob_resource, is_block, mime_type_of
 from .errors import ErrorCode, McpError, ToolError
-from .wire import base64_text, plain
+from .wire import base64_text, is_array, is_iterable, is_object, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from .definitions import Meta
-    from .schemas import Returns
+    from .returns import Returns
 
 MOST_COMPLETIONS: Final = 100
 
@@ -155,11 +156,9 @@ def blocks(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, Contents):
         return [Embedded(value).to_wire()]
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return [_block_of_bytes(bytes(value))]
-    if isinstance(value, (list, tuple)):
-        items = cast("Sequence[Any]", value)
-        if all(isinstance(item, (str, Contents)) or is_block(item) for item in items):
-            return [block for item in items for block in blocks(item)]
+        return [_block_of_bytes(bytes(cast("bytes", value)))]
+    if is_array(value) and all(isinstance(item, (str, Contents)) or is_block(item) for item in value):
+        return [block for item in value for block in blocks(item)]
     return [{"type": "text", "text": json_text(value)}]
 
 
@@ -216,15 +215,15 @@ def resource_contents(value: Any, uri: str, mime: str | None = None) -> dict[str
             raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
         case None:
             raise McpError(ErrorCode.RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
-        case list() | tuple() if all(_is_contents(item) for item in cast("Sequence[Any]", value)):
-            return {"contents": [_contents(item, uri, mime) for item in cast("Sequence[Any]", value)]}
+        case _ if is_array(value) and all(_is_contents(item) for item in value):
+            return {"contents": [_contents(item, uri, mime) for item in value]}
         case _:
             return {"contents": [_contents(value, uri, mime)]}
 
 
 def _is_contents(value: Any) -> bool:
     """Whether it says by itself that it is contents, or is text or bytes."""
-    if isinstance(value, Mapping):
+    if is_object(value):
         return isinstance(value.get("text"), str) or isinstance(value.get("blob"), (str, bytes, bytearray))
     return isinstance(value, (str, bytes, bytearray, Contents, Embedded))
 
@@ -234,13 +233,14 @@ def _contents(value: Any, uri: str, mime: str | None) -> dict[str, Any]:
         case str():
             return {"uri": uri, "mimeType": mime or "text/plain", "text": str(value)}
         case bytes() | bytearray() | memoryview():
-            mime = mime or mime_type_of(bytes(value)) or "application/octet-stream"
-            return {"uri": uri, "mimeType": mime, "blob": base64_text(bytes(value))}
+            data = bytes(cast("bytes", value))
+            mime = mime or mime_type_of(data) or "application/octet-stream"
+            return {"uri": uri, "mimeType": mime, "blob": base64_text(data)}
         case Contents():
             return value.to_wire()
         case Embedded():
             return value.resource.to_wire()
-        case Mapping() if _is_contents(value):
+        case _ if is_object(value) and _is_contents(value):
             wire: dict[str, Any] = in_json(value)
             kind = "text/plain" if "text" in wire else "application/octet-stream"
             given: Any = wire.pop("mimeType", None) or wire.pop("mime_type", None)
@@ -272,14 +272,13 @@ def prompt_result(value: Any, description: str | None = None) -> dict[str, Any]:
             raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
         case PromptResult(messages, own, meta):
             return _with_meta(prompt_result(list(messages), own or description), meta)
-        case (list() as messages, str() as own):
-            return prompt_result(messages, own)
-        case Mapping() if "messages" in value:
-            whole = cast("Mapping[str, Any]", value)
-            result = prompt_result(whole["messages"], whole.get("description") or description)
-            return _with_meta(result, whole.get("_meta"))
-        case list() | tuple():
-            said = [said for item in cast("Sequence[Any]", value) for said in _messages(item)]
+        case (list(), str() as own):
+            return prompt_result(cast("Sequence[Any]", value)[0], own)
+        case _ if is_object(value) and "messages" in value:
+            result = prompt_result(value["messages"], value.get("description") or description)
+            return _with_meta(result, value.get("_meta"))
+        case _ if is_array(value):
+            said = [said for item in value for said in _messages(item)]
         case _:
             said = _messages(value)
     return {"description": description, "messages": said} if description else {"messages": said}
@@ -294,8 +293,8 @@ def _messages(value: Any) -> list[dict[str, Any]]:
     match value:
         case Message(role, content):
             pass
-        case Mapping() if "role" in value and "content" in value:
-            role, content = cast("Mapping[str, Any]", value)["role"], cast("Mapping[str, Any]", value)["content"]
+        case _ if is_object(value) and "role" in value and "content" in value:
+            role, content = value["role"], value["content"]
         case str() | Contents() | bytes():
             role, content = "user", value
         case _ if is_block(value):
@@ -312,8 +311,6 @@ def completion_result(value: Any) -> dict[str, Any]:
 
     At most 100 values travel, and `hasMore` says when there were more. Nothing (None) is no suggestions.
     """
-    total: int | None = None
-    more: bool | None = None
     match value:
         case WithMeta(result, meta):
             return _with_meta(completion_result(result), meta)
@@ -321,35 +318,41 @@ def completion_result(value: Any) -> dict[str, Any]:
             raise value
         case ToolError():
             raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
-        case Completion(values, total, more):
-            pass
-        case (list() as values, Mapping() as said):
-            total, more = _counts(cast("Mapping[str, Any]", said))
-        case Mapping():
-            said = cast("Mapping[str, Any]", value)
-            values = said.get("values")
-            total, more = _counts(said)
         case _:
-            values = value
-    if values is None:
-        values = ()
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+            return {"completion": _completion(value)}
+
+
+def _completion(value: Any) -> dict[str, Any]:
+    values, total, more = _suggested(value)
+    if isinstance(values, (str, bytes)) or is_object(values) or not is_iterable(values):
         raise UnknownShape(f"a completion returned {type(value).__qualname__} where strings were expected")
-    found = list(islice(cast("Iterable[Any]", values), MOST_COMPLETIONS + 1))
+    found = list(islice(values, MOST_COMPLETIONS + 1))  # it may never end
     if not all(isinstance(item, str) for item in found):
         raise UnknownShape("a completion returned values that are not strings")
-    if total is None and isinstance(values, (list, tuple)):
-        total = len(cast("Sequence[Any]", values)) if not more else None
+    if total is None and not more and is_array(values):
+        total = len(values)
     completion: dict[str, Any] = {"values": [str(item) for item in found[:MOST_COMPLETIONS]]}
     if total is not None:
         completion["total"] = total
     completion["hasMore"] = bool(more) or len(found) > MOST_COMPLETIONS or (total or 0) > len(found)
-    return {"completion": completion}
+    return completion
 
 
-def _counts(said: Mapping[str, Any]) -> tuple[int | None, bool | None]:
-    """`total` and `hasMore`, by either spelling."""
-    return said.get("total"), said.get("hasMore", said.get("has_more"))
+def _suggested(value: Any) -> tuple[Any, int | None, bool | None]:
+    """The values, and what was said of how many there are."""
+    said: Any = value
+    if isinstance(value, Completion):
+        return value.values, value.total, value.has_more
+    if is_array(value) and len(value) == 2 and is_array(value[0]) and is_object(value[1]):  # noqa: PLR2004 - values, and the rest
+        value, said = value
+    elif is_object(value):
+        value = value.get("values")
+    if not is_object(said):
+        return () if value is None else value, None, None
+    total, more = said.get("total"), said.get("hasMore", said.get("has_more"))
+    if not (total is None or type(total) is int) or not (more is None or isinstance(more, bool)):
+        raise UnknownShape("a completion returned a total that is no integer, or a has_more that is no boolean")
+    return () if value is None else value, total, more
 
 
 def _with_meta(wire: dict[str, Any], meta: Meta | None) -> dict[str, Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import collections.abc as abc
 import types
-from typing import TYPE_CHECKING, Annotated, Any, Final, Union, cast, get_args, get_origin
+from collections import abc
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
 from .errors import McpError, ToolError
 from .hints import MISSING, refined, return_hint_of
 from .problems import Mismatch, Problem, Reason
 from .results import CallToolResult, Structured, WithMeta
 from .schemas import Kind, schema_of
-from .wire import Wire
+from .wire import Wire, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,9 +30,9 @@ class Returns:
     def errors(self, data: Any) -> list[Problem]:
         """What is wrong with structured content that is about to be sent."""
         if self.wrapped:
-            if not isinstance(data, dict) or data.keys() != {"result"}:
+            if not is_object(data) or set(data) != {"result"}:
                 return [Problem((), Reason("expected an object with `result` and nothing else", "type_mismatch"))]
-            data = cast("dict[str, Any]", data)["result"]
+            data = data["result"]
         try:
             self._kind.make(data)
         except Mismatch as error:
@@ -65,7 +65,7 @@ def _data_of(hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         kept = [part for part in parts if not _is(part, (ToolError, McpError))]
         whole = not kept or any(_data_of(part) is MISSING and part is not type(None) for part in kept)
-        return MISSING if whole or set(kept) == {type(None)} else Union[tuple(kept)]
+        return MISSING if whole or set(kept) == {type(None)} else Union[tuple(kept)]  # noqa: UP007 - made of what is there
     if origin in _MAPPINGS:
         return MISSING if parts[1:] in {(Any,), (object,)} else hint
     if origin in _LISTS:

@@ -18,7 +18,7 @@ from .conversions import convert, schemas_of
 from .docstrings import read
 from .hints import BadHint, name_of, parameters_of, refined
 from .problems import Mismatch, Problem, Reason
-from .wire import plain
+from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .conversions import Mode
     from .hints import Parameter
     from .problems import Path
+
+__all__ = ["Arguments", "BadHint", "Kind", "Mismatch", "Problem", "arguments_of", "into", "kind_of", "schema_of"]
 
 MOST_PROBLEMS: Final = 50
 """How many of its mistakes a peer is told at once."""
@@ -66,7 +68,8 @@ class Arguments(Kind):
         members: dict[str, Any] = {
             one.name: Required[one.hint] if one.required else NotRequired[one.hint] for one in parameters
         }
-        super().__init__(TypedDict("Arguments", members), schema)  # type: ignore[operator, misc] - made at run time
+        made_of: Any = TypedDict
+        super().__init__(made_of("Arguments", members), schema)
         self.names = frozenset(members)
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,18 +194,18 @@ def _with_docs(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _mentions(name: str, value: Any) -> bool:
     """Whether a definition is referred to anywhere."""
-    if isinstance(value, dict):
+    if is_object(value):
         return value.get("$ref") == f"#/$defs/{name}" or any(_mentions(name, one) for one in value.values())
-    return isinstance(value, list) and any(_mentions(name, one) for one in value)
+    return is_array(value) and any(_mentions(name, one) for one in value)
 
 
 def _with_integers(value: Any) -> Any:
     """The same JSON with each whole number as an int, which every check takes for a float as well."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, dict):
+    if is_object(value):
         return {name: _with_integers(one) for name, one in value.items()}
-    return [_with_integers(one) for one in value] if isinstance(value, list) else value
+    return [_with_integers(one) for one in value] if is_array(value) else value
 
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike, fspath
-from typing import Any, TypeVar, cast
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
-W = TypeVar("W", bound="Wire")
+if TYPE_CHECKING:
+    from typing import Self
 
 
 def wire_name(name: str) -> str:
@@ -48,7 +49,7 @@ class Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename=wire_name):
         return wire
 
     @classmethod
-    def from_wire(cls: type[W], value: Any) -> W:
+    def from_wire(cls, value: Any) -> Self:
         """The object of what a peer sent. Raises `msgspec.ValidationError` when it is none."""
         return msgspec.convert(value, cls)
 
@@ -56,6 +57,21 @@ class Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename=wire_name):
 def is_empty(value: Any) -> bool:
     """Whether there is nothing in it: zero and False are something."""
     return value is None or (isinstance(value, (str, bytes, Mapping, Sequence)) and not value)
+
+
+def is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether it is an object in JSON's sense."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether it is an array in JSON's sense."""
+    return isinstance(value, (list, tuple))
+
+
+def is_iterable(value: Any) -> TypeGuard[Iterable[Any]]:
+    """Whether there is one thing after the other in it."""
+    return isinstance(value, Iterable)
 
 
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
@@ -76,14 +92,14 @@ def plain(value: Any) -> Any:
 def _plain_of_others(value: Any) -> Any:
     """What msgspec leaves to us: one step towards JSON, the rest of the way it goes itself."""
     if "pydantic" in sys.modules:
-        from .pydantic_models import as_json, is_model  # noqa: PLC0415 - whoever has no model never loads it
+        from .pydantic_models import as_json, is_model  # noqa: PLC0415 - who has no model never loads it
 
         if is_model(type(value)):
             return as_json(value)
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[Any, Any]", value))
-    if isinstance(value, PathLike):
-        return fspath(cast("PathLike[str]", value))
-    if isinstance(value, Iterable):
-        return list(cast("Iterable[Any]", value))
+    if is_object(value):
+        return dict(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_iterable(value):
+        return list(value)
     raise TypeError(f"{type(value).__qualname__} has no form in JSON")

@@ -1,0 +1,169 @@
+"""What an older revision does not know is left out, or said in words that it does know.
+
+Everything is made in the newest revision's shape; `fit` takes away on the way out. One table says since when there is what. Nothing
+that is handed in is changed: lists come from a snapshot that everybody shares.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .versions import LATEST, at_least
+from .wire import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# Shape -> member -> the first revision that knows it. A member that is not named here was always there.
+SINCE: Final[Mapping[str, Mapping[str, str]]] = {
+    "implementation": {"title": "2025-06-18", "icons": "2025-11-25", "description": "2025-11-25", "websiteUrl": "2025-11-25"},
+    "capabilities": {"completions": "2025-03-26", "tasks": "2025-11-25"},
+    "tool": {
+        "annotations": "2025-03-26", "title": "2025-06-18", "outputSchema": "2025-06-18", "_meta": "2025-06-18",
+        "icons": "2025-11-25", "execution": "2025-11-25",
+    },
+    "resource": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
+    "prompt": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
+    "argument": {"title": "2025-06-18"},
+    "block": {"_meta": "2025-06-18", "icons": "2025-11-25"},
+    "contents": {"_meta": "2025-06-18"},
+    "tool result": {"structuredContent": "2025-06-18", "task": "2025-11-25"},
+    "progress": {"message": "2025-03-26"},
+    "elicitation": {"mode": "2025-11-25"},
+    "sampling": {"tools": "2025-11-25", "toolChoice": "2025-11-25"},
+}  # fmt: skip
+
+# Block type -> the first revision that knows it. Text, image and resource were always there.
+BLOCKS_SINCE: Final[Mapping[str, str]] = {
+    "audio": "2025-03-26",
+    "resource_link": "2025-06-18",
+    "tool_use": "2025-11-25",
+    "tool_result": "2025-11-25",
+}
+
+
+def fit(method: str, result: dict[str, Any], version: str | None) -> dict[str, Any]:
+    """The result (or the parameters, of what a server sends) of a method as a revision knows it.
+
+    The same object where there is nothing to change; without a version, the newest is meant.
+    """
+    fitter = None if version is None or at_least(version, LATEST) else _FITTERS.get(method)
+    return result if fitter is None or version is None else fitter(result, version)
+
+
+def _known(shape: str, value: Any, version: str) -> Any:
+    """An object without the members that the revision does not know."""
+    since = SINCE[shape]
+    if not is_object(value) or all(at_least(version, since[name]) for name in value if name in since):
+        return value
+    return {name: one for name, one in value.items() if name not in since or at_least(version, since[name])}
+
+
+def _block(value: Any, version: str) -> Any:
+    """A content block: an unknown one becomes a resource where it has data, and text where it has none."""
+    if not is_object(value):
+        return value
+    kind = value.get("type")
+    if kind == "resource":
+        value = {**value, "resource": _known("contents", value.get("resource"), version)}
+    floor = BLOCKS_SINCE.get(kind) if isinstance(kind, str) else None
+    if floor is None or at_least(version, floor):
+        return _known("block", value, version)
+    match kind:
+        case "audio":
+            data = str(value.get("data", ""))
+            name = f"urn:sha256:{sha256(data.encode()).hexdigest()}"
+            return {"type": "resource", "resource": {"uri": name, "mimeType": value.get("mimeType"), "blob": data}}
+        case "resource_link":
+            said = [value.get("title") or value.get("name"), value.get("description"), value.get("uri")]
+            return {"type": "text", "text": "\n".join(str(one) for one in said if one)}
+        case _:
+            return {"type": "text", "text": msgspec.json.encode(value).decode()}
+
+
+def _blocks(value: Any, version: str) -> Any:
+    return [_block(one, version) for one in value] if is_array(value) else _block(value, version)
+
+
+def _listed(name: str, shape: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
+    def fitted(result: dict[str, Any], version: str) -> dict[str, Any]:
+        return {**result, name: [_definition(shape, one, version) for one in result.get(name, ())]}
+
+    return fitted
+
+
+def _definition(shape: str, value: Any, version: str) -> Any:
+    value = _known(shape, value, version)
+    if shape == "prompt" and "arguments" in value:
+        value = {**value, "arguments": [_known("argument", one, version) for one in value["arguments"]]}
+    return value
+
+
+def _initialize(result: dict[str, Any], version: str) -> dict[str, Any]:
+    fitted = dict(result)
+    for name, shape in (("serverInfo", "implementation"), ("capabilities", "capabilities")):
+        if name in fitted:
+            fitted[name] = _known(shape, fitted[name], version)
+    return fitted
+
+
+def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """Data that nobody would see otherwise is shown as text."""
+    fitted: dict[str, Any] = {**_known("tool result", result, version)}
+    if "content" in result:
+        fitted["content"] = _blocks(result["content"], version)
+    if "structuredContent" in result and "structuredContent" not in fitted and not fitted.get("content"):
+        fitted["content"] = [{"type": "text", "text": msgspec.json.encode(result["structuredContent"]).decode()}]
+    return fitted
+
+
+def _contents(result: dict[str, Any], version: str) -> dict[str, Any]:
+    return {**result, "contents": [_known("contents", one, version) for one in result.get("contents", ())]}
+
+
+def _messages(result: dict[str, Any], version: str) -> dict[str, Any]:
+    fitted: dict[str, Any] = {**_known("sampling", result, version)}
+    fitted["messages"] = [
+        {**one, "content": _blocks(one.get("content"), version)} if is_object(one) else one
+        for one in result.get("messages", ())
+    ]
+    return fitted
+
+
+def _progress(params: dict[str, Any], version: str) -> dict[str, Any]:
+    return {**_known("progress", params, version)}
+
+
+def _elicitation(params: dict[str, Any], version: str) -> dict[str, Any]:
+    """Choices with titles are `enumNames` in the revision that had elicitation first."""
+    fitted: dict[str, Any] = {**_known("elicitation", params, version)}
+    schema = fitted.get("requestedSchema")
+    if is_object(schema) and is_object(fields := schema.get("properties")):
+        fitted["requestedSchema"] = {**schema, "properties": {name: _choices(one) for name, one in fields.items()}}
+    return fitted
+
+
+def _choices(field: Any) -> Any:
+    if not is_object(field) or not is_array(titled := field.get("oneOf")):
+        return field
+    rest = {name: one for name, one in field.items() if name != "oneOf"}
+    return {**rest, "enum": [one["const"] for one in titled], "enumNames": [one["title"] for one in titled]}
+
+
+_FITTERS: Final[Mapping[str, Callable[[dict[str, Any], str], dict[str, Any]]]] = {
+    "initialize": _initialize,
+    "tools/list": _listed("tools", "tool"),
+    "tools/call": _tool_result,
+    "tasks/result": _tool_result,
+    "resources/list": _listed("resources", "resource"),
+    "resources/templates/list": _listed("resourceTemplates", "resource"),
+    "resources/read": _contents,
+    "prompts/list": _listed("prompts", "prompt"),
+    "prompts/get": _messages,
+    "notifications/progress": _progress,
+    "elicitation/create": _elicitation,
+    "sampling/createMessage": _messages,
+}

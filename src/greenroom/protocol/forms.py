@@ -1,0 +1,207 @@
+"""Forms for users to fill in: elicitation's flat schemas from types, and the answers as values of them.
+
+A form is a class with fields (dataclass, TypedDict, msgspec struct, pydantic model), each a text, a number, a yes or no, a date or a
+choice; or one such type alone, which becomes a form with the one field `value`; or a schema that is written by hand.
+
+Choices are a `Literal` or an `Enum` of texts; a list of them is a choice of several. `Titles` gives the choices other names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import EnumType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from .hints import BadHint
+from .problems import Mismatch, Problem, Reason
+from .schemas import into, schema_of
+from .wire import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Email: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "email"})]
+Uri: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
+
+
+@dataclass(frozen=True)
+class Titles:
+    """What the user reads for each value: `Annotated[Literal["r", "g"], Titles({"r": "Red", "g": "Green"})]`.
+
+    `legacy` writes them as `enumNames`, for clients that know only those.
+    """
+
+    of: Mapping[str, str]
+    legacy: bool = False
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.of.items()), self.legacy))
+
+
+# What a field may say, by its type. What else a type says (a pattern, a multiple) the form cannot; the answer is held against it.
+_SAYS: Final[Mapping[str, frozenset[str]]] = {
+    "string": frozenset({"minLength", "maxLength", "format", "enum", "enumNames", "oneOf"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "boolean": frozenset(),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+}
+FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
+
+
+def form_of(kind: Any) -> dict[str, Any]:
+    """The form for a type, or the schema itself where it was written by hand. Raises `BadHint` for what is no flat form."""
+    if is_object(kind):
+        return _checked(kind)
+    schema = schema_of(kind)
+    if "properties" not in schema:
+        field = _field("value", schema, schema.get("$defs", {}), kind)
+        return {"type": "object", "properties": {"value": field}, "required": ["value"]}
+    hints = _hints_of(kind)
+    defs = schema.get("$defs", {})
+    fields = {name: _field(name, one, defs, hints.get(name)) for name, one in schema["properties"].items()}
+    form: dict[str, Any] = {"type": "object", "properties": fields}
+    if required := schema.get("required"):
+        form["required"] = required
+    return form
+
+
+def answer_into(kind: Any, content: Any) -> Any:
+    """The value that the user's answer stands for. Raises `Mismatch` with everything that is wrong, whatever the client has checked."""
+    form = form_of(kind)
+    if problems := _wrong_with(form, content):
+        raise Mismatch(problems)
+    if is_object(kind):
+        return content
+    return into(kind, content) if "properties" in schema_of(kind) else into(kind, content["value"])
+
+
+def _wrong_with(form: Mapping[str, Any], content: Any) -> list[Problem]:
+    from .validation import FormValidator  # noqa: PLC0415 - jsonschema is much to load, and few ask
+
+    if not is_object(content):
+        return [Problem((), Reason("the answer has to be an object", "type_mismatch"))]
+    return FormValidator(form).errors(content)
+
+
+def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A form that was written by hand: an object of fields, each of a type that forms have."""
+    fields = schema.get("properties")
+    if schema.get("type") != "object" or not is_object(fields):
+        raise BadHint('a form is an object: {"type": "object", "properties": {…}}')
+    for name, field in fields.items():
+        kind = field.get("type") if is_object(field) else None
+        if kind not in _SAYS:
+            raise BadHint(f"the form's field {name} has the type {kind!r}; there are {', '.join(_SAYS)}")
+        if kind == "array" and not is_object(field.get("items")):
+            raise BadHint(
+                f"the form's field {name} is a list of nothing: its items need an enum, or an anyOf with titles"
+            )
+    return dict(schema)
+
+
+def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: Any) -> dict[str, Any]:
+    """One field, with nothing in it that clients need not know."""
+    full = _unwrapped(schema, defs)
+    if "enum" in full:
+        field = _choice(name, full, hint)
+    else:
+        kind = str(full.get("type"))
+        if kind not in _SAYS or "contentEncoding" in full:
+            raise BadHint(f"the form's field {name} is no text, number, yes or no, date or choice; forms are flat")
+        field = {one: value for one, value in full.items() if one in _SAYS[kind]}
+        if kind == "array":
+            field |= _choices(name, full, defs, hint)
+        elif kind == "integer":
+            field |= _borders(full)
+        elif kind == "string" and field.get("format") not in FORMATS:
+            field.pop("format", None)
+            if datetime in _parts_of(hint):
+                field["format"] = "date-time"
+        field = {"type": kind, **field}
+    said = {one: schema[one] for one in ("title", "description", "default") if schema.get(one) is not None}
+    return {**field, **said}
+
+
+def _unwrapped(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a field's schema comes to without `$ref`, and without the null of an optional one."""
+    if is_array(members := schema.get("anyOf")):
+        rest = [one for one in members if one != {"type": "null"}]
+        if len(rest) == 1:
+            return _unwrapped(rest[0], defs)
+    reference = schema.get("$ref")
+    return defs.get(reference.removeprefix("#/$defs/"), schema) if isinstance(reference, str) else schema
+
+
+def _choice(name: str, schema: Mapping[str, Any], hint: Any) -> dict[str, Any]:
+    """A choice of one: `enum`, with titles `oneOf`, or `enumNames` as it was once written."""
+    values, titles = _values(name, schema, hint), _titles_in(hint)
+    if titles is None:
+        return {"type": "string", "enum": values}
+    if titles.legacy:
+        return {"type": "string", "enum": values, "enumNames": [titles.of.get(one, one) for one in values]}
+    return {"type": "string", "oneOf": _titled(values, titles)}
+
+
+def _choices(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: Any) -> dict[str, Any]:
+    """A choice of several: a list of `enum`, or with titles of `anyOf`."""
+    items = _unwrapped(schema.get("items", {}), defs)
+    if "enum" not in items:
+        raise BadHint(f"the form's field {name} is a list of anything; make it a list of a Literal or an Enum")
+    values, titles = _values(name, items, hint), _titles_in(hint)
+    return {"items": {"type": "string", "enum": values} if titles is None else {"anyOf": _titled(values, titles)}}
+
+
+def _values(name: str, schema: Mapping[str, Any], hint: Any) -> list[str]:
+    """The values to choose from, in the order in which they were written."""
+    values = [one for one in schema["enum"] if one is not None]
+    if not values or not all(isinstance(one, str) for one in values):
+        raise BadHint(f"the form's field {name} has choices that are not texts")
+    written: list[Any] = []
+    for part in _parts_of(hint):
+        if get_origin(part) is Literal:
+            written += get_args(part)
+        elif isinstance(part, EnumType):
+            written += [member.value for member in cast("Any", part)]
+    return sorted(values, key=lambda one: written.index(one) if one in written else len(written))
+
+
+def _titled(values: list[str], titles: Titles) -> list[dict[str, str]]:
+    return [{"const": one, "title": titles.of.get(one, one)} for one in values]
+
+
+def _borders(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """More than 3 is at least 4, which is what a form can say."""
+    found: dict[str, Any] = {}
+    if "exclusiveMinimum" in schema:
+        found["minimum"] = schema["exclusiveMinimum"] + 1
+    if "exclusiveMaximum" in schema:
+        found["maximum"] = schema["exclusiveMaximum"] - 1
+    return found
+
+
+def _hints_of(kind: Any) -> dict[str, Any]:
+    """The fields' hints, for what schemas do not say; none where they cannot be read."""
+    try:
+        return get_type_hints(get_origin(kind) or kind, include_extras=True)
+    except (NameError, TypeError):
+        return {}
+
+
+def _parts_of(hint: Any) -> list[Any]:
+    """The hint, and all that it is made of."""
+    found: list[Any] = []
+    waiting = [hint]
+    while waiting:
+        part = waiting.pop()
+        found.append(part)
+        waiting += get_args(part) if get_origin(part) is not Literal else ()
+        waiting += getattr(part, "__metadata__", ())
+    return found
+
+
+def _titles_in(hint: Any) -> Titles | None:
+    return next((part for part in _parts_of(hint) if isinstance(part, Titles)), None)

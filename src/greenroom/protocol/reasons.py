@@ -1,0 +1,107 @@
+"""Why a value is not what a schema asks for: in words for people and models, and in one word for programs."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .problems import Reason
+from .wire import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KINDS: Final = {
+    "additionalItems": "too_long", "additionalProperties": "unexpected_property", "anyOf": "no_anyof_match", "const": "not_in_enum",
+    "contains": "too_few_matches", "contentEncoding": "bad_format", "dependencies": "missing_required", "dependentRequired": "missing_required",
+    "enum": "not_in_enum", "exclusiveMaximum": "too_large", "exclusiveMinimum": "too_small", "format": "bad_format",
+    "items": "too_long",     "maxContains": "too_many_matches", "maxItems": "too_long", "maxLength": "too_long", "maxProperties": "too_long", "maximum": "too_large",
+    "minContains": "too_few_matches", "minItems": "too_short", "minLength": "too_short", "minProperties": "too_short", "minimum": "too_small",
+    "multipleOf": "not_a_multiple", "not": "forbidden", "oneOf": "no_oneof_match", "pattern": "pattern_mismatch",
+    "propertyNames": "bad_name", "required": "missing_required", "type": "type_mismatch", "unevaluatedItems": "too_long",
+    "unevaluatedProperties": "unexpected_property", "uniqueItems": "items_not_unique",
+}  # fmt: skip
+"""Keyword -> the one word."""
+
+_NAMES: Final = {
+    "array": "an array", "boolean": "true or false", "integer": "an integer", "null": "null", "number": "a number",
+    "object": "an object", "string": "a string",
+}  # fmt: skip
+
+
+def reason_of(keyword: str, wanted: Any, value: Any) -> Reason:
+    """Why the value is not what the keyword wants."""
+    return Reason(_text(keyword, wanted, value), KINDS.get(keyword, "invalid"))
+
+
+# What to say where the words hold for every value; `{wanted}` is as the schema has it.
+_WORDS: Final = {
+    "additionalItems": "it has more items than it may",
+    "contains": "too few of its items are as they should be",
+    "exclusiveMaximum": "expected less than {wanted}, got {value}",
+    "exclusiveMinimum": "expected more than {wanted}, got {value}",
+    "format": "expected {wanted}, got {value}",
+    "contentEncoding": "expected text in {wanted}, got {value}",
+    "items": "it has more items than it may",
+    "maxContains": "too many of its items are of a kind that is limited",
+    "maximum": "expected at most {wanted}, got {value}",
+    "minContains": "too few of its items are as they should be",
+    "minimum": "expected at least {wanted}, got {value}",
+    "multipleOf": "expected a multiple of {wanted}, got {value}",
+    "not": "{value} is what it must not be",
+    "pattern": "{value} does not match the pattern {wanted}",
+    "unevaluatedItems": "it has more items than it may",
+    "unevaluatedProperties": "it has members that it may not have",
+    "uniqueItems": "its items are not all different",
+}
+
+
+def _text(keyword: str, wanted: Any, value: Any) -> str:
+    match keyword:
+        case "type":
+            return f"expected {_types(wanted)}, got {shown(value)}"
+        case "enum":
+            return f"expected one of {', '.join(map(shown, wanted))}, got {shown(value)}"
+        case "const":
+            return f"expected {shown(wanted)}, got {shown(value)}"
+        case "anyOf" | "oneOf":
+            return f"{shown(value)} is none of the {len(wanted)} things that it may be"
+        case "minLength" | "minItems" | "minProperties":
+            return f"expected at least {_counted(wanted, keyword)}, got {len(value)}"
+        case "maxLength" | "maxItems" | "maxProperties":
+            return f"expected at most {_counted(wanted, keyword)}, got {len(value)}"
+        case _:
+            return _WORDS.get(keyword, f"it breaks the rule {keyword}").format(wanted=wanted, value=shown(value))
+
+
+def unexpected(name: str, schema: Mapping[str, Any]) -> Reason:
+    """Why there must be no such member, and which one was probably meant."""
+    known: list[str] = list(schema.get("properties", {}))
+    close = get_close_matches(name, known[:100], 1)
+    if close:
+        hint = f"; was {close[0]} meant?"
+    elif known and len(known) <= 10:  # noqa: PLR2004 - more are no help
+        hint = f"; there are {', '.join(known)}"
+    else:
+        hint = ""
+    return Reason(f"there is no such member{hint}", "unexpected_property")
+
+
+def _types(wanted: Any) -> str:
+    names = [_NAMES.get(name, str(name)) for name in wanted] if is_array(wanted) else [_NAMES.get(wanted, str(wanted))]
+    return " or ".join(names)
+
+
+def _counted(count: int, keyword: str) -> str:
+    unit = {"Length": "character", "Items": "item", "Properties": "member"}[keyword[3:]]
+    return f"{count} {unit}{'s' * (count != 1)}"
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: JSON, and not much of it."""
+    if (is_object(value) or is_array(value)) and len(value) > 20:  # noqa: PLR2004 - enough to recognize it
+        return f"an {'object' if is_object(value) else 'array'} of {len(value)}"
+    text = msgspec.json.encode(value[:80] if isinstance(value, str) else value).decode()
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - same
