@@ -1,0 +1,131 @@
+"""Lines out of a stream that may be cut anywhere; what is too long costs no memory and nobody else's line."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.protocol.lines import EDGE, PATIENCE, Lines, Overlong
+
+LIMIT = 12
+
+
+def read(stream: bytes, cuts: list[int] | None = None, limit: int = LIMIT) -> list[bytes | Overlong]:
+    """All lines of a stream that arrives in these pieces."""
+    lines = Lines(limit)
+    places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts or []), len(stream)]
+    found = [line for start, end in itertools.pairwise(places) for line in lines.feed(stream[start:end])]
+    last = lines.end()
+    assert lines.held == 0
+    return found if last is None else [*found, last]
+
+
+_PIECES = st.lists(st.sampled_from([b"\n", b"\r\n", b"\r", b"a", b"bcd", b"x" * LIMIT, b"y" * (LIMIT + 1), b"z" * 40]))
+
+
+@given(_PIECES.map(b"".join), st.lists(st.integers(0, 500)))
+def test_it_matters_to_nobody_where_a_stream_is_cut(stream: bytes, cuts: list[int]) -> None:
+    """Only the length that an over-long line is reported with may differ: it may be reported before its end."""
+    whole, cut = read(stream), read(stream, cuts)
+    assert [line if isinstance(line, bytes) else None for line in cut] == [
+        line if isinstance(line, bytes) else None for line in whole
+    ]
+
+
+@given(_PIECES.map(b"".join), st.lists(st.integers(0, 500)))
+def test_it_gives_what_splitting_gives(stream: bytes, cuts: list[int]) -> None:
+    honest = [line.removesuffix(b"\r") for line in stream.split(b"\n")]
+    expected = [line if len(line) <= LIMIT else None for line in honest if line]
+    assert [line if isinstance(line, bytes) else None for line in read(stream, cuts)] == expected
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=30).filter(lambda line: not set(line) & set(b"\r\n"))),
+    st.sampled_from([b"\n", b"\r\n"]),
+)
+def test_every_byte_at_a_time(lines: list[bytes], end: bytes) -> None:
+    stream = b"".join(line + end for line in lines)
+    assert read(stream, list(range(len(stream))), limit=30) == lines
+
+
+def test_a_line_may_have_exactly_the_limit_whatever_ends_it() -> None:
+    for end in (b"\n", b"\r\n"):
+        for pieces in ([b"x" * LIMIT + end], [b"x" * LIMIT, end], [b"x" * LIMIT, end[:1], end[1:]]):
+            lines = Lines(LIMIT)
+            assert [line for piece in pieces for line in lines.feed(piece)] == [b"x" * LIMIT]
+
+
+def test_the_lines_before_and_after_a_bad_one_are_given() -> None:
+    lines = Lines(LIMIT)
+    assert lines.feed(b"one\ntwo\n" + b"x" * 100) == [b"one", b"two", Overlong(100, b"x" * 100, b"")]
+    assert lines.feed(b"x" * 50 + b"\nthree\nfo") == [b"three"]
+    assert lines.feed(b"ur\n") == [b"four"]
+
+
+def test_an_over_long_line_that_ends_is_reported_once_with_both_its_ends() -> None:
+    line = b"<" + b"x" * 1000 + b">"
+    lines = Lines(700)
+    assert lines.feed(line[:701]) == lines.feed(line[701:900]) == []
+    assert lines.feed(line[900:] + b"\r\nok\n") == [Overlong(1003, line[:EDGE], (line + b"\r")[-EDGE:]), b"ok"]
+
+
+def test_one_that_does_not_end_is_reported_without_waiting_and_only_once() -> None:
+    lines = Lines(1000)
+    fed = 0
+    while not (found := lines.feed(b"x" * 100)):
+        fed += 100
+    assert fed == PATIENCE * 1000
+    assert found == [Overlong(fed + 100, b"x" * EDGE, b"")]
+    for _ in range(100):
+        assert lines.feed(b"x" * 100) == []
+    assert lines.feed(b"\nafter\n") == [b"after"]
+    assert lines.end() is None
+
+
+def test_the_end_of_a_stream_ends_a_line() -> None:
+    lines = Lines(LIMIT)
+    assert lines.end() is None
+    assert lines.feed(b"a\nlast") == [b"a"]
+    assert lines.held == 4
+    assert lines.end() == b"last"
+    assert lines.feed(b"x" * 20) == []
+    assert lines.end() == Overlong(20, b"x" * 20, b"x" * 20)
+    assert lines.feed(b"x" * 200) != []
+    assert lines.end() is None
+
+
+def test_two_hundred_megabytes_without_a_line_break_cost_no_memory() -> None:
+    lines, chunk = Lines(), b"x" * 65_536
+    tracemalloc.start()
+    reports = [report for _ in range(200 * 16) for report in lines.feed(chunk)]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(reports) == 1
+    assert lines.held == 0
+    assert peak < 3 * lines.limit
+    assert lines.feed(b"\n{}\n") == [b"{}"]
+
+
+def test_a_line_that_comes_byte_by_byte_takes_no_more_than_its_bytes() -> None:
+    lines = Lines()
+    tracemalloc.start()
+    for _ in range(200_000):
+        lines.feed(b"x")
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert lines.held == 200_000
+    assert size < 400_000
+
+
+def test_the_memory_of_a_big_line_is_given_back() -> None:
+    lines = Lines()
+    lines.feed(b"x" * 3_000_000)
+    tracemalloc.start()
+    lines.feed(b"x\n")
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert lines.held == 0
+    assert size < 10_000
