@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class Leg:
     arguments: tuple[str, ...]
     checks: Mapping[str, int]
     unscored: frozenset[str] = frozenset()
-    warnings: frozenset[str] = frozenset()
-    """The scenarios in which a warning is known, and why it stands is said beside them."""
+    beyond: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Checks that pass here, but count for nothing as others get a warning for them."""
 
     @property
     def name(self) -> str:
@@ -58,8 +58,9 @@ STABLE = Leg(
         "server-sse-multiple-streams": 2,
         "server-sse-polling": 0,
     },
-    # Its request for a stream says 2025-03-26, a revision without priming events, and then it misses one.
-    warnings=frozenset({"server-sse-polling"}),
+    # Its request says 2025-03-26 in a session of 2025-11-25. Servers that believe the request send no priming event, and get a
+    # warning; here a session has one revision.
+    beyond={"server-sse-polling": 3},
 )
 
 NEXT = Leg(
@@ -105,12 +106,10 @@ def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
     wrong = [f"{name}: was not run" for name in sorted(set(leg.checks) - set(counted))]
     wrong += [f"{name}: is not known here" for name in sorted(set(counted) - set(leg.checks))]
     for name in sorted(set(counted) & set(leg.checks)):
-        ended = counted[name]
-        if ended["SUCCESS"] != leg.checks[name]:
-            wrong.append(f"{name}: {ended['SUCCESS']} checks passed where {leg.checks[name]} have to")
+        ended, due = counted[name], leg.checks[name] + leg.beyond.get(name, 0)
+        if ended["SUCCESS"] != due:
+            wrong.append(f"{name}: {ended['SUCCESS']} checks passed where {due} have to")
         bad = {status: times for status, times in ended.items() if status not in {"SUCCESS", "INFO"} and times}
-        if name in leg.warnings:
-            bad.pop("WARNING", None)
         wrong += [f"{name}: {times} {status}" for status, times in sorted(bad.items())]
     return wrong
 
@@ -118,7 +117,10 @@ def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
 def summary(leg: Leg, counted: Mapping[str, Counter[str]]) -> str:
     """The figures of a run in one line."""
     scored = [name for name in counted if name not in leg.unscored]
-    passed = sum(ended["SUCCESS"] for ended in counted.values())
+    beyond = sum(leg.beyond.values())
+    passed = sum(ended["SUCCESS"] for ended in counted.values()) - beyond
     failed = sum(ended["FAILURE"] for ended in counted.values())
     line = f"{leg.name}: {len(scored)} scenarios, {passed} checks, {failed} failed"
-    return f"{line} (with {len(counted) - len(scored)} scenarios beyond the requirements)" if leg.unscored else line
+    if leg.unscored:
+        line += f", with those of {len(counted) - len(scored)} scenarios that are not required"
+    return f"{line}; and {beyond} more in {', '.join(leg.beyond)}" if beyond else line

@@ -1,0 +1,283 @@
+"""The fixture that the official suite judges: `server.py PORT` serves it on 127.0.0.1, at `/mcp`.
+
+What stands here is the suite's own contract, name by name, on the public interface alone; the suite says of each what it has to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from greenroom import (
+    Accepted,
+    Context,
+    HttpConfig,
+    Message,
+    Sampled,
+    Server,
+    ToolError,
+    audio,
+    embedded,
+    image,
+    text,
+    text_resource,
+    user_message,
+)
+
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
+WAV = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQIAAACAgA==")
+PAUSE = 0.05
+"""Between two notifications, in seconds: the suite wants to see that they come one after the other."""
+
+server = Server("conformance", version="1.0", instructions="Everything that the conformance suite asks for.")
+
+
+@server.tool
+def test_simple_text() -> str:
+    """Answer with a text."""
+    return "This is a simple text response for testing."
+
+
+@server.tool
+def test_image_content() -> Any:
+    """Answer with a picture."""
+    return image(PNG, "image/png")
+
+
+@server.tool
+def test_audio_content() -> Any:
+    """Answer with a sound."""
+    return audio(WAV, "audio/wav")
+
+
+@server.tool
+def test_embedded_resource() -> Any:
+    """Answer with a resource in the result."""
+    resource = text_resource(
+        "test://embedded-resource", "This is an embedded resource content.", mime_type="text/plain"
+    )
+    return embedded(resource)
+
+
+@server.tool
+def test_multiple_content_types() -> Any:
+    """Answer with a text, a picture and a resource."""
+    data = json.dumps({"test": "data", "value": 123})
+    resource = text_resource("test://mixed-content-resource", data, mime_type="application/json")
+    return [text("Multiple content types test:"), image(PNG, "image/png"), embedded(resource)]
+
+
+@server.tool
+async def test_tool_with_logging(ctx: Context) -> str:
+    """Log three messages while it works."""
+    for what in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await ctx.info(what)
+        await asyncio.sleep(PAUSE)
+    return "Tool with logging executed successfully"
+
+
+@server.tool
+async def test_tool_with_progress(ctx: Context) -> str:
+    """Report progress three times while it works."""
+    for done in (0, 50, 100):
+        await ctx.progress(done, 100, f"Completed step {done} of 100")
+        await asyncio.sleep(PAUSE)
+    return "Tool with progress executed successfully"
+
+
+@server.tool
+def test_error_handling() -> str:
+    """Fail."""
+    raise ToolError("This tool intentionally returns an error for testing")
+
+
+@server.tool
+async def test_sampling(prompt: str, ctx: Context) -> str:
+    """Have the client's model answer a prompt."""
+    said: Sampled = await ctx.sample(prompt, max_tokens=100)
+    return f"LLM response: {said.text}"
+
+
+@dataclass
+class Person:
+    """Who is asked for."""
+
+    username: Annotated[str, Meta(description="User's response")]
+    email: Annotated[str, Meta(description="User's email address")]
+
+
+@server.tool
+async def test_elicitation(message: str, ctx: Context) -> str:
+    """Ask the user for a name and an address."""
+    match await ctx.elicit(message, Person):
+        case Accepted(person):
+            content = json.dumps({"username": person.username, "email": person.email})
+            return f"User response: action=accept, content={content}"
+        case other:
+            return f"User response: action={other.action}, content={{}}"
+
+
+@dataclass
+class Profile:
+    """A field of each primitive kind, each with a default."""
+
+    name: str = "John Doe"
+    age: int = 30
+    score: float = 95.5
+    status: Literal["active", "inactive", "pending"] = "active"
+    verified: bool = True
+
+
+@server.tool
+async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+    """Ask the user with a form in which everything has a default."""
+    match await ctx.elicit("Please review and update the form fields with defaults", Profile):
+        case Accepted(profile):
+            return f"Elicitation completed: action=accept, content={profile}"
+        case other:
+            return f"Elicitation completed: action={other.action}, content={{}}"
+
+
+def _titled(*titles: str) -> list[dict[str, str]]:
+    return [{"const": f"value{number}", "title": title} for number, title in enumerate(titles, 1)]
+
+
+OPTIONS = ["option1", "option2", "option3"]
+CHOICES: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {"type": "string", "enum": OPTIONS},
+        "titledSingle": {"type": "string", "oneOf": _titled("First Option", "Second Option", "Third Option")},
+        "legacyEnum": {
+            "type": "string",
+            "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["Option One", "Option Two", "Option Three"],
+        },
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": OPTIONS}},
+        "titledMulti": {"type": "array", "items": {"anyOf": _titled("First Choice", "Second Choice", "Third Choice")}},
+    },
+    "required": [],
+}
+"""Every way to write a choice; one of them is deprecated, so it takes a schema by hand."""
+
+
+@server.tool
+async def test_elicitation_sep1330_enums(ctx: Context) -> str:
+    """Ask the user with a form of choices."""
+    match await ctx.elicit("Please select options from the enum fields", CHOICES):
+        case Accepted(content):
+            return f"Elicitation completed: action=accept, content={json.dumps(content)}"
+        case other:
+            return f"Elicitation completed: action={other.action}, content={{}}"
+
+
+@server.tool
+async def test_reconnection(ctx: Context) -> str:
+    """Close the stream of this call in its middle; the client has to come back for the answer."""
+    await ctx.info("Before disconnect")
+    ctx.interrupt_stream(retry=0.1)
+    await asyncio.sleep(0.2)
+    await ctx.info("After reconnect")
+    return "Reconnection test completed"
+
+
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+@server.tool(input_schema=SCHEMA, validate_input=True)
+def json_schema_2020_12_tool(arguments: dict[str, Any]) -> str:
+    """Take arguments by a schema that says all that JSON Schema 2020-12 can say."""
+    return f"JSON Schema 2020-12 tool called with: {json.dumps(arguments)}"
+
+
+@server.resource("test://static-text", "static-text", mime_type="text/plain")
+def static_text() -> str:
+    """A text that stays as it is."""
+    return "This is the content of the static text resource."
+
+
+@server.resource("test://static-binary", "static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """A picture that stays as it is."""
+    return PNG
+
+
+@server.resource("test://watched-resource", "watched-resource", mime_type="text/plain")
+def watched_resource() -> str:
+    """A text to subscribe to."""
+    return "Watched resource content"
+
+
+@server.resource("test://template/{id}/data", "template", mime_type="application/json")
+def template(id: str) -> str:  # the suite's own name for the variable
+    """Data of an id."""
+    return json.dumps({"id": id, "templateTest": True, "data": f"Data for ID: {id}"})
+
+
+@server.prompt
+def test_simple_prompt() -> str:
+    """A prompt without arguments."""
+    return "This is a simple prompt for testing."
+
+
+@server.prompt
+def test_prompt_with_arguments(
+    arg1: Annotated[str, Meta(description="First test argument")],
+    arg2: Annotated[str, Meta(description="Second test argument")],
+) -> str:
+    """A prompt with two arguments."""
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@server.prompt
+def test_prompt_with_embedded_resource(
+    resourceUri: Annotated[str, Meta(description="URI of the resource to embed")],  # noqa: N803 - the suite's name for it
+) -> list[Message]:
+    """A prompt with a resource in it."""
+    resource = text_resource(resourceUri, "Embedded resource content for testing.", mime_type="text/plain")
+    return [user_message(embedded(resource)), user_message("Please process the embedded resource above.")]
+
+
+@server.prompt
+def test_prompt_with_image() -> list[Message]:
+    """A prompt with a picture in it."""
+    return [user_message(image(PNG, "image/png")), user_message("Please analyze the image above.")]
+
+
+@server.completion("arg1", prompt="test_prompt_with_arguments")
+def complete_argument(begun: str) -> list[str]:
+    """What the first argument may be."""
+    return [word for word in ("paris", "park", "party") if word.startswith(begun)]
+
+
+if __name__ == "__main__":
+    # the suite counts a check of streams that it only makes when they come, and it says that it likes them best
+    server.run("http", port=int(sys.argv[1]), config=HttpConfig(honour_accept_order=True))

