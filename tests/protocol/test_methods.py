@@ -1,0 +1,323 @@
+"""The table of methods is the protocol's own, revision by revision; and params are what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.methods import (
+    METHODS,
+    Direction,
+    Kind,
+    Side,
+    check_params,
+    check_result,
+    find,
+    methods,
+    not_found,
+)
+from greenroom.protocol.shapes import LEVELS
+from greenroom.protocol.versions import SUPPORTED
+
+# As the four revisions' own schemas list them: client requests, client notifications, server requests, server notifications.
+TO_SERVER = {
+    *("initialize", "ping", "tools/list", "tools/call", "resources/list", "resources/read", "resources/templates/list"),
+    *("resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get"),
+    *("completion/complete", "logging/setLevel"),
+}
+TASKS = {"tasks/list", "tasks/get", "tasks/cancel", "tasks/result"}
+TOLD_TO_SERVER = {
+    *("notifications/initialized", "notifications/cancelled", "notifications/progress"),
+    "notifications/roots/list_changed",
+}
+TO_CLIENT = {"ping", "roots/list", "sampling/createMessage"}
+TOLD_TO_CLIENT = {
+    *("notifications/cancelled", "notifications/progress", "notifications/message", "notifications/resources/updated"),
+    *("notifications/tools/list_changed", "notifications/resources/list_changed", "notifications/prompts/list_changed"),
+}
+OURS = {"notifications/replay_truncated"}
+NEW = {
+    "2025-06-18": (set[str](), set[str](), {"elicitation/create"}, set[str]()),
+    "2025-11-25": (
+        TASKS,
+        {"notifications/tasks/status"},
+        {"elicitation/create", *TASKS},
+        {"notifications/tasks/status", "notifications/elicitation/complete"},
+    ),
+}
+
+
+def names(version: str, hearer: Side, kind: Kind) -> set[str]:
+    return {method.name for method in methods(version, hearer) if method.kind is kind}
+
+
+@pytest.mark.row("WC-21")
+@pytest.mark.row("WC-22")
+@pytest.mark.row("WC-23")
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_each_revision_has_its_methods_and_no_others(version: str) -> None:
+    new = NEW.get(version, (set[str](), set[str](), set[str](), set[str]()))
+    assert names(version, Side.SERVER, Kind.REQUEST) == TO_SERVER | new[0]
+    assert names(version, Side.SERVER, Kind.NOTIFICATION) == TOLD_TO_SERVER | new[1]
+    assert names(version, Side.CLIENT, Kind.REQUEST) == TO_CLIENT | new[2]
+    assert names(version, Side.CLIENT, Kind.NOTIFICATION) == TOLD_TO_CLIENT | OURS | new[3]
+
+
+def test_every_method_is_in_some_revision_and_under_its_own_name() -> None:
+    assert {method.name for version in SUPPORTED for method in methods(version)} == set(METHODS)
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert method.since in SUPPORTED
+        assert (method.result is None) == (method.kind is Kind.NOTIFICATION)
+        assert name.startswith("notifications/") == (method.kind is Kind.NOTIFICATION)
+
+
+@pytest.mark.row("WC-15")
+def test_a_method_is_found_by_name_revision_and_who_hears_it() -> None:
+    assert find("tools/call") is METHODS["tools/call"]
+    assert find("tasks/get", "2025-11-25") is METHODS["tasks/get"]
+    assert find("tasks/get", "2025-06-18") is None
+    assert find("sampling/createMessage", "2025-11-25", Side.SERVER) is None
+    assert find("sampling/createMessage", "2025-11-25", Side.CLIENT) is METHODS["sampling/createMessage"]
+    assert find("ping", "2024-11-05", Side.SERVER) is find("ping", "2024-11-05", Side.CLIENT) is not None
+    for stranger in ("tools/Call", "tools", "", "TOOLS/CALL", "tools/call ", "server/discover"):
+        assert find(stranger) is None
+
+
+@pytest.mark.row("WC-22")
+def test_what_old_clients_say_instead_of_initialized_is_understood() -> None:
+    assert find("initialized", "2024-11-05", Side.SERVER) is METHODS["notifications/initialized"]
+
+
+@pytest.mark.row("WC-15")
+@pytest.mark.row("WC-26")
+def test_an_unknown_method_is_named_but_never_at_length() -> None:
+    assert not_found("tools/fly") == McpError(ErrorCode.METHOD_NOT_FOUND, "Method not found: tools/fly")
+    assert len(not_found("x" * 100_000).message) < 300
+
+
+def test_who_has_to_have_declared_it() -> None:
+    assert METHODS["tools/call"].declarer(Side.SERVER) is Side.SERVER
+    assert METHODS["sampling/createMessage"].declarer(Side.CLIENT) is Side.CLIENT
+    assert METHODS["notifications/tools/list_changed"].declarer(Side.CLIENT) is Side.SERVER
+    assert METHODS["notifications/roots/list_changed"].declarer(Side.SERVER) is Side.CLIENT
+    assert METHODS["notifications/elicitation/complete"].declarer(Side.CLIENT) is Side.CLIENT
+
+
+def test_directions_reach_the_ends_that_they_name() -> None:
+    assert [side for side in Side if Direction.TO_SERVER.reaches(side)] == [Side.SERVER]
+    assert [side for side in Side if Direction.TO_CLIENT.reaches(side)] == [Side.CLIENT]
+    assert [side for side in Side if Direction.BOTH.reaches(side)] == list(Side)
+    assert [side.other for side in Side] == [Side.SERVER, Side.CLIENT]
+
+
+HELLO: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "a", "version": "1"},
+}
+GOOD: dict[str, dict[str, Any]] = {
+    "initialize": HELLO,
+    "tools/call": {"name": "a"},
+    "resources/read": {"uri": "a:b"},
+    "resources/subscribe": {"uri": "a:b"},
+    "resources/unsubscribe": {"uri": "a:b"},
+    "prompts/get": {"name": "a"},
+    "completion/complete": {"ref": {"type": "ref/prompt", "name": "a"}, "argument": {"name": "a", "value": ""}},
+    "logging/setLevel": {"level": "info"},
+    "tasks/get": {"taskId": "a"},
+    "tasks/result": {"taskId": "a"},
+    "tasks/cancel": {"taskId": "a"},
+    "sampling/createMessage": {"messages": [], "maxTokens": 1},
+    "elicitation/create": {"message": "a"},
+    "notifications/progress": {"progressToken": 1, "progress": 0.5},
+    "notifications/message": {"level": "info", "data": None},
+    "notifications/resources/updated": {"uri": "a:b"},
+    "notifications/elicitation/complete": {"elicitationId": "a"},
+    "notifications/tasks/status": {
+        "taskId": "a",
+        "status": "working",
+        "ttl": None,
+        "createdAt": "2026-01-01T00:00:00Z",
+        "lastUpdatedAt": "2026-01-01T00:00:00Z",
+    },
+}
+"""The least that each method takes; those that are not here take nothing."""
+
+ALL = sorted(METHODS)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_least_is_enough_and_more_does_no_harm(name: str) -> None:
+    params = GOOD.get(name, {})
+    check_params(name, dict(params))
+    check_params(name, {**params, "later": {"x": [1]}, "_meta": {"progressToken": "a", "x/y": 1}})
+
+
+def complaint(name: str, params: dict[str, Any]) -> str:
+    with pytest.raises(McpError) as caught:
+        check_params(name, params)
+    assert caught.value.code == ErrorCode.INVALID_PARAMS
+    start = f"Invalid params for {name}: "
+    assert caught.value.message.startswith(start)
+    return caught.value.message.removeprefix(start)
+
+
+@pytest.mark.row("WC-18")
+@pytest.mark.parametrize("name", ALL)
+def test_every_member_that_is_needed_is_missed_by_name(name: str) -> None:
+    needed = GOOD.get(name, {})
+    for member in needed:
+        without = {key: value for key, value in needed.items() if key != member}
+        assert complaint(name, without) == f'"{member}" is missing'
+
+
+@pytest.mark.row("WC-18")
+@pytest.mark.parametrize("name", ALL)
+def test_every_member_of_another_type_is_refused_by_name(name: str) -> None:
+    for member, value in GOOD.get(name, {}).items():
+        if member in {"data", "ttl"}:
+            continue
+        wrong: Any
+        for wrong in (None, True, 1, 1.5, "a", ["a"], {"a": 1}):
+            number = type(value) is float and type(wrong) in {int, float}
+            if type(wrong) is type(value) or number or (member == "progressToken" and type(wrong) is str):
+                continue
+            said = complaint(name, {**GOOD[name], member: wrong})
+            assert said.startswith(f'"{member}" must be ')
+
+
+@pytest.mark.row("WC-18")
+@pytest.mark.parametrize(
+    ("name", "members", "said"),
+    [
+        ("tools/call", {"arguments": []}, '"arguments" must be an object, not a list'),
+        ("tools/call", {"arguments": "{}"}, '"arguments" must be an object, not a string'),
+        ("tools/call", {"task": 1}, '"task" must be an object, not an integer'),
+        ("tools/call", {"task": {"ttl": "1"}}, '"task.ttl" must be a number, not a string'),
+        ("tools/call", {"_meta": []}, '"_meta" must be an object, not a list'),
+        (
+            "ping",
+            {"_meta": {"progressToken": 1.5}},
+            '"_meta.progressToken" must be an integer or a string, not a number',
+        ),
+        ("tools/list", {"cursor": 1}, '"cursor" must be a string, not an integer'),
+        ("prompts/get", {"arguments": {"a": 1}}, '"arguments[...]" must be a string, not an integer'),
+        ("completion/complete", {"ref": {}}, '"ref.type" is missing'),
+        ("completion/complete", {"ref": {"type": "ref/tool"}}, '"ref.type" must be one of ref/prompt, ref/resource'),
+        ("completion/complete", {"ref": {"type": "ref/resource", "name": "a"}}, '"ref.uri" is missing'),
+        ("completion/complete", {"argument": {"name": "a"}}, '"argument.value" is missing'),
+        (
+            "completion/complete",
+            {"argument": {"name": 1, "value": ""}},
+            '"argument.name" must be a string, not an integer',
+        ),
+        (
+            "completion/complete",
+            {"context": {"arguments": {"a": 1}}},
+            '"context.arguments[...]" must be a string, not an integer',
+        ),
+        ("completion/complete", {"context": {"arguments": []}}, '"context.arguments" must be an object, not a list'),
+        ("elicitation/create", {"mode": "voice"}, '"mode" must be one of form, url'),
+        ("sampling/createMessage", {"messages": [1]}, '"messages[0]" must be an object, not an integer'),
+    ],
+)
+def test_what_is_wrong_inside_is_named_by_its_path(name: str, members: dict[str, Any], said: str) -> None:
+    assert complaint(name, {**GOOD.get(name, {}), **members}) == said
+
+
+@pytest.mark.row("WC-06")
+@pytest.mark.row("WC-02")
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"protocolVersion": 1}, '"protocolVersion" must be a string, not an integer'),
+        ({"capabilities": []}, '"capabilities" must be an object, not a list'),
+        ({"clientInfo": "a"}, '"clientInfo" must be an object, not a string'),
+        ({"clientInfo": {}}, '"clientInfo.name" is missing'),
+        ({"clientInfo": {"name": "a"}}, '"clientInfo.version" is missing'),
+        ({"clientInfo": {"name": "a", "version": 1}}, '"clientInfo.version" must be a string, not an integer'),
+    ],
+)
+def test_initialize_needs_a_revision_capabilities_and_a_name(members: dict[str, Any], said: str) -> None:
+    assert complaint("initialize", {**HELLO, **members}) == said
+
+
+@pytest.mark.row("WC-28")
+def test_eight_levels_and_no_other() -> None:
+    assert LEVELS == ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+    for level in LEVELS:
+        assert check_params("logging/setLevel", {"level": level}).level == level
+    for level in ("Info", "warn", "", "fatal"):
+        assert complaint("logging/setLevel", {"level": level}).startswith('"level" must be one of ')
+
+
+def test_null_is_as_good_as_nothing_where_nothing_is_good() -> None:
+    params: dict[str, Any] = {"name": "a", "arguments": None, "task": None, "_meta": None, "other": None}
+    assert check_params("tools/call", params).arguments is None
+    assert params == {"name": "a", "other": None}
+    page: dict[str, Any] = {"cursor": None}
+    assert check_params("tools/list", page).cursor is None
+    assert page == {}
+    assert check_params("tools/list", {"cursor": ""}).cursor == ""
+
+
+def test_a_complaint_quotes_nothing_of_the_peers() -> None:
+    secret = "s3cret" * 1000
+    for name, params in (
+        ("logging/setLevel", {"level": secret}),
+        ("completion/complete", {"ref": {"type": secret}, "argument": {}}),
+        ("prompts/get", {"name": "a", "arguments": {secret: 1}}),
+    ):
+        said = complaint(name, params)
+        assert "s3cret" not in said
+        assert len(said) < 200
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["_meta", "name", "arguments", "ref", "type", "uri", "argument", "value", "level", "cursor", "context"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(
+    st.sampled_from(ALL), st.dictionaries(st.sampled_from(["_meta", "name", "arguments", "ref", "uri", "level"]), _JSON)
+)
+def test_no_params_break_it(name: str, params: dict[str, Any]) -> None:
+    try:
+        check_params(name, params)
+    except McpError as error:
+        told = error
+    else:
+        return
+    assert told.code == ErrorCode.INVALID_PARAMS
+    assert len(told.message) < 250
+
+
+def test_a_result_is_checked_the_same_way() -> None:
+    assert check_result("roots/list", {"roots": []}).roots == []
+    assert check_result("elicitation/create", {"action": "decline"}).action == "decline"
+    many = {"role": "assistant", "content": [{"type": "text", "text": "a"}], "model": "m"}
+    assert check_result("sampling/createMessage", many).model == "m"
+    assert check_result("ping", {"anything": 1}) is not None
+    for name, result, said in (
+        ("roots/list", {}, '"roots" is missing'),
+        ("elicitation/create", {"action": "maybe"}, '"action" must be one of accept, cancel, decline'),
+        ("sampling/createMessage", {"role": "assistant", "content": "a", "model": "m"}, '"content" must be'),
+    ):
+        with pytest.raises(McpError, match=f"Invalid result of {name}: {said}") as caught:
+            check_result(name, result)
+        assert caught.value.code == ErrorCode.INTERNAL_ERROR

@@ -1,0 +1,175 @@
+"""What two peers agree on at the beginning, and what may be asked of whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.methods import METHODS, Side
+from greenroom.protocol.negotiation import Features, declares, missing, needs, read_hello, welcome
+from greenroom.protocol.versions import LATEST, SUPPORTED
+
+HELLO: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"roots": {}},
+    "clientInfo": {"name": "a", "version": "1", "title": "A"},
+}
+
+
+@pytest.mark.row("WC-02")
+def test_a_hello_is_read_and_its_revision_settled() -> None:
+    hello = read_hello(dict(HELLO))
+    assert hello.requested == hello.version == "2025-06-18"
+    assert hello.capabilities == {"roots": {}}
+    assert hello.client_info == {"name": "a", "version": "1", "title": "A"}
+    newer = read_hello({**HELLO, "protocolVersion": "2026-07-28"})
+    assert (newer.requested, newer.version) == ("2026-07-28", LATEST)
+
+
+@pytest.mark.row("WC-02")
+@pytest.mark.row("WC-06")
+@pytest.mark.parametrize("member", ["protocolVersion", "capabilities", "clientInfo"])
+def test_a_hello_that_lacks_something_is_refused(member: str) -> None:
+    with pytest.raises(McpError, match=f'"{member}" is missing') as caught:
+        read_hello({key: value for key, value in HELLO.items() if key != member})
+    assert caught.value.code == ErrorCode.INVALID_PARAMS
+
+
+def test_what_is_off_is_not_declared() -> None:
+    assert Features().to_wire() == {}
+    assert Features(tools=True, resources=True, prompts=True).to_wire() == {"tools": {}, "resources": {}, "prompts": {}}
+    assert Features(tools_list_changed=True, resources_subscribe=True).to_wire() == {}
+
+
+def test_what_is_on_is_declared() -> None:
+    features = Features(
+        tools=True,
+        tools_list_changed=True,
+        prompts=True,
+        prompts_list_changed=True,
+        resources=True,
+        resources_subscribe=True,
+        resources_list_changed=True,
+        logging=True,
+        completions=True,
+        tasks={"list": {}},
+        experimental={"x": {}},
+    )
+    assert features.to_wire() == {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": True},
+        "prompts": {"listChanged": True},
+        "logging": {},
+        "completions": {},
+        "tasks": {"list": {}},
+        "experimental": {"x": {}},
+    }
+
+
+def test_a_revision_is_not_told_of_what_it_does_not_know() -> None:
+    features = Features(completions=True, tasks={}, logging=True)
+    assert [sorted(features.to_wire(version)) for version in SUPPORTED] == [
+        ["completions", "logging", "tasks"],
+        ["completions", "logging"],
+        ["completions", "logging"],
+        ["logging"],
+    ]
+
+
+def test_a_server_says_who_it_is() -> None:
+    assert welcome(LATEST, {"tools": {}}, {"name": "s", "version": "1"}) == {
+        "protocolVersion": LATEST,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "s", "version": "1"},
+    }
+    assert welcome(LATEST, {}, {"name": "s", "version": "1"}, "read me")["instructions"] == "read me"
+
+
+@pytest.mark.row("WC-06")
+@pytest.mark.parametrize(
+    "info", [{}, {"name": "s"}, {"version": "1"}, {"name": 1, "version": "1"}, {"name": "s", "version": None}]
+)
+def test_a_server_that_cannot_say_who_it_is_is_broken(info: dict[str, Any]) -> None:
+    with pytest.raises(McpError) as caught:
+        welcome(LATEST, {}, info)
+    assert caught.value.code == ErrorCode.INTERNAL_ERROR
+
+
+def test_a_capability_is_declared_by_an_object_or_true() -> None:
+    declared = {
+        "tools": {"listChanged": True},
+        "logging": {},
+        "resources": {"subscribe": False},
+        "prompts": None,
+        "x": True,
+    }
+    for path in ("tools", "tools.listChanged", "logging", "resources", "x"):
+        assert declares(declared, path)
+    for path in (
+        "resources.subscribe",
+        "resources.listChanged",
+        "prompts",
+        "prompts.listChanged",
+        "x.y",
+        "tools.listChanged.z",
+        "",
+    ):
+        assert not declares(declared, path)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "form", "url"),
+    [
+        ({}, False, False),
+        ({"elicitation": {}}, True, False),
+        ({"elicitation": {"form": {}}}, True, False),
+        ({"elicitation": {"url": {}}}, False, True),
+        ({"elicitation": {"form": {}, "url": {}}}, True, True),
+        ({"elicitation": {"later": {}}}, True, False),
+        ({"elicitation": None}, False, False),
+    ],
+)
+def test_an_elicitation_that_names_no_mode_means_forms(capabilities: dict[str, Any], *, form: bool, url: bool) -> None:
+    assert declares(capabilities, "elicitation.form") is form
+    assert declares(capabilities, "elicitation.url") is url
+
+
+@pytest.mark.row("SX-09")
+@pytest.mark.parametrize(
+    ("method", "params", "needed"),
+    [
+        ("roots/list", {}, ["roots"]),
+        ("ping", {}, []),
+        ("sampling/createMessage", {}, ["sampling"]),
+        ("sampling/createMessage", {"tools": []}, ["sampling"]),
+        ("sampling/createMessage", {"tools": [{"name": "a"}]}, ["sampling", "sampling.tools"]),
+        ("sampling/createMessage", {"toolChoice": {"mode": "auto"}}, ["sampling", "sampling.tools"]),
+        ("sampling/createMessage", {"task": {}}, ["sampling", "tasks.requests.sampling.createMessage"]),
+        ("elicitation/create", {}, ["elicitation", "elicitation.form"]),
+        ("elicitation/create", {"mode": "form"}, ["elicitation", "elicitation.form"]),
+        ("elicitation/create", {"mode": "url"}, ["elicitation", "elicitation.url"]),
+        ("notifications/message", {}, []),
+        ("no/such", {}, []),
+    ],
+)
+def test_a_client_is_asked_only_for_what_it_has_declared(
+    method: str, params: dict[str, Any], needed: list[str]
+) -> None:
+    assert needs(method, params, Side.CLIENT) == needed
+    everything: dict[str, Any] = {
+        "roots": {},
+        "sampling": {"tools": {}},
+        "elicitation": {"form": {}, "url": {}},
+        "tasks": {"requests": {"sampling": {"createMessage": {}}}},
+    }
+    assert missing(method, params, everything, Side.CLIENT) is None
+    assert missing(method, params, {}, Side.CLIENT) == (needed[0] if needed else None)
+
+
+def test_whatever_a_method_asks_for_can_be_declared() -> None:
+    names = {"tools", "resources", "prompts", "logging", "completions", "tasks", "roots", "sampling", "elicitation"}
+    for method in METHODS.values():
+        if method.capability:
+            assert method.capability.split(".")[0] in names
