@@ -10,15 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .actors.cancellation import RequestCancelled
-    from .actors.catalogue import RegistrationError
-    from .actors.context import CallEnded, Context
-    from .actors.hooks import Hooks
-    from .actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-    from .actors.questions import Accepted, Declined, Dismissed, Root, Sampled
-    from .actors.settings import Settings
-    from .errors import ConfigError, GreenroomError
-    from .protocol.content import (
+    from greenroom.actors.cancellation import RequestCancelled
+    from greenroom.actors.catalogue import RegistrationError
+    from greenroom.actors.context import CallEnded, Context
+    from greenroom.actors.hooks import Hooks
+    from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+    from greenroom.actors.questions import Accepted, Declined, Dismissed, Root, Sampled
+    from greenroom.actors.settings import Settings
+    from greenroom.protocol.content import (
         Audio,
         Contents,
         Embedded,
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
         text,
         text_resource,
     )
-    from .protocol.definitions import Annotations, Icon, PromptArgument, ToolAnnotations
-    from .protocol.errors import ErrorCode, McpError, PeerError, ProtocolError, ToolError
-    from .protocol.results import (
+    from greenroom.protocol.definitions import Annotations, Icon, PromptArgument, ToolAnnotations
+    from greenroom.protocol.errors import ErrorCode, McpError, PeerError, ProtocolError, ToolError
+    from greenroom.protocol.results import (
         CallToolResult,
         Completion,
         Message,
@@ -46,8 +45,10 @@ if TYPE_CHECKING:
         message,
         user_message,
     )
+    from greenroom.transports.http_config import HttpConfig
+
+    from .errors import ConfigError, GreenroomError
     from .server import Server
-    from .transports.http_config import HttpConfig
 
 __all__ = [
     "Accepted",
