@@ -14,7 +14,9 @@ from concurrent.futures import CancelledError as FutureCancelled
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args, overload
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import ErrorCode, PeerError
+from greenroom.protocol.fitting import fit
+from greenroom.protocol.problems import Mismatch
 from greenroom.protocol.wire import plain
 
 from .questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled, roots_of, sampling_params
@@ -197,7 +199,7 @@ class Context:
             if message is not None:
                 params["message"] = str(message)
             self._progress = done
-            return self._said(self._voice.emit("notifications/progress", params))
+            return self._said(self._emit("notifications/progress", params))
 
     def log(self, level: Level, data: Any, logger: str | None = None) -> Said:
         """Send a log message to the client, unless it wants graver ones only. `data` is whatever JSON can say."""
@@ -225,11 +227,14 @@ class Context:
         """Send a notification of any kind, in order with the others of this call."""
         if not str(method).startswith("notifications/"):
             raise ValueError(f'a notification is called "notifications/…", not {method!r}')
-        return _TO_NOBODY if self._over else self._said(self._voice.emit(method, plain(dict(params or {}))))
+        return _TO_NOBODY if self._over else self._said(self._emit(method, plain(dict(params or {}))))
 
     def interrupt_stream(self, retry: float | None = None) -> bool:
         """Close the stream that the answer would come on, asking the client to come back for it after so many seconds."""
         return not self._over and self._voice.interrupt_stream(retry)
+
+    def _emit(self, method: str, params: dict[str, Any]) -> bool:
+        return self._voice.emit(method, fit(method, params, self._facts.version))
 
     @staticmethod
     def _said(taken: bool) -> Said:  # noqa: FBT001 - as above
@@ -247,7 +252,8 @@ class Context:
         if self._over:
             raise CallEnded(method)
         seconds = self._ask_timeout if timeout is None else timeout
-        asking = self._voice.ask(method, plain(dict(params or {})), None if seconds == math.inf else seconds)
+        said = fit(method, plain(dict(params or {})), self._facts.version)
+        asking = self._voice.ask(method, said, None if seconds == math.inf else seconds)
         if asyncio.get_running_loop() is self._loop:
             return await asking
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
@@ -294,20 +300,23 @@ class Context:
         """Have the user fill in a form: a class with fields, or a schema. `Accepted(value)`, `Declined()` or `Dismissed()`."""
         from greenroom.protocol.forms import answer_into, form_of  # noqa: PLC0415 - few ask, and it is much to load
 
-        by_hand = isinstance(form, dict)
-        schema: Any = cast("Any", form) if by_hand else form_of(form)
-        asked = {"message": message, "requestedSchema": schema}
+        asked = {"message": message, "requestedSchema": form_of(form)}
         result = await self.request("elicitation/create", asked, timeout=timeout)
         match result.get("action"):
             case "accept":
-                content = result.get("content") or {}
-                return Accepted(content if by_hand else answer_into(form, content))
+                try:
+                    return Accepted(answer_into(form, result.get("content")))
+                except Mismatch as error:
+                    problem = f"the client's answer does not fit the form: {error}"
+                    raise PeerError(ErrorCode.INTERNAL_ERROR, problem) from error
             case "decline":
                 return Declined()
             case "cancel":
                 return Dismissed()
             case other:
-                raise PeerError(-32603, f"the client answered with the action {other!r}, which is none")
+                raise PeerError(
+                    ErrorCode.INTERNAL_ERROR, f"the client answered with the action {other!r}, which is none"
+                )
 
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str, *, timeout: float | None = None

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from greenroom.protocol.fitting import fit
 from greenroom.protocol.json import encode
 from greenroom.protocol.pages import page
-
-from .soon import fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,9 +8,10 @@ that is killed in between says nothing: its session, which is linked to it, answ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
+from greenroom.protocol.fitting import fit
 from greenroom.protocol.messages import encode_result
 from greenroom.protocol.results import tool_result
 from greenroom.supervision.kernel.current import current_process
@@ -19,9 +20,10 @@ from .answers import ANSWERS
 from .cancellation import RequestCancelled
 from .context import Context
 from .jobs import Failed, Finished
-from .soon import fit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .jobs import Job
     from .settings import Settings
 
@@ -41,7 +43,7 @@ async def work(job: Job) -> None:
         if process.life:
             raise  # ended from outside: whoever did that has answered, or does not want to be
         expected = _meant(error)
-        if isinstance(expected, ToolError) and job.method == "tools/call":
+        if isinstance(expected, ToolError):
             job.session.send(_told(job, expected))
             return
         if isinstance(expected, McpError):
@@ -60,7 +62,10 @@ def _finished(job: Job, result: dict[str, Any]) -> Finished:
 
 
 def _told(job: Job, error: ToolError) -> Finished | Failed:
-    """What a tool says of its own failure. If even that cannot be said, it has crashed."""
+    """What a handler says of its own failure. If even that cannot be said, it has crashed."""
+    if job.method != "tools/call":
+        text = error.content if isinstance(error.content, str) else INTERNAL
+        return Failed(job.key, McpError(ErrorCode.INTERNAL_ERROR, text))
     try:
         return _finished(job, tool_result(error))
     except Exception as broken:  # noqa: BLE001 - whatever is in it, somebody waits for an answer
@@ -86,9 +91,6 @@ def _shown(error: BaseException, settings: Settings, general: str) -> str:
 
 def _meant(error: BaseException) -> BaseException:
     """What was raised on purpose, also when a task group has put it into a group of its own."""
-    while isinstance(error, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        if len(inner) > 1:
-            return error
-        error = inner[0]
-    return error
+    grouped = issubclass(type(error), BaseExceptionGroup)
+    members: Sequence[BaseException] = getattr(error, "exceptions", ()) if grouped else ()
+    return _meant(members[0]) if len(members) == 1 else error

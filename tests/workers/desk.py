@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,7 @@ from greenroom.actors.settings import Settings
 from greenroom.actors.worker import work
 from greenroom.protocol.json import decode
 from greenroom.protocol.versions import LATEST
-from greenroom.supervision import Exit, Ref, TaskSupervisor, link, start, supervise_job
+from greenroom.supervision import Down, Exit, Ref, TaskSupervisor, link, start, supervise_job
 from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Ear:
         answer = self.answers[method]
         if isinstance(answer, Exception):
             raise answer
-        return cast("dict[str, Any]", await answer() if callable(answer) else answer)
+        return cast("dict[str, Any]", answer)
 
     def interrupt_stream(self, retry: float | None) -> bool:
         self.interrupted.append(retry)
@@ -99,9 +100,11 @@ class Calling:
     async def answer(self, within: float = 60.0) -> dict[str, Any]:
         """The whole response: result or error."""
         key = self.job.key
-        message = await self.desk.probe.expect(
-            lambda m: isinstance(m, Finished | Failed) and m.key == key, within=within
-        )
+
+        def ours(message: object) -> bool:
+            return isinstance(message, Finished | Failed) and message.key == key
+
+        message: Any = await self.desk.probe.expect(ours, within=within)
         if isinstance(message, Failed):
             return {"error": message.error.to_wire()}
         whole: dict[str, Any] = decode(message.body)
@@ -122,8 +125,7 @@ class Calling:
 
     async def gone(self) -> ExitReason:
         """Why the worker has ended."""
-        down = await self.desk.probe.expect_down(self.worker, within=60.0)
-        return down.reason
+        return await self.desk.probe.expect_down(self.worker, within=60.0)
 
 
 class Desk:
@@ -149,8 +151,10 @@ class Desk:
         session: Ref[Any] = Ref(self.probe.pid)
         key = next(self._keys)
         job = Job(key, session, f"r{key}", method, params, Facts(**(known | facts)), ear, Cancellation(), self.house)
-        worker = await supervise_job(self.workers, work, job)
+        watched = asyncio.Event()
+        worker = await supervise_job(self.workers, _work, watched, job)
         self.probe.monitor(worker)
+        watched.set()
         return Calling(job, worker, ear, self)
 
     async def call(self, name: str, arguments: Any = None, *, meta: Any = None, **facts: Any) -> Calling:
@@ -166,6 +170,10 @@ class Desk:
         """The result of a tool."""
         return await (await self.call(name, arguments)).result()
 
+    def words(self) -> list[Any]:
+        """What has come and was not read yet, but for the ends of workers."""
+        return [message for message in self.probe.pending if not isinstance(message, Down)]
+
     async def text(self, name: str, /, **arguments: Any) -> str:
         """The one text that a tool answers with."""
         result = await self.result(name, **arguments)
@@ -174,10 +182,21 @@ class Desk:
         return cast("str", block["text"])
 
 
+async def _work(watched: asyncio.Event, job: Job) -> None:
+    await watched.wait()
+    await work(job)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what nobody tells of."""
+    while not condition():  # noqa: ASYNC110 - threads tell of nothing, and the time is virtual
+        await asyncio.sleep(0.01)
+
+
 async def open_desk(house: House, probe: Probe) -> Desk:
     """A desk with workers of its own."""
     workers = await start(TaskSupervisor)
     return Desk(house, probe, workers)
 
 
-__all__ = ["Calling", "Desk", "Ear", "Exit", "House", "link", "open_desk"]
+__all__ = ["Calling", "Desk", "Ear", "Exit", "House", "link", "open_desk", "until"]

@@ -199,7 +199,12 @@ async def test_no_bound_is_ever_exceeded_and_nobody_waits_who_could_run(
     async def call(number: int, tool: int, principal: int) -> None:
         ticket = await bulkheads._enter(tool, principal, per_tool)
         over = asyncio.get_running_loop().create_future()
-        running[number] = lambda: over.done() or over.set_result(None)  # type: ignore[func-returns-value]
+
+        def end() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        running[number] = end
         try:
             await over
         finally:

@@ -56,7 +56,7 @@ async def test_a_function_may_take_all_arguments_in_one_dict(house: House, desk:
     async def whole(args: dict[str, Any]) -> str:
         return ",".join(sorted(args))
 
-    def bare(arguments, ctx):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - it is about functions without hints
+    def bare(arguments, ctx):  # type: ignore[no-untyped-def]  # pyright: ignore  # noqa: ANN001, ANN202 - it is about functions without hints
         return f"{ctx.request_id} {sorted(arguments)}"
 
     house.tool(whole)
@@ -129,7 +129,7 @@ class Weather:
     degrees: float
 
 
-RETURNED = [
+RETURNED: list[tuple[Any, dict[str, Any]]] = [
     ("hello", {"content": [{"type": "text", "text": "hello"}], "isError": False}),
     ({"a": 1}, {"content": [{"type": "text", "text": '{"a":1}'}], "isError": False}),
     ({"type": "text", "text": "as is"}, {"content": [{"type": "text", "text": "as is"}], "isError": False}),
