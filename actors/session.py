@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenroom.protocol import automaton, methods
-from greenroom.protocol.automaton import Event, State
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import Side
@@ -189,10 +188,7 @@ class Session(GenServer):
         if table.is_cancelled_early(request.id, self._used):
             return None
         name = request.method
-        event = automaton.event_of(request)
-        if event is Event.INITIALIZE and self.card.channel is None:
-            self.card.state = State.NEW  # over HTTP, whoever names a session in `initialize` begins anew in it
-        rule = automaton.judge(self.card.state, event, gate=self.gated)
+        rule = automaton.judge(self.card.state, request, gate=self.gated)
         if not rule.taken:
             raise rule.error()
         method = methods.find(name, None if name == "initialize" else self.agreed.version, Side.SERVER)
