@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.automaton import State
 
+from .names import shown
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -39,4 +41,4 @@ class Card:
         return self.state is State.READY
 
     def __repr__(self) -> str:
-        return f"<Card of session {self.id}, {self.version or 'nothing agreed'}>"
+        return f"<Card of session {shown(self.id)}, {self.version or 'nothing agreed'}>"

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error
@@ -40,6 +39,7 @@ from .card import Card
 from .catalogue import Shelf
 from .handle import Handle
 from .hooks import Hooks
+from .names import Key, Name
 from .outlets import ToAnswer, ToChannel, ToStreams
 from .peers import Peers
 from .readiness import Readiness
@@ -52,7 +52,7 @@ from .subscriptions import Board, subscriptions_child
 from .worker import work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from greenroom.protocol.messages import Request
     from greenroom.supervision import ChildSpec
@@ -64,18 +64,8 @@ if TYPE_CHECKING:
     from .registrar import Registrar
     from .subscriptions import Subscriptions
 
-_serials: Final = count(1)
-_INTENSITY, _PERIOD = 5, 10.0
-
-
-class Key(NamedTuple):
-    """What tells one company's names from another's."""
-
-    name: str
-    serial: int
-
-    def __str__(self) -> str:
-        return f"{self.name}-{self.serial}"
+_INTENSITY: Final = 5
+_PERIOD: Final = 10.0
 
 
 class Company:
@@ -103,7 +93,7 @@ class Company:
         self.bulkheads = Bulkheads(self.settings.tool_threads, self.settings.principal_threads)
         self.threads = Threads(self.settings.tool_threads)
         """Where plain hooks run."""
-        self.key = Key(self.settings.name, next(_serials))
+        self.key = Key.new(self.settings.name)
         self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
         self.sessions: Ref[Sessions] = Ref(self.name("sessions"), None)
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
@@ -115,9 +105,9 @@ class Company:
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
 
-    def name(self, role: str) -> Hashable:
+    def name(self, role: str) -> Name:
         """What the process with that role is registered as."""
-        return (self.key, role)
+        return Name(self.key, role)
 
     def child_spec(self, listeners: Sequence[ChildSpec[Any]] = ()) -> ChildSpec[Ref[Supervisor]]:
         """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.protocol.errors import McpError
 from greenroom.supervision import link, self_pid
+from greenroom.supervision.kernel import describe
+from greenroom.supervision.kernel.current import current_process
 
 from .jobs import Failed
 from .voice import Began
@@ -66,7 +68,13 @@ async def run_hook(
 
 
 async def run_job(work: Callable[[Job], Any], job: Job) -> None:
-    """Run a piece of a peer's work in the calling worker, for its session."""
+    """Run a piece of a peer's work in the calling worker, for its session. Reports and drawings name it by what it does."""
+    current_process("do a peer's work").label = _label(job)
     link(job.session)
     job.session.send(Began(job.key, self_pid()))
     await work(job)
+
+
+def _label(job: Job) -> str:
+    about = job.params.get("name") or job.params.get("uri")
+    return f"{job.method} {describe.short(about)}" if isinstance(about, str) else job.method

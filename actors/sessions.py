@@ -12,11 +12,10 @@ from greenroom.supervision import DynamicSupervisor, Options, Ref, child, start_
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.names import find
 
+from .names import Name
 from .session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from greenroom.supervision.kernel.process import Process
 
     from .card import Card
@@ -41,9 +40,9 @@ async def open_session(company: Company, card: Card, outlet: Outlet, *, gated: b
     return await start_child(company.sessions, spec.but(restart="temporary", options=options))
 
 
-def name_of(company: Company, session_id: str) -> Hashable:
+def name_of(company: Company, session_id: str) -> Name:
     """What the process is registered as."""
-    return (company.key, "session", session_id)
+    return Name(company.key, "session", session_id)
 
 
 def find_session(company: Company, session_id: str) -> tuple[Ref[Session], Card] | None:
