@@ -78,7 +78,7 @@ class _Lodging:
             self._node = node
             if node in _guests:
                 _guests[node] += 1
-        self.top = await start(Supervisor, [spec()], intensity=0)
+        self.top = await start(Supervisor, [spec()], intensity=3)
 
     async def leave(self) -> None:
         """Stop it."""

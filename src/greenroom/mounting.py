@@ -30,6 +30,10 @@ class Mounted:
         await self._hosting.ensure()
         await self._endpoint(scope, receive, send)
 
+    async def close(self) -> None:
+        """Stop it in this loop, for hosts without a lifespan that want an end in order."""
+        await self._hosting.close()
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()

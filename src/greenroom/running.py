@@ -16,7 +16,6 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.errors import GreenroomError
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
@@ -28,6 +27,8 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
+
+from .errors import GreenroomError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -15,6 +15,7 @@ import pytest
 
 from greenroom.supervision import (
     PERMANENT,
+    SHUTDOWN,
     Ref,
     Supervisor,
     kill,
@@ -268,13 +269,14 @@ async def test_a_program_that_stops_answers_what_was_asked() -> None:
     async with served() as ends:
         ends.say(line("hold", 1))
         await until(lambda: bool(ends.door.sessions))
-        stopping = asyncio.ensure_future(stop(ends.served, "shutdown", timeout=5))
+        stopping = asyncio.ensure_future(stop(ends.served, SHUTDOWN, timeout=5))
         for _ in range(10):
             await asyncio.sleep(0)
+        assert not stopping.done()
         ends.door.sessions[0].answer(ends.door.sessions[0].held[0])
         assert (await ends.hear())["id"] == 1
-        with contextlib.suppress(Exception):
-            await stopping
+        await stopping
+        assert ends.door.sessions[0].ended
 
 
 # --- the descriptors
