@@ -6,10 +6,12 @@ a worker does that (`hooks`), and nothing is agreed before it came through.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol import automaton
 from greenroom.protocol.automaton import Event, State
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.json import encode
 from greenroom.protocol.messages import encode_result
 from greenroom.protocol.negotiation import read_hello
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
     from .inflight import Call
     from .session import Session
+
+_INTRODUCTION: Final = 64 * 1024
+"""How many bytes a peer may say of itself."""
 
 
 class Agreement:
@@ -62,6 +67,7 @@ class Agreement:
         """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""
         session = self._session
         hello = read_hello(request.params)
+        _check_size(hello)
         hook = session.company.hooks.init
         if hook is None:
             return self._greet(request.id, hello, None)
@@ -102,6 +108,8 @@ class Agreement:
         card = session.card
         company = session.company
         answer = encode_result(id, welcome(company.settings, company.shelf.catalogue, hello.version))
+        if card.version is not None:
+            company.subscriptions.cast(Subscriptions.leave, session.pid)  # it begins anew, and asks for them again
         card.version = hello.version
         card.client_info = hello.client_info
         card.client_capabilities = hello.capabilities
@@ -113,3 +121,11 @@ class Agreement:
     def _run(self, call: Call, hook: Callable[..., Any], *args: Any) -> None:
         session = self._session
         session.calls.start(call, run_hook, session.own_ref, call.key, session.company.threads, hook, *args)
+
+
+def _check_size(hello: Hello) -> None:
+    """Refuse what is too much to be kept for as long as the session lives."""
+    if len(encode([hello.client_info, hello.capabilities])) > _INTRODUCTION:
+        raise McpError(
+            ErrorCode.INVALID_PARAMS, f"clientInfo and capabilities may be {_INTRODUCTION} bytes together, not more"
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.protocol import methods
-from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import Failure, encode_notification, encode_request
 from greenroom.protocol.methods import Side
 from greenroom.protocol.negotiation import missing
@@ -47,7 +47,7 @@ class Questions:
         """Send it, or tell the asker why not."""
         try:
             self._send(ask, caller)
-        except (McpError, NoStream) as error:
+        except (McpError, NoStream, LocalProtocolError) as error:
             caller.fail(error)
 
     def _send(self, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
@@ -71,11 +71,13 @@ class Questions:
         limit = session.company.settings.max_asks
         if len(self.table) >= limit:
             raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
+        body = encode_request(self.table.next_id, ask.method, ask.params)
         question = self.table.begin(ask.method, caller, ask.key)
-        body = encode_request(question.id, ask.method, ask.params)
         if not session.outlet.ask(call, body, session.agreed.version):
             self.table.take(question.id)
             raise NoStream(f"{ask.method}: no stream leads to the client just now")
+        if call is not None:
+            call.spoke = True
         if ask.timeout is not None:
             question.timer = send_after(ask.timeout, session.own_ref, Unanswered(question.id, ask.timeout))
 

@@ -94,11 +94,11 @@ class Calls:
         if call is not None:
             self.answer(call, body)
 
-    def fail(self, key: int, error: McpError, status: int = 200) -> None:
+    def fail(self, key: int, error: McpError) -> None:
         """It has ended in an error."""
         call = self.table.take(key)
         if call is not None:
-            self.answer(call, encode_error(call.id, error), status)
+            self.answer(call, encode_error(call.id, error), _status(call))
 
     def cancel(self, id: str | int, reason: str, now: float) -> None:
         """The peer does not want it any more. A cancellation may overtake its request."""
@@ -115,11 +115,12 @@ class Calls:
     def late(self, key: int) -> None:
         """The deadline is over. One that nobody set for this call in particular ends with its first word to the peer."""
         call = self.table.get(key)
-        if call is None or (call.stream is not None and not call.lasting):
+        if call is None or (call.spoke and not call.lasting):
             return
         self.table.take(key)
         self._abandon(call, "it took too long", TIMED_OUT)
-        self.answer(call, encode_error(call.id, McpError(ErrorCode.INTERNAL_ERROR, "Request timed out")))
+        error = McpError(ErrorCode.INTERNAL_ERROR, "Request timed out")
+        self.answer(call, encode_error(call.id, error), _status(call))
 
     def gone(self, worker: Pid, reason: ExitReason) -> None:
         """A worker has died. If its call is still open, it died without a word."""
@@ -165,3 +166,8 @@ class Calls:
         """Say what has been decided; whatever was asked on behalf of the call is over with it."""
         self._session.questions.drop(call)
         self._session.outlet.answer(call, body, status)
+
+
+def _status(call: Call) -> int:
+    """As which HTTP status an error travels: without a session, there is nothing else to see it by."""
+    return 500 if call.method == "initialize" else 200

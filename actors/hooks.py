@@ -71,8 +71,8 @@ async def run_job(work: Callable[[Job], Any], job: Job) -> None:
     """Run a piece of a peer's work in the calling worker, for its session. Reports and drawings name it by what it does."""
     current_process("do a peer's work").label = _label(job)
     link(job.session)
-    job.session.send(Began(job.key, self_pid()))
-    await work(job)
+    if not job.cancelled and job.session.send(Began(job.key, self_pid())):
+        await work(job)
 
 
 def _label(job: Job) -> str:

@@ -39,6 +39,7 @@ class Call:
         "method",
         "name",
         "note",
+        "spoke",
         "stream",
         "timer",
         "voice",
@@ -61,6 +62,8 @@ class Call:
         self.timer: Timer | None = None
         self.lasting = False
         """Whether its deadline holds even when it has begun to say things."""
+        self.spoke = False
+        """Whether it has."""
 
     def __repr__(self) -> str:
         return f"<Call {self.key} {self.method} {self.name}>"

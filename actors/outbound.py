@@ -52,10 +52,15 @@ class Outbound:
     def __iter__(self) -> Iterator[Question]:
         return iter(tuple((self._open or {}).values()))
 
+    @property
+    def next_id(self) -> str:
+        """What the next question will be called."""
+        return f"{PREFIX}{self._count + 1}"
+
     def begin(self, method: str, caller: Caller[dict[str, Any]], key: int | None) -> Question:
         """A new question, with an id that was never used before."""
+        question = Question(self.next_id, method, caller, key)
         self._count += 1
-        question = Question(f"{PREFIX}{self._count}", method, caller, key)
         if self._open is None:
             self._open = {}
         self._open[question.id] = question

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenroom.protocol import automaton, methods
-from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import Side
 from greenroom.supervision import (
@@ -39,6 +39,8 @@ from .subscriptions import Announced, Subscriptions
 from .voice import Ask, Began, CallVoice, Interrupt, Said
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from greenroom.protocol.messages import Failure, Notification, Request, Response
     from greenroom.supervision import Caller, ExitReason, Ref
     from greenroom.transports.seam import Feed
@@ -106,6 +108,8 @@ class Session(GenServer):
             body = self._take(request)
         except McpError as error:
             body = encode_error(request.id, error)
+        except LocalProtocolError:  # what is registered, or set, cannot be said: one answer's fault, not the session's
+            body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error"))
         if body is _DEFERRED:
             return self.outlet.begun()  # type: ignore[no-any-return]
         if type(body) is not bytes and body is not None:
@@ -280,7 +284,7 @@ class Session(GenServer):
             case Exit(pid=pid, reason=reason):
                 calls.gone(pid, reason)
             case Announced(method=method, params=params):
-                self.outlet.say(None, encode_notification(method, params), self.agreed.version)
+                self._announce(method, params)
             case Returned(key=key, value=value):
                 returned = calls.table.get(key)
                 if returned is not None:
@@ -316,7 +320,18 @@ class Session(GenServer):
                 call.voice.ahead -= 1
         if said.level is not None and LEVELS.index(said.level) < self.agreed.level:
             return False
-        return self.outlet.say(call, said.body, self.agreed.version)
+        taken = self.outlet.say(call, said.body, self.agreed.version)
+        if call is not None and taken:
+            call.spoke = True
+        return taken
+
+    def _announce(self, method: str, params: Mapping[str, Any]) -> None:
+        try:
+            body = encode_notification(method, params)
+        except LocalProtocolError as error:
+            self._otp_unexpected("announcement", f"{method}: {error}")
+        else:
+            self.outlet.say(None, body, self.agreed.version)
 
     def crashed(self, call: Call, reason: ExitReason) -> None:
         """A worker died without a word, and its call was still open: answer for it, in general terms."""
