@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .seam import Door, Event, Peer, Session
 
     Send = Callable[[bytes], Awaitable[None]]
+
+log = logging.getLogger("greenroom.channel")
 
 SESSION_LOST = "The session has ended before it answered. Send initialize to begin a new one."
 
@@ -64,7 +67,10 @@ class Channel:
             return
         try:
             session = await self._enter()
-        except McpError as refusal:
+        except Exception as error:
+            refusal = McpError.wrap(error)  # whatever keeps a session from beginning: who asked is told, and may ask again
+            if refusal is not error:
+                log.exception("no session could begin")
             if isinstance(message, Request):
                 await self._send(encode_error(message.id, refusal) + b"\n")
             return

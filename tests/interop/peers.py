@@ -17,10 +17,11 @@ ALL = (
 )  # fmt: skip
 """What every client gets through; resumption is nothing special where nothing can be interrupted."""
 
-# The Inspector's command line makes a connection for each call, and has no words for the rest.
 FEW = (
-    "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "elicitation", "resources", "prompts",
+    "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "undeclared", "roots", "resources",
+    "prompts", "load",
 )  # fmt: skip
+"""What can be said in a command line that makes a connection for each call."""
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,13 @@ class FakeDoor:
     def __init__(self) -> None:
         self.sessions: list[FakeSession] = []
         self.full = False
+        self.broken = False
 
     async def connect(self, peer: Peer) -> FakeSession:
         if self.full:
             raise McpError(ErrorCode.INTERNAL_ERROR, "no room")
+        if self.broken:
+            raise ProcessExited(NO_PROCESS, self)
         self.sessions.append(FakeSession())
         return self.sessions[-1]
 

@@ -210,6 +210,18 @@ async def test_a_company_without_room_says_so() -> None:
         assert (await ends.hear())["error"] == {"code": -32603, "message": "no room"}
 
 
+async def test_a_company_that_is_not_there_costs_an_error_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
+    async with served() as ends:
+        ends.door.broken = True
+        ends.say(line("told") + line("echo", 1) + line("echo", 2))
+        answers = [await ends.hear() for _ in range(2)]
+        assert [(each["id"], each["error"]["code"]) for each in answers] == [(1, -32603), (2, -32603)]
+        assert len(caplog.records) == 3
+        ends.door.broken = False
+        ends.say(line("echo", 3))
+        assert (await ends.hear())["result"] == {"echo": {}}
+
+
 async def test_a_peer_that_does_not_read_is_not_listened_to() -> None:
     async with served() as ends:
         ends.say(line("talk", 0, times=64, pad="x" * 4096))  # more than the pipe holds

@@ -1,6 +1,6 @@
 """The Inspector's command line as a player: a process for each step, and what it prints is compared.
 
-It has no words for sampling, roots, subscriptions and cancelling; a question of the server it dismisses, as nobody is there.
+It makes a connection for each call, and declares neither sampling nor elicitation: what has not been declared is not asked.
 `inspector.py MODE NODE INSPECTOR URL`, or a command in place of the address.
 """
 
@@ -84,8 +84,20 @@ def logging(inspect: Inspector) -> None:
     same("level", inspect("logging/setLevel", "--log-level", "debug"), {})
 
 
-def elicitation(inspect: Inspector) -> None:
-    same("dismissed", words(inspect("tools/call", "--tool-name", "ask_user")), "cancel")
+def undeclared(inspect: Inspector) -> None:
+    for tool, arguments, feature in (("ask_user", (), "elicitation"), ("ask_model", ("--tool-arg", "question=who"), "sampling")):
+        refusal = inspect("tools/call", "--tool-name", tool, *arguments, code=1)["error"]["message"]
+        same(f"{feature} is named in {refusal!r}", feature in refusal, True)
+
+
+def roots(inspect: Inspector) -> None:
+    same("it has none", words(inspect("tools/call", "--tool-name", "where")), "")
+
+
+def load(inspect: Inspector) -> None:
+    plan = ("--load", "--load-concurrency", "10", "--load-requests", "200")
+    found = inspect("tools/call", "--tool-name", "add", "--tool-arg", "a=2", "b=3", *plan)
+    same("how the calls went", (found["ok"], found["errors"], found["toolErrors"]), (200, 0, 0))
 
 
 def resources(inspect: Inspector) -> None:
@@ -103,7 +115,7 @@ def prompts(inspect: Inspector) -> None:
     same("message", said["messages"][0]["content"]["text"], "Greet Ada, calm.")
 
 
-STEPS = (initialize, listing, calling, structure, errors, progress, logging, elicitation, resources, prompts)
+STEPS = (initialize, listing, calling, structure, errors, progress, logging, undeclared, roots, resources, prompts, load)
 
 
 def main() -> int:
