@@ -16,7 +16,7 @@ PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## start the demonstration: a tree whose workers die and come back
+run: $(STAMP) ## start the demonstration: a server whose tools die, and a tree that does not
 	$(BIN)/python -m greenroom.demo
 
 # `coverage run` starts measuring before pytest loads greenroom's own plugin, and it runs the `pytest` script: `python -m pytest`

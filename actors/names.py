@@ -39,7 +39,8 @@ class Name(NamedTuple):
     def __repr__(self) -> str:
         return f"{self.company}/{self.role}" + (f"/{shown(self.id)}" if self.id else "")
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
 
 
 def shown(session_id: str) -> str:

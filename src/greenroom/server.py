@@ -74,9 +74,19 @@ class Server(Decorators):
         self.company = Company(self.settings, shelf=self._shelf, hooks=hooks)
         self._nodes: WeakSet[Node] = WeakSet()
         self._hosting = Hosting(self.child_spec)
+        self._bindings: list[tuple[Binding, str]] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
+
+    @property
+    def urls(self) -> list[str]:
+        """Where it can be reached over HTTP, from the moment that a listener was made: port 0 has become a real one."""
+        return [
+            f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+            for binding, path in self._bindings
+            for host, port in binding.addresses
+        ]
 
     # --- ways to run
 
@@ -118,10 +128,9 @@ class Server(Decorators):
 
     def _run_http(self, config: HttpConfig, grace: float) -> None:
         config = replace(config, drain_grace=min(config.drain_grace, grace))
-        spec, binding = self._http_listener(config)
-        for host, port in binding.addresses:
-            where = f"[{host}]" if ":" in host else host
-            print(f"greenroom: {self.settings.name} serves on http://{where}:{port}{config.path}", file=sys.stderr)  # noqa: T201
+        spec = self._http_listener(config)
+        for url in self.urls:
+            print(f"greenroom: {self.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
         running.run(lambda: [self._spec([spec])], grace=grace)
 
     def child_spec(
@@ -140,7 +149,7 @@ class Server(Decorators):
         if transport is None:
             return self._spec([])
         if transport == "http":
-            return self._spec([self._http_listener(http_config(config, host, port))[0]])
+            return self._spec([self._http_listener(http_config(config, host, port))])
         streams = StandardStreams() if streams is None else streams
         wire = StdioWire(self.company, streams.input, streams.output)
         return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
@@ -171,11 +180,12 @@ class Server(Decorators):
 
         return replace(spec, start=start)
 
-    def _http_listener(self, config: HttpConfig) -> tuple[ChildSpec[Any], Binding]:
+    def _http_listener(self, config: HttpConfig) -> ChildSpec[Any]:
         engine = Engine(self.company, config)
         binding = Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
         app: Any = shell(engine, name=self.settings.name)
-        return listener(app, binding, config, engine.stop_listening), binding
+        self._bindings.append((binding, config.path))
+        return listener(app, binding, config, engine.stop_listening)
 
     # --- telling those who listen
 

@@ -1,5 +1,5 @@
-"""A theatre in the terminal: a living tree whose workers are killed at random and come back.
+"""The demonstration: a server on loopback whose tools work, wait, fail, exit, block and stream, and a tree that takes no harm.
 
-`python -m greenroom.demo` plays it. `company` is the tree, `mishaps` is who kills, `book` keeps what the reports tell,
-`picture` makes lines of that, `stage` is what brings all of them together for so many seconds.
+`python -m greenroom.demo` runs it. `stage` is the server and its tools, `visitor` is a peer that tries them all, `teller` prints what
+happens. A demonstration of the supervision room alone is in `theatre`.
 """

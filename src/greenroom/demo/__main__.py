@@ -1,60 +1,77 @@
-"""`python -m greenroom.demo`: the command line of the demonstration."""
+"""`python -m greenroom.demo`: the demonstration as a program, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import math
-import os
-import random
-import signal
+import logging
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
-from .screen import screen_for
-from .show import Show
+from greenroom import running
+from greenroom.supervision import Ref, child, spawn, wait_down
+from greenroom.transports.binding import CannotListen
+
+from .stage import server
+from .teller import Teller
+from .visitor import visit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+HOST = "127.0.0.1"
+TELLER: Ref[Teller] = Ref("the teller of the demonstration", None)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play it. Returns the exit code; an interrupt ends this program as an interrupt."""
+    """Serve. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m greenroom.demo", description=_WHAT)
-    parser.add_argument("--seconds", type=_seconds, default=30.0, help="how long it lasts (30)")
-    parser.add_argument("--seed", type=int, default=None, help="what the dice begin with (random)")
+    parser.add_argument("--port", type=int, default=8000, help="where it listens (8000; 0 takes any that is free)")
+    parser.add_argument("--quiet", action="store_true", help="no visitor at the start: wait for yours")
     given = parser.parse_args(arguments)
-    seed: int = random.SystemRandom().randrange(10_000) if given.seed is None else given.seed
-    show = Show(screen_for(sys.stdout), given.seconds, seed)
+    # The teller says it in one line; the whole story, with tracebacks, is for servers that are no demonstration.
+    logging.getLogger("greenroom").setLevel(logging.CRITICAL)
+    begun = time.monotonic()
     try:
-        asyncio.run(show.play())
-    except KeyboardInterrupt:
-        # Whoever started this (a shell, make) is to see that it was interrupted, and not only some exit code.
-        sys.stdout.flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    except BrokenPipeError:
-        # Nobody reads any more. What is still buffered must not raise again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        spec = server.child_spec("http", host=HOST, port=given.port)
+    except CannotListen as error:
+        print(f"greenroom: {error.strerror}", file=sys.stderr)
         return 1
+    print(textwrap.dedent(_GREETING).format(url=server.urls[0]), flush=True)
+
+    def children() -> list[Any]:
+        return [child(Teller, server.company, begun).but(name=TELLER.target), spec]
+
+    async def until(_: Ref[Any]) -> None:
+        await TELLER.call(Teller.show_tree)
+        if not given.quiet:
+            TELLER.cast(Teller.say, "A visitor in memory tries everything once:")
+            await wait_down(spawn(visit, server.company, TELLER), None)
+            TELLER.cast(
+                Teller.say, "It has left, and this is who is still there. Now it is your turn; Ctrl-C stops in order."
+            )
+            TELLER.cast(Teller.show_tree)
+        await asyncio.Event().wait()
+
+    try:
+        running.run(children, until)
+    except running.GaveUp as error:
+        print(f"greenroom: {error}", file=sys.stderr)
+        return 1
+    print("stopped in order", flush=True)
     return 0
 
 
-def _seconds(text: str) -> float:
-    """A length of time."""
-    seconds = float(text)
-    if not 0 <= seconds < math.inf:
-        raise ValueError(text)
-    return seconds
+_WHAT = "A supervised MCP server on loopback whose tools work, wait, fail, exit, block and stream."
+_GREETING = """\
+    greenroom's demonstration serves on {url}
 
-
-_WHAT = textwrap.dedent(
-    """\
-    A tree of workers in the terminal. They are ended at random, and their supervisors start them again.
-    Ctrl-C closes it in order; a second one exits at once.
+    Connect a client to it:
+      claude mcp add --transport http greenroom-demo {url}
+      npx @modelcontextprotocol/inspector --cli {url} --transport http --method tools/call --tool-name leave
     """
-)
 
 if __name__ == "__main__":
     sys.exit(main())

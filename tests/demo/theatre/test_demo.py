@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.demo.picture import uncoloured
+from greenroom.demo.theatre.picture import uncoloured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMMAND = [sys.executable, "-P", "-W", "error", "-m", "greenroom.demo", "--seed", "7"]
+COMMAND = [sys.executable, "-P", "-W", "error", "-m", "greenroom.demo.theatre", "--seed", "7"]
 SECONDS = 60
 ORDER = "guests, fool, queen, king, cast, sax, bass, drums, band, spots, dimmer, console, light, theatre"
 
@@ -156,4 +156,4 @@ def test_it_ends_when_nobody_reads_any_more() -> None:
 def test_a_wrong_option_is_told(wrong: list[str]) -> None:
     done = subprocess.run([*COMMAND, *wrong], capture_output=True, check=False, text=True, timeout=SECONDS)
     assert done.returncode == 2
-    assert "usage: python -m greenroom.demo" in done.stderr
+    assert "usage: python -m greenroom.demo.theatre" in done.stderr

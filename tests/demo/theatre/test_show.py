@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.demo.book import Book
-from greenroom.demo.company import PERFORMERS, open_house
-from greenroom.demo.mishaps import bad_luck, prompt
-from greenroom.demo.picture import Scene, clipped, paint, picture, uncoloured
-from greenroom.demo.show import Show, look
+from greenroom.demo.theatre.book import Book
+from greenroom.demo.theatre.company import PERFORMERS, open_house
+from greenroom.demo.theatre.mishaps import bad_luck, prompt
+from greenroom.demo.theatre.picture import Scene, clipped, paint, picture, uncoloured
+from greenroom.demo.theatre.show import Show, look
 from greenroom.supervision import Node, kill, spawn, stop, whereis, which_children
 from greenroom.supervision.testing import VirtualLoop
 
 if TYPE_CHECKING:
-    from greenroom.demo.picture import Scene as AnyScene
+    from greenroom.demo.theatre.picture import Scene as AnyScene
 
 
 class Gallery:

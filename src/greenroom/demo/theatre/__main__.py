@@ -1,0 +1,60 @@
+"""`python -m greenroom.demo.theatre`: the command line of the demonstration."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import random
+import signal
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+from .screen import screen_for
+from .show import Show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play it. Returns the exit code; an interrupt ends this program as an interrupt."""
+    parser = argparse.ArgumentParser(prog="python -m greenroom.demo.theatre", description=_WHAT)
+    parser.add_argument("--seconds", type=_seconds, default=30.0, help="how long it lasts (30)")
+    parser.add_argument("--seed", type=int, default=None, help="what the dice begin with (random)")
+    given = parser.parse_args(arguments)
+    seed: int = random.SystemRandom().randrange(10_000) if given.seed is None else given.seed
+    show = Show(screen_for(sys.stdout), given.seconds, seed)
+    try:
+        asyncio.run(show.play())
+    except KeyboardInterrupt:
+        # Whoever started this (a shell, make) is to see that it was interrupted, and not only some exit code.
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BrokenPipeError:
+        # Nobody reads any more. What is still buffered must not raise again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _seconds(text: str) -> float:
+    """A length of time."""
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(text)
+    return seconds
+
+
+_WHAT = textwrap.dedent(
+    """\
+    A tree of workers in the terminal. They are ended at random, and their supervisors start them again.
+    Ctrl-C closes it in order; a second one exits at once.
+    """
+)
+
+if __name__ == "__main__":
+    sys.exit(main())

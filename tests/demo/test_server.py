@@ -1,0 +1,100 @@
+"""The demonstration as a program: it shows who dies and that nobody notices, serves, and stops in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND = [sys.executable, "-P", "-W", "error", "-m", "greenroom.demo", "--port", "0"]
+SECONDS = 60
+TREE = re.compile(r"^.*[├└]─ .*$", re.MULTILINE)
+
+
+@contextmanager
+def demonstration(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def until(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if words in line:
+            return seen
+    raise AssertionError(f"{words!r} did not come in {seen!r}")
+
+
+def test_the_visitor_sees_tools_die_and_the_tree_is_the_same_as_before() -> None:
+    with demonstration() as process:
+        seen = until(process, "Now it is your turn")
+        tree = until(process, "HttpListener")
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 0, rest
+    assert rest.endswith("stopped in order\n")
+    before, _, tour = seen.partition("A visitor in memory tries everything once")
+    assert TREE.findall(before) == TREE.findall(tree)
+    for death in ("'crash'", "'leave'", "'raise_interrupt'"):
+        assert re.search(rf"† tools/call {death} <node\.\d+>: crash: .*\. Its caller was told", tour)
+    assert tour.count("← isError: Tool execution failed") == 3
+    assert "← isError: the stage door is locked" in tour
+    assert re.search(r"→ raise_interrupt\(\)\n(.*\n)*?.*← isError.*\n.*→ add\(a=2, b=2\)\n.*← 4\n", tour)
+    assert "  … step 3 of 3" in tour
+    assert "! tools/call 'block'" in tour
+    assert "Traceback" not in seen
+
+
+def test_a_client_is_served_over_http() -> None:
+    with demonstration("--quiet") as process:
+        url = re.findall(r"http://\S+/mcp", until(process, "HttpListener"))[0]
+        hello = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            },
+        }
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        request = urllib.request.Request(url, json.dumps(hello).encode(), headers)
+        with urllib.request.urlopen(request, timeout=SECONDS) as response:
+            assert json.load(response)["result"]["serverInfo"]["name"] == "greenroom-demo"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=SECONDS)[0].endswith("stopped in order\n")
+    assert process.returncode == 0
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [*COMMAND, "--port", str(port)], capture_output=True, check=False, text=True, timeout=SECONDS
+        )
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "choose another port" in done.stderr
