@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol import negotiation
 from greenroom.protocol.definitions import Implementation
+from greenroom.protocol.fitting import fit
 
 if TYPE_CHECKING:
     from .catalogue import Catalogue
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 def welcome(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
     """The result of `initialize`, as that revision has it."""
     who = identity(settings)
-    return negotiation.welcome(version, capabilities(settings, catalogue, version), who, settings.instructions)
+    result = negotiation.welcome(version, capabilities(settings, catalogue, version), who, settings.instructions)
+    return fit("initialize", result, version)
 
 
 def capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Outlet(Protocol):
     @property
     def attended(self) -> bool:
         """Whether somebody listens in between calls."""
+        raise NotImplementedError
 
     def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:
         """The reply to a request that is answered on the spot."""
@@ -49,15 +50,19 @@ class Outlet(Protocol):
 
     def say(self, call: Call | None, body: bytes, version: str) -> bool:
         """Say something on a call's stream, or on the general one. False when nobody will get it."""
+        raise NotImplementedError
 
     def ask(self, call: Call | None, body: bytes, version: str) -> bool:
         """The same for a request of ours, which is only worth sending where it can be answered."""
+        raise NotImplementedError
 
     def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
         """Close the call's stream for now."""
+        raise NotImplementedError
 
     def listen(self, last_event_id: str | None, version: str) -> Feed:
         """A reader for what belongs to no call, or for the stream that an event was on."""
+        raise NotImplementedError
 
     def end(self, owed: LastWords) -> None:
         """The session is gone."""

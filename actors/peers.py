@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from greenroom.protocol.fitting import fit
 from greenroom.protocol.messages import encode_notification
 from greenroom.protocol.negotiation import declares
 from greenroom.supervision import ProcessExited
@@ -88,7 +89,11 @@ class Peers:
 
     def notify(self, session_id: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
         """Send a notification to one peer. False when its session is gone."""
-        return self._tell(session_id, encode_notification(method, params or {}))
+        found = find_session(self._company, session_id)
+        if found is None:
+            return False
+        fitted = fit(method, dict(params or {}), found[1].version)
+        return found[0].cast(Session.tell, encode_notification(method, fitted))
 
     def progress(
         self, session_id: str, token: str | int, progress: float, total: float | None = None, message: str | None = None
@@ -103,7 +108,8 @@ class Peers:
 
     def log(self, session_id: str, level: str, data: Any, logger: str | None = None) -> bool:
         """Send a log message to one peer, unless its level is higher. A level that there is not is nobody's."""
-        return level in LEVELS and self._tell(session_id, log_body(level, data, logger), level)
+        found = find_session(self._company, session_id) if level in LEVELS else None
+        return found is not None and found[0].cast(Session.tell, log_body(level, data, logger), level)
 
     async def set_log_level(self, session_id: str, level: str) -> None:
         """What one peer hears of from now on."""
@@ -111,8 +117,7 @@ class Peers:
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
         """Send a notification to everybody; returns to how many sessions."""
-        body = encode_notification(method, params or {})
-        return sum(self._tell(card.id, body) for card in await self.all())
+        return sum(self.notify(card.id, method, params) for card in await self.all())
 
     # --- asking
 
@@ -125,9 +130,9 @@ class Peers:
         after `timeout` seconds (the company's `ask_timeout` unless given), `ProcessExited` when its session ends.
         """
         seconds = self._company.settings.ask_timeout if timeout is None else timeout
-        answer: dict[str, Any] = await (
-            self.ref(session_id).within(None).ask(Ask(None, method, dict(params or {}), seconds))
-        )
+        ref, card = self._find(session_id)
+        fitted = fit(method, dict(params or {}), card.version)
+        answer: dict[str, Any] = await ref.within(None).ask(Ask(None, method, fitted, seconds))
         return answer
 
     async def sample(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
@@ -149,7 +154,3 @@ class Peers:
         if found is None:
             raise UnknownSession(ENDED, session_id)
         return found
-
-    def _tell(self, session_id: str, body: bytes, level: str | None = None) -> bool:
-        found = find_session(self._company, session_id)
-        return found is not None and found[0].cast(Session.tell, body, level)

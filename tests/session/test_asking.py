@@ -11,7 +11,7 @@ from greenroom.actors.hooks import Hooks
 from greenroom.actors.outbound import NoStream
 from greenroom.actors.peers import UnknownSession
 from greenroom.actors.settings import Settings
-from greenroom.protocol.errors import McpError, PeerError
+from greenroom.protocol.errors import LocalProtocolError, McpError, PeerError
 from greenroom.protocol.messages import Failure, Response
 from greenroom.supervision import CallTimeout, ProcessExited, kill
 from greenroom.transports.seam import Peer
@@ -85,7 +85,7 @@ async def test_a_question_goes_out_on_the_stream_of_the_call_that_asks_and_the_a
 @pytest.mark.row("SC-11")
 async def test_ids_count_up_and_answers_find_their_questions() -> None:
     _, player = await begin()
-    feeds = []
+    feeds: list[Feed] = []
     for number in range(3):
         feed, question = await asked(player, "roots/list")
         assert question["id"] == f"srv-{number + 1}"
@@ -172,6 +172,15 @@ async def test_what_a_revision_does_not_have_is_never_asked() -> None:
     _, player = await begin(version="2025-03-26")
     answer = await player.call("asks", method="elicitation/create", params=SAMPLING["elicitation/create"])
     assert "2025-03-26" in answer["result"]["error"]["message"]
+
+
+async def test_a_question_that_cannot_be_said_is_the_askers_error() -> None:
+    company, player = await begin()
+    feed = await player.session.listen()
+    with pytest.raises(LocalProtocolError):
+        await company.peers.ask(player.session.id, "roots/list", {"half": "\ud800"})
+    feed.leave()
+    assert (await company.peers.snapshot(player.session.id))["questions"] == []
 
 
 async def test_only_so_many_questions_are_open() -> None:

@@ -13,7 +13,7 @@ from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Notification, Request, encode_result
 from greenroom.supervision import ProcessExited, is_alive, kill, self_pid, trap_exit
 from greenroom.supervision.testing import kill as kill_and_wait
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.seam import Answer, Event, Peer
 
 from .players import Tools, echo, join, message, open_company, said, turns
 
@@ -234,7 +234,7 @@ async def test_a_call_that_takes_too_long_is_answered_without_its_result() -> No
 async def test_the_general_deadline_ends_with_the_first_word() -> None:
     player = await join(await open_company(Tools(**TOOLS), settings=Settings(call_timeout=60)))
     feed = await player.reply("tools/call", name="talks", arguments={"count": 1, "seconds": 100})
-    events = []
+    events: list[Event] = []
     while (more := await feed.next()) is not None:
         events += more
     assert said(events)[-1]["result"] == {"done": True}

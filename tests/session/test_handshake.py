@@ -94,6 +94,8 @@ async def test_the_server_says_who_it_is() -> None:
         "websiteUrl": "https://example.com",
         "icons": [{"src": "https://example.com/i.png", "mimeType": "image/png"}],
     }
+    old = message((await company.enter(PEER, hello("2024-11-05"))).answer.body)["result"]
+    assert old["serverInfo"] == {"name": "weather", "version": "2.1"}
 
 
 @pytest.mark.row("WC-04")
@@ -260,7 +262,22 @@ async def test_an_init_may_refuse_in_its_own_words() -> None:
     company = await open_company(hooks=Hooks(init=init))
     entered = await company.enter(PEER, hello())
     assert entered.session is None
+    assert entered.answer.status == 500
     assert message(entered.answer.body)["error"] == {"code": -32001, "message": "we are closed"}
+
+
+async def test_a_peer_may_say_only_so_much_of_itself() -> None:
+    company = await open_company()
+    entered = await company.enter(PEER, hello(clientInfo={"name": "x" * 100_000, "version": "1"}))
+    assert entered.session is None
+    assert message(entered.answer.body)["error"]["code"] == -32602
+
+
+async def test_a_server_that_cannot_say_who_it_is_goes_on() -> None:
+    company = await open_company(settings=Settings(instructions="half \ud800"))
+    entered = await company.enter(PEER, hello())
+    assert entered.session is None
+    assert message(entered.answer.body)["error"]["code"] == -32603
 
 
 async def test_an_init_that_takes_too_long_makes_no_session() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.actors.jobs import Job
 from greenroom.actors.peers import UnknownSession
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
@@ -17,6 +16,9 @@ from greenroom.supervision.testing import start_supervised
 from greenroom.transports.seam import Peer
 
 from .players import CLIENT, Player, Tools, echo, hello, join, message, open_company, read, said, turns
+
+if TYPE_CHECKING:
+    from greenroom.actors.jobs import Job
 
 PEER = Peer("test")
 
@@ -341,6 +343,26 @@ async def test_an_update_reaches_whoever_subscribed() -> None:
     company.registry.notify_resource_updated("x://y")
     await asyncio.sleep(1)
     assert await heard(player) == []
+
+
+@pytest.mark.row("SE-09")
+async def test_whoever_introduces_itself_again_subscribes_again() -> None:
+    company = await open_company()
+    player = await join(company)
+    await player.ask("resources/subscribe", uri="x://y")
+    await player.reply("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=CLIENT)
+    await player.tell("notifications/initialized")
+    assert await company.peers.subscriptions(player.session.id) == []
+
+
+async def test_an_update_that_cannot_be_said_is_reported_and_the_sessions_go_on() -> None:
+    company = await open_company()
+    player = await join(company)
+    await player.ask("resources/subscribe", uri="x://y")
+    company.registry.notify_resource_updated("x://y", title="half \ud800")
+    await asyncio.sleep(1)
+    assert await heard(player) == []
+    assert (await player.ask("ping"))["result"] == {}
 
 
 @pytest.mark.row("SC-04")

@@ -1,0 +1,212 @@
+"""Whatever comes together (results, cancellations, deadlines, deaths), each call is answered at most once, and as it should be.
+
+An example is a plan: calls with what their workers do and when, what the peer and the fates do meanwhile, and the order in which
+the node delivers. Times are quarters of a second, so that many things happen at one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenroom.actors.session import Session
+from greenroom.actors.settings import Settings
+from greenroom.protocol.errors import McpError
+from greenroom.supervision import ProcessExited, kill
+from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.testing import run
+from greenroom.transports.seam import Answer
+
+from .players import Player, Tools, echo, join, message, open_company, said
+
+if TYPE_CHECKING:
+    from greenroom.actors.company import Company
+    from greenroom.actors.jobs import Job
+    from greenroom.transports.seam import Event
+
+QUARTER = 0.25
+DEADLINE = 2.0
+GRACE = 0.5
+
+Quarters = st.integers(0, 12)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: when it comes, what its worker does, and when the peer cancels it, if it does."""
+
+    at: int
+    takes: int
+    says: tuple[int, ...]
+    ends: str
+    cancelled: int | None
+    heeds: bool
+
+
+@dataclass(frozen=True)
+class Death:
+    """Somebody is killed."""
+
+    at: int
+    whom: str
+
+
+def ends_somehow(call: Call) -> bool:
+    """Whether it has a deadline, or a cancellation, or an end of its own: one that speaks has no deadline."""
+    return call.ends != "never" or not call.says or call.cancelled is not None
+
+
+Calls = st.builds(
+    Call,
+    at=Quarters,
+    takes=Quarters,
+    says=st.lists(st.integers(0, 6), max_size=2).map(tuple),
+    ends=st.sampled_from(["returns", "returns", "refuses", "raises", "exits", "never"]),
+    cancelled=st.none() | Quarters,
+    heeds=st.booleans(),
+).filter(ends_somehow)
+Deaths = st.builds(
+    Death, at=Quarters, whom=st.sampled_from(["workers", "registry", "subscriptions", "session", "sessions"])
+)
+Seeds = st.none() | st.integers(0, 2**32)
+
+
+class Crew(Tools):
+    """Workers that do as the plan says."""
+
+    def __init__(self, calls: list[Call]) -> None:
+        super().__init__(echo=echo, **{f"call-{number}": partial(self.play, call) for number, call in enumerate(calls)})
+
+    async def play(self, call: Call, job: Job) -> Any:
+        for number, quarter in enumerate(call.says):
+            await asyncio.sleep(quarter * QUARTER)
+            job.voice.emit("notifications/progress", {"progressToken": job.request_id, "progress": number})
+        if call.heeds:
+            waiting = asyncio.create_task(job.cancelled.wait())
+            await asyncio.wait([waiting], timeout=call.takes * QUARTER)
+            waiting.cancel()
+        else:
+            await asyncio.sleep(call.takes * QUARTER)
+        match call.ends:
+            case "refuses":
+                raise McpError(-32099, "no")
+            case "raises":
+                raise ValueError("secret")
+            case "exits":
+                raise SystemExit(1)
+            case "never":
+                await asyncio.Event().wait()
+        return {"result of": job.request_id}
+
+
+async def collect(player: Player, number: int, call: Call) -> list[Any]:
+    """Everything that answers one call: messages, `None` for silence, an exception for an end."""
+    await asyncio.sleep(call.at * QUARTER)
+    try:
+        reply = await player.reply("tools/call", id=number, name=f"call-{number}", arguments={})
+    except ProcessExited as error:
+        return [error]
+    if reply is None:
+        return [None]
+    if isinstance(reply, Answer):
+        return [message(reply.body)]
+    events: list[Event] = []
+    while (more := await reply.next()) is not None:
+        events.extend(more)
+    return [each for each in said(events) if "id" in each] or [None]
+
+
+async def cancel(player: Player, number: int, call: Call) -> None:
+    if call.cancelled is not None:
+        await asyncio.sleep(call.cancelled * QUARTER)
+        try:
+            await player.cancel(number)
+        except ProcessExited:
+            return
+
+
+async def die(company: Company, player: Player, death: Death) -> None:
+    await asyncio.sleep(death.at * QUARTER)
+    if death.whom == "session":
+        pid = company.peers.whereis(player.session.id)
+        if pid is not None:
+            kill(pid)
+    else:
+        kill(company.name(death.whom))
+
+
+def check(number: int, call: Call, answers: list[Any], deaths: set[str]) -> None:
+    """That this call has come to one end, and to one that it may have come to."""
+    assert len(answers) == 1, answers
+    (answer,) = answers
+    if answer is None:
+        assert call.cancelled is not None, "silence is for the cancelled"
+        return
+    if isinstance(answer, ProcessExited):
+        assert deaths & {"session", "sessions"}
+        return
+    assert answer["id"] == number
+    if "result" in answer and not answer["result"].get("isError"):
+        assert call.ends == "returns"
+        assert answer["result"] == {"result of": number}
+    elif "result" in answer:
+        assert call.ends in ("raises", "exits") or deaths & {"workers"}
+    else:
+        code, text = answer["error"]["code"], answer["error"]["message"]
+        assert (code == -32099) == (text == "no")
+        if code == -32099:
+            assert call.ends == "refuses"
+        elif text == "Request timed out":
+            silent = call.says[0] if call.says else call.takes
+            assert silent * QUARTER >= DEADLINE or call.ends == "never"
+        else:
+            assert deaths, text
+
+
+async def play(calls: list[Call], deaths: list[Death]) -> None:
+    company = await open_company(
+        Crew(calls), settings=Settings(call_timeout=DEADLINE, cancel_grace=GRACE, max_in_flight=1000)
+    )
+    player = await join(company)
+    watcher = await join(company)
+    collecting = [asyncio.create_task(collect(player, *each)) for each in enumerate(calls)]
+    doing = [asyncio.create_task(cancel(player, *each)) for each in enumerate(calls)]
+    doing += [asyncio.create_task(die(company, player, each)) for each in deaths]
+    await asyncio.gather(*doing)
+    answers = await asyncio.wait_for(asyncio.gather(*collecting), 600)
+    for number, call in enumerate(calls):
+        check(number, call, answers[number], {each.whom for each in deaths})
+    await asyncio.sleep(10)
+    nobody_lingers()
+    if not any(each.whom == "sessions" for each in deaths):
+        assert "result" in await watcher.call("echo")
+    assert "result" in await (await join(company)).call("echo")
+
+
+def nobody_lingers() -> None:
+    """Every session that lives has forgotten the calls, and every worker is gone."""
+    for process in current_node().processes.values():
+        if isinstance(process.behaviour, Session):
+            assert not process.behaviour.calls.table.busy
+            assert len(process.behaviour.questions.table) == 0
+        assert not process.label.startswith("tools/call")
+
+
+@settings(max_examples=150)
+@given(calls=st.lists(Calls, min_size=1, max_size=6), seed=Seeds)
+@pytest.mark.row("TF-23")
+@pytest.mark.row("TF-21")
+def test_cancel_result_and_deadline_decide_once(calls: list[Call], seed: int | None) -> None:
+    run(partial(play, calls, []), seed=seed)
+
+
+@settings(max_examples=150)
+@given(calls=st.lists(Calls, min_size=1, max_size=5), deaths=st.lists(Deaths, max_size=3), seed=Seeds)
+def test_whoever_dies_meanwhile_nobody_waits_for_ever(calls: list[Call], deaths: list[Death], seed: int | None) -> None:
+    run(partial(play, calls, deaths), seed=seed)
