@@ -43,6 +43,7 @@ LINGER: Final = 1.0
 """Seconds for which a closed connection still listens, so that what was said last is not lost in a reset."""
 HARD: Final = 0.2
 """Seconds for a connection that was cut to be gone, before its task is cancelled; and as many after that."""
+_MINUTE: Final = 60.0
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
 
 
@@ -80,7 +81,7 @@ class Hall:
         self.ending = False
         self._stop_listening = stop_listening
         self._empty = asyncio.Event()
-        self._complained = 0.0
+        self._complained = -_MINUTE
 
     def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody has connected."""
@@ -96,7 +97,7 @@ class Hall:
         writer.write(_FULL)
         writer.close()
         now = self.loop.time()
-        if not self.ending and now - self._complained > 60:  # noqa: PLR2004 - once a minute
+        if not self.ending and now - self._complained >= _MINUTE:
             self._complained = now
             log.warning("there are %d connections, which is all that max_connections allows", len(self.open))
 

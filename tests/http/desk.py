@@ -112,7 +112,9 @@ class Desk:
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         return await self.ask("POST", path, {"content-type": "application/json", **(headers or {})}, body)
 
-    async def call(self, method: str, id: Any = 1, headers: Mapping[str, str | None] | None = None, **params: Any) -> Paper:  # noqa: A002
+    async def call(
+        self, method: str, id: Any = 1, headers: Mapping[str, str | None] | None = None, **params: Any
+    ) -> Paper:
         """One request in the first session."""
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         return await self.post(message, {"mcp-session-id": "s1", **(headers or {})})

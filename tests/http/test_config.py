@@ -49,7 +49,14 @@ def test_a_public_address_with_origins_is_fine(origins: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("host", "is_it"),
-    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("[::1]", True), ("LOCALHOST", True), ("10.0.0.1", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("LOCALHOST", True),
+        ("10.0.0.1", False),
+    ],
 )
 def test_what_is_a_loopback_address(host: str, is_it: bool) -> None:  # noqa: FBT001
     assert is_loopback(host) is is_it

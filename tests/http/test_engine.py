@@ -203,7 +203,9 @@ async def test_a_gatekeeper_that_crashes_or_splits_headers_costs_one_request(cap
 
 
 @pytest.mark.row("WC-16")
-@pytest.mark.parametrize("accept", ["application/json", "text/event-stream", "text/html", "application/json;q=0, */*;q=0"])
+@pytest.mark.parametrize(
+    "accept", ["application/json", "text/event-stream", "text/html", "application/json;q=0, */*;q=0"]
+)
 async def test_a_post_has_to_accept_both(accept: str) -> None:
     paper = await Desk().post(HELLO, {"accept": accept})
     assert paper.status == 406
@@ -226,7 +228,9 @@ async def test_a_get_has_to_accept_streams() -> None:
 
 
 @pytest.mark.row("ST-26")
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json"])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json"]
+)
 async def test_only_json_is_taken(kind: str) -> None:
     paper = await Desk().post(HELLO, {"content-type": kind})
     assert paper.status == 415
@@ -276,7 +280,7 @@ async def test_too_large_a_body_is_refused_and_not_even_read_if_it_says_so() -> 
         (b"[" * 100_000, 400, -32700, None),
     ],
 )
-async def test_what_is_no_message_gets_an_error(body: bytes, status: int, code: int, id: Any) -> None:  # noqa: A002
+async def test_what_is_no_message_gets_an_error(body: bytes, status: int, code: int, id: Any) -> None:
     paper = await Desk().post(body)
     assert paper.error[:2] == (status, code)
     assert paper.json["id"] == id
@@ -286,7 +290,7 @@ async def test_what_is_no_message_gets_an_error(body: bytes, status: int, code: 
 
 @pytest.mark.row("WC-11")
 @pytest.mark.parametrize("id", [None, 1.5, {}, [], True])
-async def test_an_id_is_text_or_a_whole_number(id: Any) -> None:  # noqa: A002
+async def test_an_id_is_text_or_a_whole_number(id: Any) -> None:
     desk = Desk()
     await desk.enter()
     paper = await desk.call("ping", id=id)
@@ -473,12 +477,13 @@ async def test_what_needs_no_answer_is_accepted() -> None:
     desk = Desk()
     session = await desk.enter()
     headers = {"mcp-session-id": "s1"}
-    for message in (
+    messages: list[dict[str, Any]] = [
         note("notifications/initialized"),
         note("notifications/of-no-kind"),
         {"jsonrpc": "2.0", "id": 1, "result": {}},
         {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "no"}},
-    ):
+    ]
+    for message in messages:
         paper = await desk.post(message, headers)
         assert (paper.status, paper.body, paper.headers) == (202, b"", {})
     assert [type(each) for each in session.heard] == [Notification, Notification, Response, Failure]
@@ -590,7 +595,7 @@ async def test_a_stream_that_is_only_interrupted_says_nothing_of_the_kind() -> N
     assert [event["data"] for event in sse(b"".join(paper.chunks))] == [""]
 
 
-async def _call(desk: Desk, paper: Paper, method: str, id: Any = 1, **params: Any) -> None:  # noqa: A002
+async def _call(desk: Desk, paper: Paper, method: str, id: Any = 1, **params: Any) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode()
     headers = {"mcp-session-id": "s1", "content-type": "application/json"}
     await desk.begin(paper, "POST", "/mcp", headers, body)
