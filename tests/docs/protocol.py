@@ -1,0 +1,259 @@
+"""Writes the reference of the protocol from its own tables: `python -m tests.docs.protocol`.
+
+Three pages and a picture. The methods and the automaton are drawn from the tables that the sessions run on, and the page on bad input is
+what the parser answers when it is given some. A test sees that all of them are current.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from greenroom.protocol.automaton import TABLE, UNGATED, Event, State, Verdict
+from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
+from greenroom.protocol.json import LIMITS, Limits
+from greenroom.protocol.lines import Overlong
+from greenroom.protocol.messages import Request, encode_error, parse
+from greenroom.protocol.methods import METHODS, Direction, Kind, Side, check_params, find, not_found
+from greenroom.protocol.pages import page
+from greenroom.protocol.salvage import too_long
+from greenroom.protocol.shapes import Params, Result
+from greenroom.protocol.versions import SUPPORTED
+
+from . import picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from greenroom.protocol.methods import Method
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "docs/reference"
+WRITTEN_BY = "This page is written by `python -m tests.docs.protocol`."
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table in Markdown."""
+    yield f"| {' | '.join(head)} |"
+    yield f"| {' | '.join('-' * len(cell) for cell in head)} |"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+# --- methods
+
+
+def members(shape: type[msgspec.Struct] | None) -> str:
+    """A shape's members, a question mark behind those that may be missing."""
+    if shape is None:
+        return ""
+    found = [
+        f"`{member.encode_name}`{'' if member.required else '?'}"
+        for member in msgspec.structs.fields(shape)
+        if member.encode_name != "_meta"
+    ]
+    found.sort(key=lambda name: name.endswith("?"))
+    return ", ".join(found) or ("" if shape in {Params, Result} else "empty")
+
+
+def _line(method: Method, hearer: Side) -> list[str]:
+    needs = f"{method.declarer(hearer).value}: `{method.capability}`" if method.capability else ""
+    return [f"`{method.name}`", members(method.params), members(method.result), needs, method.since, method.until or ""]
+
+
+def methods_page() -> str:
+    """Every method there is."""
+    lines = [
+        "# Methods",
+        "",
+        "All that peers can say to each other in the revisions that begin with a handshake: "
+        + ", ".join(SUPPORTED)
+        + ".",
+        "A member with a question mark may be missing, and may then also be null; any params and any result may have a `_meta`",
+        "besides. *Needs* is the capability, and who must have declared it. *Until* is the last revision that has the method; where it",
+        "is empty, the later stateless one has it, too. " + WRITTEN_BY,
+        "",
+    ]
+    head = ("Method", "Params", "Result", "Needs", "Since", "Until")
+    for title, kind, hearer in (
+        ("Requests to a server", Kind.REQUEST, Side.SERVER),
+        ("Requests to a client", Kind.REQUEST, Side.CLIENT),
+        ("Notifications to a server", Kind.NOTIFICATION, Side.SERVER),
+        ("Notifications to a client", Kind.NOTIFICATION, Side.CLIENT),
+    ):
+        rows = [
+            _line(each, hearer) for each in METHODS.values() if each.kind is kind and each.direction.reaches(hearer)
+        ]
+        keep = [column for column in range(len(head)) if kind is Kind.REQUEST or head[column] != "Result"]
+        lines += [f"## {title}", ""]
+        lines += table([head[column] for column in keep], [[row[column] for column in keep] for row in rows])
+    both = sum(method.direction is Direction.BOTH for method in METHODS.values())
+    lines += [f"{len(METHODS)} methods in all, {both} of which go both ways.", ""]
+    return "\n".join(lines)
+
+
+# --- the automaton
+
+
+def _cell(state: State, event: Event) -> str:
+    rule = TABLE[state, event]
+    if rule.verdict is Verdict.REFUSE:
+        return f"refuse: {rule.why}"
+    return f"take → **{rule.state.value}**" if rule.state is not state else rule.verdict.value
+
+
+def automaton_page() -> str:
+    """Which messages are legal when."""
+    differing = [(state, event) for (state, event), rule in UNGATED.items() if rule != TABLE[state, event]]
+    lines = [
+        "# The automaton of a session",
+        "",
+        "What a server does with a message depends on how far its session has come. Each cell says what is done with a message of that",
+        "kind in that state, and which state comes then if it is another one. A refused request is answered with the error -32600 and the",
+        "text that stands here; what is ignored leaves no trace. " + WRITTEN_BY,
+        "",
+        "![The states of a session and what leads from one to another](automaton.svg)",
+        "",
+    ]
+    lines += table(
+        ["", *(state.value for state in State)],
+        [[event.value, *(_cell(state, event) for state in State)] for event in Event],
+    )
+    lines += ["Without the gate (`gate=False`) a session also takes:", ""]
+    lines += [f"- {event.value}, when {state.value}" for state, event in differing]
+    return "\n".join([*lines, ""])
+
+
+# --- bad input
+
+HELLO: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "a", "version": "1"},
+}
+
+FRAMES: dict[str, bytes] = {
+    "nothing": b"",
+    "no JSON": b"hello",
+    "cut off": b'{"jsonrpc":"2.0","id":1,"method":"ping"',
+    "not UTF-8": b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "half a character": b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
+    "NaN": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":NaN}}',
+    "a number of 400 digits": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":' + b"9" * 400 + b"}}",
+    "a key that stands twice": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1,"x":2}}',
+    "an id that stands twice": b'{"jsonrpc":"2.0","id":1,"method":"a","id":2}',
+    "nested 70 deep": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":' + b"[" * 70 + b"]" * 70 + b"}}",
+    "a batch": b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
+    "no object": b'"ping"',
+    "another envelope": b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
+    "a null id": b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
+    "an id that is no whole number": b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
+    "an endless id": b'{"jsonrpc":"2.0","method":"ping","id":"' + b"x" * 2000 + b'"}',
+    "a method that is no string": b'{"jsonrpc":"2.0","id":1,"method":7}',
+    "a request and an answer at once": b'{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}',
+    "params that are a list": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["a"]}',
+    "an unknown method": b'{"jsonrpc":"2.0","id":1,"method":"tools/fly"}',
+    "a method of the other side": b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}',
+    "no tool name": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}',
+    "arguments that are a list": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":[]}}',
+    "a level that is none": b'{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}',
+    "a cursor that was never given": b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}',
+    "no revision": b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{},"clientInfo":{"name":"a","version":"1"}}}',
+    "an answer that is none": b'{"jsonrpc":"2.0","id":1,"result":[]}',
+}
+
+CODES: dict[ErrorCode, str] = {
+    ErrorCode.PARSE_ERROR: "What came is no JSON, or not such as everybody reads in the same way.",
+    ErrorCode.INVALID_REQUEST: "It is JSON, and no message; or no message for now.",
+    ErrorCode.METHOD_NOT_FOUND: "Nobody here has that method, in this revision.",
+    ErrorCode.INVALID_PARAMS: "The params are wrong; also an unknown tool or prompt, and a cursor that was never given.",
+    ErrorCode.INTERNAL_ERROR: "It is the server's fault. The details are in its log, not in the answer.",
+    ErrorCode.TOOL_ERROR: "A tool has failed, where a server is set up to answer so instead of with `isError`.",
+    ErrorCode.RESOURCE_NOT_FOUND: "No resource has that `uri`, which is in the data.",
+    ErrorCode.URL_ELICITATION_REQUIRED: "The user has to visit the addresses in `data.elicitations` first.",
+    ErrorCode.CANCELLED: "Never sent: a cancelled request is not answered. Read when others send it.",
+    ErrorCode.USER_REJECTED: "The user of the client has declined a sampling request.",
+    ErrorCode.HEADER_MISMATCH: "Only in the stateless revision.",
+    ErrorCode.MISSING_CLIENT_CAPABILITY: "Only in the stateless revision.",
+    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Only in the stateless revision.",
+}
+
+
+def refusal(frame: bytes) -> RemoteProtocolError:
+    """What a server answers to a frame, as far as that can be told without one."""
+    try:
+        request = parse(frame)
+    except RemoteProtocolError as error:
+        return error
+    assert isinstance(request, Request), frame
+    try:
+        method = find(request.method, SUPPORTED[0], Side.SERVER)
+        if method is None:
+            raise not_found(request.method)
+        check_params(method, request.params)
+        page([], request.params["cursor"], 50, "tools")
+    except McpError as error:
+        status = 400 if request.method == "initialize" else 200
+        return RemoteProtocolError(error.code, error.message, id=request.id, status=status)
+    raise AssertionError(frame)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) < 140 else text[:137] + "…"
+
+
+def _row(name: str, error: RemoteProtocolError) -> list[str]:
+    parse(encode_error(error.id, error))
+    return [name, str(error.code), str(error.status), "yes" if error.id is not None else "", _shown(error.message)]
+
+
+def bad_input_page() -> str:
+    """What bad input gets."""
+    lines = [
+        "# What bad input gets",
+        "",
+        "A message that is none gets an error with a code, a text that says what is wrong, and over HTTP a status; and the server goes on.",
+        "*Id* says whether the error carries the request's id: it does wherever that can be told without doubt, also for what is well-formed",
+        "and refused all the same. A broken *answer* is never answered under its id, which is one of ours; whoever waits for it gets the",
+        "error instead. An unknown notification is ignored. Below, a server is given just that; "
+        + WRITTEN_BY[0].lower()
+        + WRITTEN_BY[1:],
+        "",
+    ]
+    rows = [_row(name, refusal(frame)) for name, frame in FRAMES.items()]
+    long = Overlong(5_000_000, b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"', b"")
+    rows.append(_row("a line of 5 MB", too_long(long, LIMITS.size)))
+    rows.append(_row("a list of a million zeros", refusal(b'{"id":1,"method":"a","x":[' + b"0," * 1_000_000 + b"0]}")))
+    lines += table(("What came", "Code", "Status", "Id", "Text"), rows)
+    lines += ["## Bounds", "", "What one message may be, unless a server is set up otherwise:", ""]
+    said = {"size": "bytes", "depth": "objects and lists inside each other", "values": "members and items in all"}
+    lines += [f"- {getattr(LIMITS, name):,} {said[name]}".replace(",", " ") for name in Limits._fields]
+    lines += ["", "## Codes", ""]
+    lines += table(("Code", "Name", "When"), [[str(code.value), f"`{code.name}`", CODES[code]] for code in ErrorCode])
+    return "\n".join(lines)
+
+
+def pages() -> dict[str, str]:
+    """Everything that is written, by file name."""
+    return {
+        "automaton.md": automaton_page(),
+        "automaton.svg": picture.draw(TABLE),
+        "bad-input.md": bad_input_page(),
+        "methods.md": methods_page(),
+    }
+
+
+def main(root: Path = ROOT) -> int:
+    """Write them."""
+    for name, text in pages().items():
+        (root / FOLDER / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
