@@ -53,7 +53,7 @@ class Client:
     async def ask(self, method: str, path: str = "/mcp", body: bytes | None = None, **headers: str) -> Reply:
         """Send a request, and take its answer, whole."""
         await self.send(request(method, path, body, **headers))
-        return await self.reply()
+        return await (self.head() if method == "HEAD" else self.reply())
 
     async def call(self, method: str, id: Any = 1, session: str = "s1", **params: Any) -> Reply:
         return await self.ask("POST", body=message(method, id, **params), mcp_session_id=session)

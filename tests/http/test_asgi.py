@@ -1,0 +1,331 @@
+"""The endpoint under an ASGI server that is played by hand: mounted anywhere, read with bounds, left at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.supervision.testing import advance
+from greenroom.transports.asgi import Endpoint, relative_path
+from greenroom.transports.http_config import HttpConfig
+from greenroom.transports.http_engine import Engine
+from greenroom.transports.quart_app import shell
+
+from .desk import BOTH, HELLO
+from .fakes import FakeDoor
+from .wire import house, message
+
+if TYPE_CHECKING:
+    from greenroom.transports.asgi import App, Receive, Scope, Send
+
+STREAM = message("stream", finish=False)
+
+
+class Server:
+    """What an ASGI server does for one request."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[dict[str, Any]] = []
+        self.broken: Exception | None = None
+        self.stalled: asyncio.Event | None = None
+
+    async def send(self, event: Any) -> None:
+        if self.stalled is not None:
+            await self.stalled.wait()
+        if self.broken is not None:
+            raise self.broken
+        self.sent.append(event)
+
+    def body(self, *chunks: bytes) -> None:
+        for chunk in chunks:
+            self.incoming.put_nowait({"type": "http.request", "body": chunk, "more_body": True})
+
+    def end(self) -> None:
+        self.incoming.put_nowait({"type": "http.request"})
+
+    def leave(self) -> None:
+        self.incoming.put_nowait({"type": "http.disconnect"})
+
+    def begin(self, method: str = "POST", path: str = "/mcp", root: str = "", **headers: str) -> asyncio.Task[None]:
+        said = {"host": "localhost", "accept": BOTH, "content-type": "application/json", **headers}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "root_path": root,
+            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in said.items()],
+            "client": ("127.0.0.1", 5),
+        }
+        return asyncio.create_task(_run(self.app(scope, self.incoming.get, self.send)))
+
+    async def ask(
+        self, method: str = "POST", path: str = "/mcp", root: str = "", body: bytes = b"", **headers: str
+    ) -> int:
+        self.body(body)
+        self.end()
+        await self.begin(method, path, root, **headers)
+        return self.status
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(event["body"] for event in self.sent[1:])
+
+
+async def _run(awaitable: Any) -> None:
+    await awaitable
+
+
+@pytest.fixture
+def door() -> FakeDoor:
+    return FakeDoor()
+
+
+def endpoint(door: FakeDoor, **settings: Any) -> Endpoint:
+    return Endpoint(Engine(door, HttpConfig(**settings)))
+
+
+# --- where it is mounted
+
+
+@pytest.mark.row("ST-24")
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [
+        ("/mcp", ""),
+        ("/api/mcp", "/api"),  # servers and frameworks that leave `path` whole
+        ("/mcp", "/api"),  # those that cut it
+        ("/mcp/mcp", "/mcp"),
+        ("/mcp", "/mcp"),  # mounted at its own path: the root of what is mounted
+        ("/mcp/", "/mcp"),
+        ("/tools/", "/tools"),
+        ("", "/tools"),
+    ],
+)
+async def test_it_is_found_wherever_it_is_mounted(door: FakeDoor, path: str, root: str) -> None:
+    assert await Server(endpoint(door)).ask(path=path, root=root, body=json.dumps(HELLO).encode()) == 200
+
+
+@pytest.mark.row("ST-24")
+async def test_it_is_nowhere_else(door: FakeDoor) -> None:
+    for path, root in (("/apix/mcp", "/api"), ("/other", ""), ("/api/other", "/api")):
+        assert await Server(endpoint(door)).ask(path=path, root=root) == 404
+    assert relative_path({"path": "/apimcp", "root_path": "/api"}) == "/apimcp"
+
+
+@pytest.mark.row("ST-24")
+async def test_it_can_be_inside_of_an_application_of_quart() -> None:
+    from quart import Quart  # noqa: PLC0415 - the host's, not ours
+
+    door = FakeDoor()
+    host, inner = Quart("host"), endpoint(door)
+
+    @host.get("/other")
+    async def other() -> str:  # pyright: ignore[reportUnusedFunction]
+        return "the host's"
+
+    rest: Any = host.asgi_app
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        await (inner if scope["path"].startswith("/mcp") else rest)(scope, receive, send)
+
+    host.asgi_app = dispatch  # type: ignore[method-assign,assignment]
+    async with house(host) as opened:  # type: ignore[arg-type]
+        client = await opened.client()
+        assert (await client.ask("POST", body=json.dumps(HELLO).encode())).status == 200
+        assert (await client.call("echo")).status == 200
+        assert (await client.ask("GET", "/other")).body == b"the host's"
+        assert (await client.ask("GET", "/nothing")).status == 404
+
+
+async def test_no_lifespan_is_needed_and_one_is_answered(door: FakeDoor) -> None:
+    server = Server(endpoint(door))
+    for event in ("startup", "shutdown"):
+        server.incoming.put_nowait({"type": f"lifespan.{event}"})
+    await server.app({"type": "lifespan"}, server.incoming.get, server.send)
+    assert [event["type"] for event in server.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_a_websocket_is_closed_before_it_is_one(door: FakeDoor) -> None:
+    server = Server(endpoint(door))
+    server.incoming.put_nowait({"type": "websocket.connect"})
+    await server.app({"type": "websocket", "path": "/mcp", "headers": []}, server.incoming.get, server.send)
+    assert [event["type"] for event in server.sent] == ["websocket.close"]
+
+
+# --- what is read
+
+
+async def test_a_body_may_come_in_any_pieces(door: FakeDoor) -> None:
+    server = Server(endpoint(door))
+    for byte in json.dumps(HELLO).encode():
+        server.body(bytes([byte]))
+    server.end()
+    await server.begin()
+    assert server.status == 200
+
+
+@pytest.mark.row("ST-27")
+async def test_what_is_too_large_is_not_kept(door: FakeDoor) -> None:
+    server = Server(endpoint(door, max_body=1000))
+    server.body(*[b"x" * 600] * 4)
+    server.end()
+    await server.begin()
+    assert server.status == 413
+    assert server.incoming.empty()  # it was read, so that the answer is not lost with the connection
+
+
+async def test_a_body_without_an_end_is_given_up(door: FakeDoor) -> None:
+    server = Server(endpoint(door, body_timeout=7.0))
+    task = server.begin()
+    for _ in range(6):
+        server.body(b" ")
+        await advance(1)
+    assert not task.done()
+    await advance(1.1)
+    await task
+    assert server.status == 408
+
+
+async def test_a_refused_body_is_read_for_a_moment_only(door: FakeDoor) -> None:
+    server = Server(endpoint(door))
+    task = server.begin(origin="https://evil.example")
+    server.body(b"x")
+    await advance(1.9)
+    assert not server.sent
+    await advance(0.2)
+    await task
+    assert server.status == 403
+
+
+async def test_a_peer_that_leaves_in_the_middle_of_its_body_is_nobody(door: FakeDoor) -> None:
+    server = Server(endpoint(door))
+    server.body(b'{"jsonrpc"')
+    server.leave()
+    await server.begin()
+    assert server.sent == []
+
+
+# --- what is written
+
+
+async def _entered(door: FakeDoor, app: App) -> None:
+    assert await Server(app).ask(body=json.dumps(HELLO).encode()) == 200
+    assert list(door.sessions) == ["s1"]
+
+
+async def test_a_peer_that_leaves_while_it_waits_is_not_waited_for(door: FakeDoor) -> None:
+    app = endpoint(door)
+    await _entered(door, app)
+    server = Server(app)
+    server.body(message("wait"))
+    server.end()
+    task = server.begin(mcp_session_id="s1")
+    await advance(60)
+    session = door.sessions["s1"]
+    assert session.waiting == 1
+    server.leave()
+    await task
+    assert (session.given_up, session.ended, server.sent) == (1, False, [])
+
+
+@pytest.mark.parametrize("quick", [True, False])
+async def test_somebody_listens_for_the_disconnect_from_the_first_moment_of_a_stream(
+    door: FakeDoor,
+    quick: bool,  # noqa: FBT001
+) -> None:
+    app = endpoint(door)
+    await _entered(door, app)
+    server = Server(app)
+    server.body(STREAM)
+    server.end()
+    task = server.begin(mcp_session_id="s1")
+    await advance(0 if quick else 100)
+    server.leave()
+    await task
+    assert door.sessions["s1"].feeds[0].left == 1
+
+
+async def test_a_send_that_takes_too_long_ends_the_stream(door: FakeDoor) -> None:
+    app = endpoint(door, write_timeout=10.0)
+    await _entered(door, app)
+    server = Server(app)
+    server.body(STREAM)
+    server.end()
+    task = server.begin(mcp_session_id="s1")
+    await advance(0)
+    server.stalled = asyncio.Event()
+    door.sessions["s1"].feeds[0].put(b"{}")
+    await advance(9.9)
+    assert not task.done()
+    await advance(0.2)
+    await task
+    assert door.sessions["s1"].feeds[0].left == 1
+    assert not door.sessions["s1"].ended
+
+
+@pytest.mark.parametrize("error", [OSError("broken"), ConnectionResetError(), RuntimeError("after disconnect")])
+async def test_however_a_server_says_that_the_peer_is_gone(door: FakeDoor, error: Exception) -> None:
+    app = endpoint(door)
+    await _entered(door, app)
+    server = Server(app)
+    server.body(STREAM)
+    server.end()
+    task = server.begin(mcp_session_id="s1")
+    await advance(0)
+    server.broken = error
+    door.sessions["s1"].feeds[0].put(b"{}")
+    await task
+    assert door.sessions["s1"].feeds[0].left == 1
+
+
+async def test_a_host_may_cancel_a_request(door: FakeDoor) -> None:
+    app = endpoint(door)
+    await _entered(door, app)
+    for body in (message("wait"), STREAM):
+        server = Server(app)
+        server.body(body)
+        server.end()
+        task = server.begin(mcp_session_id="s1")
+        await advance(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert not door.sessions["s1"].ended
+
+
+# --- the shell
+
+
+async def test_the_front_page_is_quarts_and_the_endpoint_is_not() -> None:
+    door = FakeDoor()
+    engine = Engine(door, HttpConfig(max_body=1234, body_timeout=9.0))
+    app = shell(engine, name="weather")
+    assert (app.config["MAX_CONTENT_LENGTH"], app.config["BODY_TIMEOUT"]) == (1234, 9.0)
+    assert app.config["RESPONSE_TIMEOUT"] is None
+
+    @app.get("/mine")
+    async def mine() -> str:  # pyright: ignore[reportUnusedFunction]
+        return "mine"
+
+    async with house(app) as opened:  # type: ignore[arg-type]
+        client = await opened.client()
+        front = await client.ask("GET", "/", accept="text/html, */*")
+        assert front.json == {"server": "weather", "status": "ok", "mcp": "/mcp"}
+        assert (await client.ask("HEAD", "/", accept="*/*")).status == 200
+        assert (await client.ask("GET", "/mine")).body == b"mine"
+        assert (await client.ask("GET", "/nothing")).status == 404
+        assert (await client.ask("POST", "/", body=json.dumps(HELLO).encode())).status == 200
+        assert (await client.ask("POST", body=json.dumps(HELLO).encode())).status == 200
+        assert (await client.ask("GET", "/", accept="text/event-stream")).status == 400
+        assert (await client.ask("PUT")).json == {"error": "Method not allowed"}
+    assert list(door.sessions) == ["s1", "s2"]
