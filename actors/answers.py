@@ -45,7 +45,7 @@ ANSWERS: Final[Mapping[str, tuple[Literal["now"], Now] | tuple[Literal["work"], 
 def at_once(request: Request, facts: Facts, house: House) -> bytes | None:
     """The whole response, where no user code is needed for it. Raises `McpError`; its params were checked before."""
     found = ANSWERS.get(request.method)
-    if found is None or found[0] != NOW:
+    if found is None or found[0] != NOW or request.method in house.own:
         return None
     result = found[1](house.shelf.catalogue, request.params, house.settings, facts)
     return encode_result(request.id, result)

@@ -52,13 +52,13 @@ from .subscriptions import Board, subscriptions_child
 from .worker import work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from greenroom.protocol.messages import Request
     from greenroom.supervision import ChildSpec
     from greenroom.transports.seam import Peer
 
-    from .jobs import Job
+    from .jobs import Job, Own
     from .outlets import Outlet
     from .readiness import WaitFor
     from .registrar import Registrar
@@ -104,6 +104,11 @@ class Company:
         self._readiness = Readiness(wait_for)
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
+
+    @property
+    def own(self) -> Mapping[str, Own]:
+        """By method: what the server answers by code of its own, instead of from the catalogue."""
+        return self.hooks.answers
 
     def name(self, role: str) -> Name:
         """What the process with that role is registered as."""

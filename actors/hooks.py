@@ -7,7 +7,7 @@ a thread.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.protocol.errors import McpError
@@ -19,11 +19,11 @@ from .jobs import Failed
 from .voice import Began
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from greenroom.supervision import Ref, Threads
 
-    from .jobs import Job
+    from .jobs import Job, Own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,8 @@ class Hooks:
     """``roots_changed(params, facts)``: the peer's roots are others now."""
     level: Callable[[str, Any], Any] | None = None
     """``level(level, facts)``: the peer wants another log level; if it raises, the level stays."""
+    answers: Mapping[str, Own] = field(default_factory=dict[str, "Own"])
+    """By method: code that answers instead of the catalogue, in a worker as any other. Each gets the job and its context."""
 
 
 class Returned(NamedTuple):

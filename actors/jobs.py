@@ -7,20 +7,24 @@ crashed, and the session answers for it. The key is the session's own number for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from greenroom.protocol.errors import McpError
-
     from greenroom.supervision import Ref
     from greenroom.transports.seam import Peer
 
     from .bulkheads import Bulkheads
     from .cancellation import Cancellation
     from .catalogue import Shelf
+    from .context import Context
     from .settings import Settings
+
+
+Own: TypeAlias = "Callable[[Job, Context], Awaitable[dict[str, Any]]]"
+"""Answers a request with the whole result, as the wire has it."""
 
 
 class House(Protocol):
@@ -37,6 +41,10 @@ class House(Protocol):
     @property
     def bulkheads(self) -> Bulkheads:
         """Who may use how many threads."""
+
+    @property
+    def own(self) -> Mapping[str, Own]:
+        """By method: what the server answers by code of its own, instead of from the catalogue."""
 
 
 class Voice(Protocol):

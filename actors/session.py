@@ -205,7 +205,7 @@ class Session(GenServer):
             return self.agreed.initialize(request)
         if name == "logging/setLevel":
             return self.agreed.set_level(request, params.level) or _DEFERRED
-        if name in _SUBSCRIBING:
+        if name in _SUBSCRIBING and name not in self.company.own:
             return self._subscribe(request, name)
         return at_once(request, self.agreed.facts, self.company) or self._work(request)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from greenroom.actors.entries import Entry
+    from greenroom.actors.jobs import Own
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.testing import Probe
 
@@ -35,6 +36,7 @@ class House:
     settings: Settings = field(default_factory=Settings)
     shelf: Shelf = field(default_factory=Shelf)
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
+    own: Mapping[str, Own] = field(default_factory=dict[str, "Own"])
 
     def put(self, *entries: Entry) -> None:
         """Register."""
