@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 COMMAND = [sys.executable, "-P", "-W", "error", "-m", "greenroom.demo", "--port", "0"]
 SECONDS = 60
@@ -24,7 +24,7 @@ TREE = re.compile(r"^.*[├└]─ .*$", re.MULTILINE)
 
 
 @contextmanager
-def demonstration(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def demonstration(*arguments: str) -> Generator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:

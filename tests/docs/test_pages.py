@@ -72,3 +72,10 @@ def test_a_bad_page_is_refused(text: str, complaint: str, tmp_path: Path) -> Non
     with pytest.raises(BadPage) as refused:
         play("bad.md", text, tmp_path)
     assert complaint in str(refused.value)
+
+
+def test_the_beginning_of_a_sessions_id_is_compared_by_its_shape(tmp_path: Path) -> None:
+    page = "```python\nprint('session/0123abcd…')\n```\n\n```text output\nsession/{}…\n```\n"
+    play("page.md", page.replace("{}", "fedc9876"), tmp_path)
+    with pytest.raises(BadPage, match="the page shows"):
+        play("page.md", page.replace("{}", "9876"), tmp_path)

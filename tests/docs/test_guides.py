@@ -1,0 +1,42 @@
+"""What the guides promise is there: a checklist that names a setting names one that exists."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom import HttpConfig, Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = {field.name for kind in (HttpConfig, Settings) for field in fields(kind)}
+TOPICS = (
+    *("reach", "pages", "no browser", "TLS", "Authentication", "peers", "at once", "one request", "leaks"),
+    *("how often", "Tokens"),
+)
+_SETTING = re.compile(r"`([a-z_]{2,})(?:=[^`]*)?`")
+_OTHERS = {"grace"}  # an argument of `run`
+
+
+@pytest.fixture
+def guide(root: Path) -> str:
+    return (root / "docs/how-to/deploy-a-server.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.row("SX-10")
+def test_the_checklist_for_deployment_names_settings_that_exist(guide: str) -> None:
+    named = set(_SETTING.findall(guide)) - _OTHERS
+    assert named - SETTINGS == set()
+    assert {"allowed_origins", "allowed_hosts", "max_sessions", "max_body", "call_timeout"} <= named
+    table = guide.partition("## The checklist")[2].partition("```")[0]
+    assert [topic for topic in TOPICS if topic.lower() not in table.lower()] == []
+
+
+@pytest.mark.row("SX-11")
+def test_what_is_not_included_is_said(guide: str) -> None:
+    said = guide.partition("## What is not included")[2]
+    assert [word for word in ("authorization server", "rate limits", "TLS") if word not in said] == []
