@@ -8,6 +8,7 @@ sent is given up after the write deadline; under our own listener its connection
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -68,6 +69,7 @@ class Endpoint:
                 )
         finally:
             exchange.close()
+        await exchange.close_quietly()
 
 
 async def lifespan(receive: Receive, send: Send) -> None:
@@ -91,7 +93,7 @@ def relative_path(scope: Scope) -> str:
 class Exchange:
     """One request and its answer, as a `Responder`."""
 
-    __slots__ = ("_alarm", "_config", "_patient", "_receive", "_rest", "_send", "_watcher", "gone", "waiting")
+    __slots__ = ("_alarm", "_begun", "_config", "_patient", "_receive", "_rest", "_send", "_watcher", "gone", "waiting")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, engine: Engine) -> None:
         """Nothing has been read yet."""
@@ -102,6 +104,7 @@ class Exchange:
         self._rest = True  # whether there may be more of the body
         self._alarm: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._begun = False
         self.gone = False
         self.waiting = Interruption()
 
@@ -168,6 +171,13 @@ class Exchange:
         if self._watcher is not None:
             self._watcher.cancel()
 
+    async def close_quietly(self) -> None:
+        """Answer a peer that has left before it was answered: some frameworks complain of an application that says nothing."""
+        if self.gone and not self._begun and not self._patient:
+            with suppress(OSError, RuntimeError):
+                await self._send({"type": "http.response.start", "status": 499, "headers": []})
+                await self._send({"type": "http.response.body", "body": b""})
+
     # --- out
 
     async def reply(self, status: int, headers: Headers, body: bytes) -> None:
@@ -199,6 +209,7 @@ class Exchange:
     async def _out(self, message: Message) -> bool:
         if self.gone:
             return False
+        self._begun = True
         try:
             if self._patient:
                 await self._send(message)

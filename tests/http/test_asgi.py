@@ -212,7 +212,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_its_body_is_nobody(door: Fake
     server.body(b'{"jsonrpc"')
     server.leave()
     await server.begin()
-    assert server.sent == []
+    assert server.status == 499
 
 
 # --- what is written
@@ -235,7 +235,8 @@ async def test_a_peer_that_leaves_while_it_waits_is_not_waited_for(door: FakeDoo
     assert session.waiting == 1
     server.leave()
     await task
-    assert (session.given_up, session.ended, server.sent) == (1, False, [])
+    assert (session.given_up, session.ended) == (1, False)
+    assert server.status == 499  # which nobody reads: frameworks want to see an answer
 
 
 @pytest.mark.parametrize("quick", [True, False])
