@@ -134,7 +134,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         description=_description(function, options),
         output_schema=output if returns is None else returns.schema,
         annotations=options.annotations,
-        icons=tuple(options.icons),
+        icons=list(options.icons),
         meta=options.meta,
     )
     return ToolEntry(
@@ -176,7 +176,7 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
         mime_type=options.mime_type,
         size=options.size,
         annotations=options.annotations,
-        icons=tuple(options.icons),
+        icons=list(options.icons),
         meta=options.meta,
     )
     return ResourceEntry(name, handler, options.uri, options.mime_type, _wire(what, definition), whole)
@@ -213,7 +213,7 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
         description=_description(function, options),
         mime_type=options.mime_type,
         annotations=options.annotations,
-        icons=tuple(options.icons),
+        icons=list(options.icons),
         meta=options.meta,
     )
     wire = _wire(what, definition)
@@ -232,8 +232,8 @@ def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions
         name=name,
         title=options.title,
         description=_description(function, options),
-        arguments=tuple(arguments),
-        icons=tuple(options.icons),
+        arguments=arguments,
+        icons=list(options.icons),
         meta=options.meta,
     )
     required = tuple(each.name for each in arguments if each.required)
@@ -341,7 +341,7 @@ def _check_name(what: str, name: Any) -> None:
 def _description(function: Callable[..., Any], options: Shown) -> str | None:
     """What was said, or what the docstring says without its sections on parameters."""
     if options.description is not None:
-        return cleandoc(options.description)
+        return cleandoc(options.description).strip()
     return docstrings.read(docstring_of(function)).description or None
 
 

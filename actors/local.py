@@ -5,11 +5,12 @@ The function runs in a process of its own all the same: that it exits is its own
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.versions import LATEST
-from greenroom.supervision import start_task_alone
+from greenroom.supervision import Shutdown, exit, start_task_alone
 from greenroom.transports.seam import Peer
 
 from .calling import call
@@ -45,8 +46,9 @@ class _Nobody:
         return False
 
 
-_NOBODY = _Nobody()
-_FACTS = Facts("", LATEST, Peer("local"), {}, {})
+_NOBODY: Final = _Nobody()
+_GIVEN_UP: Final = Shutdown("the caller has given up")
+_FACTS: Final = Facts("", LATEST, Peer("local"), {}, {})
 
 
 async def call_locally(house: House, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:
@@ -55,7 +57,11 @@ async def call_locally(house: House, kind: Kind, name: str, arguments: Mapping[s
     if entry is None:
         raise NotFound(kind, name)
     task = start_task_alone(_run, house, entry, dict(arguments or {}))
-    outcome = await task.wait(None)
+    try:
+        outcome = await task.wait(None)
+    except asyncio.CancelledError:
+        exit(task.pid, _GIVEN_UP)
+        raise
     if isinstance(outcome, _Raised):
         raise outcome.error
     return outcome

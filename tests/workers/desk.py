@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from greenroom.actors.entries import Entry
-    from greenroom.actors.jobs import Own
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.testing import Probe
 
@@ -36,7 +35,7 @@ class House:
     settings: Settings = field(default_factory=Settings)
     shelf: Shelf = field(default_factory=Shelf)
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
-    own: Mapping[str, Own] = field(default_factory=dict[str, "Own"])
+    own: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def put(self, *entries: Entry) -> None:
         """Register."""

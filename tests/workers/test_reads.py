@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from .desk import Desk, House
 
 
+def first(path: str) -> str:
+    return f"first {path}"
+
+
+def second(name: str) -> str:
+    return f"second {name}"
+
+
+def both(args: dict[str, str]) -> str:
+    return f"{args['x']}+{args['y']}"
+
+
+def same(x: str) -> str:
+    return x
+
+
 async def read(desk: Desk, uri: str) -> dict[str, Any]:
     return await (await desk.hand_out("resources/read", {"uri": uri})).result()
 
@@ -79,8 +95,8 @@ async def test_a_resource_may_take_the_requests_params_in_one_dict(house: House,
 async def test_the_exact_resource_goes_before_templates_and_the_first_template_before_others(
     house: House, desk: Desk
 ) -> None:
-    house.template("file:///{path}", lambda path: f"first {path}")
-    house.template("file:///etc/{name}", lambda name: f"second {name}")
+    house.template("file:///{path}", first)
+    house.template("file:///etc/{name}", second)
     house.resource("file:///etc/motd", lambda: "exact")
     assert (await read(desk, "file:///etc/motd"))["contents"][0]["text"] == "exact"
     assert (await read(desk, "file:///etc/hosts"))["contents"][0]["text"] == "first etc/hosts"
@@ -98,7 +114,7 @@ async def test_variables_come_by_name_decoded_and_typed(house: House, desk: Desk
 
 @pytest.mark.row("RG-17")
 async def test_variables_may_come_in_one_dict(house: House, desk: Desk) -> None:
-    house.template("a://{x}/{y}", lambda args: f"{args['x']}+{args['y']}")
+    house.template("a://{x}/{y}", both)
     assert (await read(desk, "a://1/2"))["contents"][0]["text"] == "1+2"
 
 
@@ -114,7 +130,7 @@ async def test_a_variable_that_is_not_what_its_hint_says_is_the_readers_error(ho
 
 @pytest.mark.row("WC-26", "RG-06")
 async def test_what_is_not_there_is_said_with_its_uri(house: House, desk: Desk) -> None:
-    house.template("a://{x}", lambda x: x)
+    house.template("a://{x}", same)
     for uri in ("b://c", "a://../etc"):
         error = await (await desk.hand_out("resources/read", {"uri": uri})).error()
         assert error == {"code": -32002, "message": "Resource not found", "data": {"uri": uri}}

@@ -1,0 +1,58 @@
+"""What tests of the registry stand on: its processes under a supervisor, as a company has them, and a session that only listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from greenroom.actors.bulkheads import Bulkheads
+from greenroom.actors.catalogue import Shelf
+from greenroom.actors.readiness import Readiness
+from greenroom.actors.registrar import Registrar, registrar_child
+from greenroom.actors.registry import Registry
+from greenroom.actors.settings import Settings
+from greenroom.actors.subscriptions import Announced, Board, Subscriptions, subscriptions_child
+from greenroom.supervision import Ref, Supervisor, start
+
+if TYPE_CHECKING:
+    from greenroom.actors.readiness import WaitFor
+    from greenroom.supervision.testing import Probe
+
+
+@dataclass
+class Office:
+    """The part of a company that the registry is."""
+
+    settings: Settings = field(default_factory=Settings)
+    shelf: Shelf = field(default_factory=Shelf)
+    bulkheads: Bulkheads = field(default_factory=Bulkheads)
+    own: dict[str, Any] = field(default_factory=dict[str, Any])
+    board: Board = field(default_factory=Board)
+    registrar: Ref[Registrar] = field(default_factory=lambda: Ref[Registrar]("registry"))
+    subscriptions: Ref[Subscriptions] = field(default_factory=lambda: Ref[Subscriptions]("subscriptions"))
+    registry: Registry = field(init=False)
+    supervisor: Ref[Supervisor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.registry = Registry(self, self.registrar, self.subscriptions, self.board)
+
+    async def open(self, wait_for: WaitFor = None, per_session: int = 1000) -> None:
+        """Start it."""
+        children = [
+            subscriptions_child("subscriptions", self.board, per_session),
+            registrar_child("registry", self.shelf, Readiness(wait_for), self.subscriptions, self.board),
+        ]
+        self.supervisor = await start(Supervisor, children, intensity=100)
+
+
+async def open_office(wait_for: WaitFor = None) -> Office:
+    """One that runs."""
+    office = Office()
+    await office.open(wait_for)
+    return office
+
+
+async def announced(session: Probe, within: float = 1.0) -> tuple[str, dict[str, Any]]:
+    """What a session is told next."""
+    message = await session.expect(Announced, within=within)
+    return message.method, dict(message.params)

@@ -1,0 +1,378 @@
+"""What can be registered, what cannot, and what is said to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.catalogue import Catalogue, NotFound, RegistrationError, Shelf
+from greenroom.actors.entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.options import (
+    CompletionOptions,
+    PromptOptions,
+    ResourceOptions,
+    TemplateOptions,
+    ToolOptions,
+)
+from greenroom.protocol.definitions import Icon, PromptArgument, ToolAnnotations
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from greenroom.actors.context import Context
+
+
+async def hello(name: str) -> str:
+    """Say hello.
+
+    Args:
+        name: Whom to greet.
+    """
+    return f"hello {name}"
+
+
+def yields() -> Iterator[int]:
+    yield 1
+
+
+async def yields_async() -> AsyncIterator[int]:
+    yield 1
+
+
+def suggest(value: str) -> list[str]:
+    return [value]
+
+
+class Thing:
+    """No function."""
+
+
+def positional(a: int, /) -> None: ...
+def starred(*names: str) -> None: ...
+def positional_context(ctx: Context, /) -> None: ...
+def two_contexts(one: Context, other: Context) -> None: ...
+def unspeakable(thing: asyncio.Event) -> None: ...
+
+
+@pytest.mark.row("RG-05", "RG-23", "RG-24")
+@pytest.mark.parametrize(
+    ("name", "function", "options", "say"),
+    [
+        ("t", "no function", {}, "cannot be called"),
+        ("t", Thing, {}, "is a class"),
+        ("t", Thing(), {}, "cannot be called"),
+        ("t", yields, {}, "it yields"),
+        ("t", yields_async, {}, "it yields"),
+        ("t", partial(yields), {}, "it yields"),
+        ("t", positional, {}, "positional-only"),
+        ("t", starred, {}, "take a list"),
+        ("t", positional_context, {}, "positional-only"),
+        ("t", two_contexts, {}, "both annotated with Context"),
+        ("t", unspeakable, {}, "thing"),
+        ("", hello, {}, "give it one with name"),
+        ("with space", hello, {}, "give it one with name"),
+        ("<lambda>", hello, {}, "give it one with name"),
+        ("x" * 129, hello, {}, "give it one with name"),
+        (7, hello, {}, "give it one with name"),
+        ("t", hello, {"isolation": "process"}, "not there yet"),
+        ("t", hello, {"isolation": "moon"}, "isolation is"),
+        ("t", hello, {"timeout": 0}, "more than 0 seconds"),
+        ("t", hello, {"timeout": float("inf")}, "more than 0 seconds"),
+        ("t", hello, {"timeout": True}, "more than 0 seconds"),
+        ("t", hello, {"threads": 0}, "1 or more"),
+        ("t", hello, {"input_schema": {"type": "array"}}, "input_schema"),
+        ("t", hello, {"input_schema": 7}, "input_schema"),
+        ("t", hello, {"input_schema": {"type": "object", "$ref": "https://x.example/s"}}, "input_schema"),
+        ("t", hello, {"output_schema": {"type": "string"}}, "output_schema"),
+        ("t", positional, {"input_schema": {"type": "object"}}, "by its name"),
+        ("t", hello, {"meta": {"x": object()}}, "no form in JSON"),
+    ],
+)
+def test_what_cannot_be_a_tool_says_what_to_write_instead(
+    name: Any, function: Any, options: dict[str, Any], say: str
+) -> None:
+    with pytest.raises(RegistrationError) as refused:
+        tool_entry(name, function, ToolOptions(**options))
+    assert say in str(refused.value)
+    assert str(refused.value).startswith(f"tool {name!r}: ")
+
+
+@pytest.mark.row("RG-08", "RG-14", "RG-15", "WC-19")
+def test_a_tool_is_listed_with_all_that_was_said_of_it() -> None:
+    entry = tool_entry(
+        "hello",
+        hello,
+        ToolOptions(
+            title="Hello",
+            icons=[Icon("https://x.example/i.png", "image/png", ["48x48"])],
+            annotations={"readOnlyHint": True, "custom": 1},
+            meta={"team": "a"},
+        ),
+    )
+    assert entry.wire == {
+        "name": "hello",
+        "title": "Hello",
+        "description": "Say hello.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "description": "Whom to greet."}},
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+        "annotations": {"readOnlyHint": True, "custom": 1},
+        "icons": [{"src": "https://x.example/i.png", "mimeType": "image/png", "sizes": ["48x48"]}],
+        "_meta": {"team": "a"},
+    }
+    hints = tool_entry(
+        "h", hello, ToolOptions(annotations=ToolAnnotations(destructive_hint=False), description="  Mine ")
+    )
+    assert hints.wire["annotations"] == {"destructiveHint": False}
+    assert hints.wire["description"] == "Mine"
+
+
+@pytest.mark.row("RG-08", "RG-14")
+def test_what_was_not_said_is_not_listed() -> None:
+    async def bare(n: int = 0): ...  # type: ignore[no-untyped-def]  # noqa: ANN202 - nothing is said of it
+
+    assert set(tool_entry("bare", bare).wire) == {"name", "inputSchema"}
+
+
+def test_a_schema_by_hand_is_listed_as_it_was_written() -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/x"}},
+        "$defs": {"x": {"$anchor": "x", "type": "string"}},
+        "allOf": [{"required": ["a"]}],
+    }
+
+    def takes(a: Any) -> Any:
+        return a
+
+    assert tool_entry("t", takes, ToolOptions(input_schema=schema)).wire["inputSchema"] == schema
+
+
+def test_a_parameter_that_is_called_context_of_another_kind_is_an_argument() -> None:
+    @dataclass
+    class Context:
+        where: str
+
+    async def mine(context: Any) -> str:
+        return str(context)
+
+    mine.__annotations__["context"] = Context
+    assert tool_entry("mine", mine).handler.context is None
+
+
+def test_the_docstring_of_a_class_with_call_is_its_description() -> None:
+    class Greeter:
+        async def __call__(self, name: str) -> str:
+            """Greets."""
+            return name
+
+    entry = tool_entry("greet", Greeter())
+    assert entry.wire["description"] == "Greets."
+    assert entry.handler.is_async
+
+
+# --- resources and templates
+
+
+@pytest.mark.row("RG-09", "RG-14", "RG-15")
+def test_a_resource_is_listed_with_all_that_was_said_of_it() -> None:
+    options = ResourceOptions(
+        uri="config://app",
+        title="T",
+        mime_type="text/x",
+        size=3,
+        annotations={"priority": 0.5},
+        icons=[{"src": "data:,"}],
+    )
+    assert resource_entry("app", hello_resource, options).wire == {
+        "uri": "config://app",
+        "name": "app",
+        "title": "T",
+        "description": "What is set.",
+        "mimeType": "text/x",
+        "size": 3,
+        "annotations": {"priority": 0.5},
+        "icons": [{"src": "data:,"}],
+    }
+
+
+def hello_resource() -> str:
+    """What is set."""
+    return "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "uri", "say"),
+    [
+        ("r", hello_resource, "no uri", "is no URI"),
+        ("r", hello_resource, "a://{x}", "is a template"),
+        ("r", hello, "a://b", "needs name"),
+        ("", hello_resource, "a://b", "a name is"),
+        ("two\nlines", hello_resource, "a://b", "a name is"),
+        ("r", 7, "a://b", "cannot be called"),
+    ],
+)
+def test_what_cannot_be_a_resource_says_what_to_write_instead(name: str, function: Any, uri: str, say: str) -> None:
+    with pytest.raises(RegistrationError, match=say):
+        resource_entry(name, function, ResourceOptions(uri=uri))
+
+
+@pytest.mark.row("RG-10")
+def test_a_template_is_listed_with_its_text() -> None:
+    entry = template_entry("t", hello, TemplateOptions(uri_template="hi://{name}", mime_type="text/x"))
+    assert entry.wire == {
+        "uriTemplate": "hi://{name}",
+        "name": "t",
+        "description": "Say hello.",
+        "mimeType": "text/x",
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "say"),
+    [
+        (hello, "hi://{name", "name"),
+        (hello, "hi://{other}", "needs name"),
+        (hello, "hi://{name}/{day}", "does not take day"),
+        (starred, "hi://{names}", "take a list"),
+    ],
+)
+def test_what_cannot_be_a_template_says_what_to_write_instead(function: Any, text: str, say: str) -> None:
+    with pytest.raises(RegistrationError, match=say):
+        template_entry("t", function, TemplateOptions(uri_template=text))
+
+
+@pytest.mark.row("RG-18", "RG-19")
+def test_a_template_may_keep_to_segments() -> None:
+    open_one = template_entry("t", hello, TemplateOptions(uri_template="hi://{name}"))
+    closed_one = template_entry("t", hello, TemplateOptions(uri_template="hi://{name}", segments=True))
+    assert open_one.template.match("hi://a/b") == {"name": "a/b"}
+    assert closed_one.template.match("hi://a/b") is None
+
+
+# --- prompts and completions
+
+
+@pytest.mark.row("RG-11", "RG-14")
+def test_a_prompts_arguments_are_its_parameters_or_what_was_said_of_them() -> None:
+    async def plan(city: str, days: int = 2) -> str:  # noqa: D417 - the other one is not described
+        """Plan.
+
+        Args:
+            city: Where to.
+        """
+        return f"{city}{days}"
+
+    assert prompt_entry("plan", plan).wire == {
+        "name": "plan",
+        "description": "Plan.",
+        "arguments": [{"name": "city", "description": "Where to.", "required": True}, {"name": "days"}],
+    }
+    said = [PromptArgument("city", "City", None, required=True), {"name": "days", "description": "How long"}]
+    assert prompt_entry("plan", plan, PromptOptions(arguments=said)).wire["arguments"] == [
+        {"name": "city", "title": "City", "required": True},
+        {"name": "days", "description": "How long"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "say"),
+    [(["town"], "differ in town, city"), ([7], "is no argument"), ([{"names": "x"}], "is no argument")],
+)
+def test_what_cannot_be_a_prompt_says_what_to_write_instead(arguments: Any, say: str) -> None:
+    async def plan(city: str) -> str:
+        return city
+
+    with pytest.raises(RegistrationError, match=say):
+        prompt_entry("plan", plan, PromptOptions(arguments=arguments))
+
+
+@pytest.mark.row("RG-12")
+@pytest.mark.parametrize(
+    "name", ["prompt", ("prompt", "p"), ("tool", "t", "a"), ["prompt", "p", "a"], ("prompt", 1, "a")]
+)
+def test_what_cannot_be_a_completion_says_what_to_write_instead(name: Any) -> None:
+    with pytest.raises(RegistrationError, match="a completion is for"):
+        completion_entry(name, suggest)
+
+
+def test_a_completion_gets_one_value() -> None:
+    def two(value: str, other: str) -> list[str]:
+        return [value, other]
+
+    with pytest.raises(RegistrationError, match=r"ctx\.variables"):
+        completion_entry(("prompt", "p", "a"), two)
+    with pytest.raises(RegistrationError, match="positional-only"):
+        completion_entry(("prompt", "p", "a"), positional)
+    assert completion_entry(("prompt", "p", "a"), lambda: ["x"], CompletionOptions(timeout=1)).value is None
+
+
+# --- the catalogue
+
+
+def put(
+    catalogue: Catalogue, *names: str, make: Callable[[str], Any] = lambda name: tool_entry(name, hello)
+) -> Catalogue:
+    for name in names:
+        catalogue = catalogue.put(make(name))
+    return catalogue
+
+
+@pytest.mark.row("RG-04", "RG-05")
+def test_a_catalogue_never_changes() -> None:
+    empty = Catalogue()
+    one = put(empty, "a")
+    two = put(one, "b")
+    assert [empty.count("tool"), one.count("tool"), two.count("tool")] == [0, 1, 2]
+    assert [empty.version, one.version, two.version] == [0, 1, 2]
+    assert two.drop("tool", "nobody") is two
+    assert two.drop("tool", "a").tool("a") is None
+    assert two.tool("a") is not None
+    with pytest.raises(TypeError):
+        two.all("tool")["c"] = two.tool("a")  # type: ignore[index]  # pyright: ignore[reportIndexIssue]
+
+
+@pytest.mark.row("RG-05", "RG-23")
+def test_a_name_is_replaced_or_refused() -> None:
+    first, second = tool_entry("t", hello), tool_entry("t", hello)
+    one = Catalogue().put(first)
+    assert one.put(second).tool("t") is second
+    with pytest.raises(RegistrationError, match="replace=True"):
+        one.put(second, replace=False)
+
+
+def resource(name: str, uri: str) -> Any:
+    return resource_entry(name, hello_resource, ResourceOptions(uri=uri))
+
+
+@pytest.mark.row("RG-09", "RG-17")
+def test_a_resource_is_found_by_its_uri_wherever_it_moves() -> None:
+    catalogue = Catalogue().put(resource("r", "a://1"))
+    moved = catalogue.put(resource("r", "a://2"))
+    assert moved.resource("a://1") is None
+    assert moved.resource("a://2") is not None
+    assert moved.drop("resource", "r").resource("a://2") is None
+    with pytest.raises(RegistrationError, match="'r' is at a://2 already"):
+        moved.put(resource("s", "a://2"))
+
+
+def test_a_shelf_is_as_it_was_when_a_change_fails() -> None:
+    shelf = Shelf()
+    assert shelf.write(lambda catalogue: catalogue.put(tool_entry("t", hello)))
+    before = shelf.catalogue
+    with pytest.raises(RegistrationError):
+        shelf.write(lambda catalogue: catalogue.put(tool_entry("u", hello)).put(tool_entry("t", hello), replace=False))
+    assert shelf.catalogue is before
+    assert not shelf.write(lambda catalogue: catalogue.drop("tool", "nobody"))
+
+
+def test_errors_say_what_is_not_there() -> None:
+    assert str(NotFound("resource_template", "x")) == "there is no resource template 'x'"
