@@ -314,7 +314,7 @@ class Http1(H11Protocol):
 
     async def handle(self, event: Event) -> None:
         """Something has come, or nothing will any more."""
-        with suppress(_OtherProtocol):
+        with suppress(_Refused):
             await super().handle(event)
 
     async def stream_send(self, event: StreamEvent) -> None:
@@ -330,10 +330,16 @@ class Http1(H11Protocol):
     async def _check_protocol(self, event: Any) -> None:
         # An `Upgrade` that is not followed is ignored, which is what HTTP asks for.
         if event.http_version not in (b"1.1", b"1.0"):
-            await self._send_error_response(505)
-            await self.send(Closed())
-            raise _OtherProtocol
+            await self._refuse(505)
+        names = {name for name, _ in event.headers}
+        if b"transfer-encoding" in names and b"content-length" in names:
+            await self._refuse(400)  # a proxy may have believed the other one, and hidden a request in the difference
+
+    async def _refuse(self, status: int) -> None:
+        await self._send_error_response(status)
+        await self.send(Closed())
+        raise _Refused
 
 
-class _OtherProtocol(Exception):
-    """Somebody speaks HTTP/2, or what may come after it."""
+class _Refused(Exception):
+    """The connection goes no further than this."""
