@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from .errors import ConfigError, GreenroomError
     from .server import Server
+    from .service import McpServer, completion, prompt, resource, tool
 
 __all__ = [
     "Accepted",
@@ -71,6 +72,7 @@ __all__ = [
     "Icon",
     "Image",
     "McpError",
+    "McpServer",
     "Message",
     "PeerError",
     "PromptArgument",
@@ -96,12 +98,16 @@ __all__ = [
     "assistant_message",
     "audio",
     "blob_resource",
+    "completion",
     "embedded",
     "image",
     "message",
+    "prompt",
+    "resource",
     "resource_link",
     "text",
     "text_resource",
+    "tool",
     "user_message",
 ]
 
@@ -130,6 +136,7 @@ _HOMES: Final[dict[str, str]] = {
     "Icon": "greenroom.protocol.definitions",
     "Image": "greenroom.protocol.content",
     "McpError": "greenroom.protocol.errors",
+    "McpServer": "greenroom.service",
     "Message": "greenroom.protocol.results",
     "PeerError": "greenroom.protocol.errors",
     "PromptArgument": "greenroom.protocol.definitions",
@@ -154,12 +161,16 @@ _HOMES: Final[dict[str, str]] = {
     "assistant_message": "greenroom.protocol.results",
     "audio": "greenroom.protocol.content",
     "blob_resource": "greenroom.protocol.content",
+    "completion": "greenroom.service",
     "embedded": "greenroom.protocol.content",
     "image": "greenroom.protocol.content",
     "message": "greenroom.protocol.results",
+    "prompt": "greenroom.service",
+    "resource": "greenroom.service",
     "resource_link": "greenroom.protocol.content",
     "text": "greenroom.protocol.content",
     "text_resource": "greenroom.protocol.content",
+    "tool": "greenroom.service",
     "user_message": "greenroom.protocol.results",
 }
 

@@ -1,0 +1,225 @@
+"""A server as a class: its decorated methods are what it offers, and the methods that it overrides answer for what it works out itself.
+
+::
+
+    class Notes(McpServer):
+        name = "notes"
+
+        async def init(self, arg):                   # once for each session: what it returns is ctx.state
+            return await open_notebook(arg)
+
+        @tool
+        async def add(self, ctx: Context, text: str) -> int: ...
+
+        async def read_resource(self, uri, ctx): ...  # every URI that no decorated method is for
+
+    Notes.server("~/notes").run()
+
+There is one instance for each server, whoever calls. What it neither decorates nor overrides does not exist for clients.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from greenroom.actors.catalogue import RegistrationError
+from greenroom.actors.hooks import Hooks
+from greenroom.actors.settings import Settings
+
+from .callbacks import answers_of
+from .decorators import Decorators
+from .server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from greenroom.actors.context import Context
+    from greenroom.actors.jobs import Facts
+
+    from .registrations import Registrations
+
+Page: TypeAlias = "Sequence[Any] | tuple[Sequence[Any], str | None]"
+"""Some items; with the cursor for those that follow, if any do."""
+
+_OFFERS = "__greenroom_offers__"
+
+
+class McpServer:
+    """Derive from it, and say what it is: `name`, and whatever else of these."""
+
+    name: ClassVar[str] = ""
+    """The class's own name, in small letters, unless it says another."""
+    version: ClassVar[str | None] = None
+    title: ClassVar[str | None] = None
+    instructions: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _check_names(cls)
+        for name in CALLBACKS:
+            if not inspect.iscoroutinefunction(getattr(cls, name)):
+                raise RegistrationError(f"{cls.__name__}.{name} answers requests, so it must be `async def`")
+
+    @classmethod
+    def server(cls, init_arg: Any = None, *, settings: Settings | None = None) -> Server:
+        """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets."""
+        instance = cls()
+        settings = settings or Settings()
+        server = Server(
+            cls.name or cls.__name__.lower(),
+            version=cls.version,
+            title=cls.title,
+            instructions=cls.instructions,
+            settings=replace(settings, capabilities={**_features(instance), **settings.capabilities}),
+            hooks=_hooks(instance, init_arg),
+        )
+        for attribute, offer in _offers_of(cls):
+            offer(server.registry, getattr(instance, attribute))
+        return server
+
+    # --- to be overridden
+
+    async def init(self, arg: Any) -> Any:
+        """Make a session's state (`ctx.state`). If it raises, there is no session, and the client is told that it failed."""
+
+    async def list_tools(self, cursor: str | None, ctx: Context) -> Page:
+        """The tools besides the decorated ones: `Tool`s, or objects as they are on the wire."""
+        raise NotImplementedError
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+        """Call a tool that is no decorated one, and see to its arguments. Returns and raises what a tool may."""
+        raise NotImplementedError
+
+    async def list_resources(self, cursor: str | None, ctx: Context) -> Page:
+        """The resources besides the decorated ones."""
+        raise NotImplementedError
+
+    async def list_resource_templates(self, cursor: str | None, ctx: Context) -> Page:
+        """The templates besides the decorated ones."""
+        raise NotImplementedError
+
+    async def read_resource(self, uri: str, ctx: Context) -> Any:
+        """Read what no decorated method is for. Returns what a resource may."""
+        raise NotImplementedError
+
+    async def subscribe_resource(self, uri: str, ctx: Context) -> None:
+        """Somebody wants to hear of its updates: they do, unless this raises."""
+        raise NotImplementedError
+
+    async def unsubscribe_resource(self, uri: str, ctx: Context) -> None:
+        """Somebody does not any more."""
+        raise NotImplementedError
+
+    async def list_prompts(self, cursor: str | None, ctx: Context) -> Page:
+        """The prompts besides the decorated ones."""
+        raise NotImplementedError
+
+    async def get_prompt(self, name: str, arguments: dict[str, str], ctx: Context) -> Any:
+        """A prompt that is no decorated one. Returns what a prompt may."""
+        raise NotImplementedError
+
+    async def complete(self, ref: dict[str, Any], argument: dict[str, str], ctx: Context) -> Any:
+        """Complete what no decorated method is for. Returns the values."""
+        raise NotImplementedError
+
+    async def set_log_level(self, level: str) -> None:
+        """A client wants another level: it gets it, unless this raises."""
+        raise NotImplementedError
+
+    def overrides(self, *names: str) -> bool:
+        """Whether the class has one of these of its own."""
+        return any(getattr(type(self), name) is not getattr(McpServer, name) for name in names)
+
+
+CALLBACKS = tuple(name for name, value in vars(McpServer).items() if inspect.iscoroutinefunction(value))
+
+
+def _hooks(instance: McpServer, init_arg: Any) -> Hooks:
+    async def init(facts: Facts) -> Any:  # noqa: ARG001 - what is known of a session before its first call is in ctx later
+        return await instance.init(init_arg)
+
+    async def level(level: str, facts: Facts) -> None:  # noqa: ARG001 - as above
+        await instance.set_log_level(level)
+
+    return Hooks(
+        init=init if instance.overrides("init") else None,
+        level=level if instance.overrides("set_log_level") else None,
+        answers=answers_of(instance),
+    )
+
+
+def _features(instance: McpServer) -> dict[str, Any]:
+    """What it can do, as it is declared: what nobody would answer is switched off."""
+    kinds = {offer.kind for _, offer in _offers_of(type(instance))}
+    tools = "tool" in kinds or instance.overrides("list_tools", "call_tool")
+    prompts = "prompt" in kinds or instance.overrides("list_prompts", "get_prompt")
+    resources = kinds & {"resource", "resource_template"} or instance.overrides(
+        "list_resources", "list_resource_templates", "read_resource", "subscribe_resource"
+    )
+    return {
+        "tools": {"listChanged": True} if tools else None,
+        "prompts": {"listChanged": True} if prompts else None,
+        "resources": {"subscribe": True, "listChanged": True} if resources else None,
+        "completions": {} if "completion" in kinds or instance.overrides("complete") else None,
+    }
+
+
+# --- the decorators of methods
+
+
+class _Offer:
+    """One registration, to be made for each instance with its bound method."""
+
+    def __init__(self, kind: str, name: Any, options: Any) -> None:
+        self.kind = kind
+        self.name = name
+        self._options = options
+
+    def __call__(self, registry: Registrations, method: Callable[..., Any]) -> None:
+        getattr(registry, f"register_{self.kind}")(self.name, method, self._options, replace=False)
+
+
+class _Notes:
+    """A registry that only takes down what is to be registered, on the function itself."""
+
+    def __getattr__(self, word: str) -> Callable[..., None]:
+        kind = word.removeprefix("register_")
+
+        def note(name: Any, function: Any, options: Any, *, replace: bool) -> None:  # noqa: ARG001 - as the registry's own
+            setattr(function, _OFFERS, [*getattr(function, _OFFERS, ()), _Offer(kind, name, options)])
+
+        return note
+
+
+_for_methods = Decorators()
+_for_methods.registry = _Notes()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+
+tool = _for_methods.tool
+resource = _for_methods.resource
+prompt = _for_methods.prompt
+completion = _for_methods.completion
+
+
+def _offers_of(cls: type) -> list[tuple[str, _Offer]]:
+    """What the methods of a class offer, by the attribute that each is."""
+    found: list[tuple[str, _Offer]] = []
+    seen: dict[str, None] = {}
+    for each in reversed(cls.__mro__):
+        seen.update(dict.fromkeys(vars(each)))
+    for attribute in seen:
+        offers: Sequence[_Offer] = getattr(inspect.getattr_static(cls, attribute), _OFFERS, ())
+        found += [(attribute, offer) for offer in offers]
+    return found
+
+
+def _check_names(cls: type) -> None:
+    counted = Counter((offer.kind, offer.name) for _, offer in _offers_of(cls))
+    twice: dict[str, list[str]] = {}
+    for (kind, name), count in counted.items():
+        if count > 1:
+            twice.setdefault(kind.replace("_", " "), []).append(str(name))
+    for kind, names in twice.items():
+        raise RegistrationError(f"{cls.__name__}: duplicate {kind} name(s): {', '.join(names)}: give each its own")
