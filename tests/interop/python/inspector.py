@@ -85,7 +85,10 @@ def logging(inspect: Inspector) -> None:
 
 
 def undeclared(inspect: Inspector) -> None:
-    for tool, arguments, feature in (("ask_user", (), "elicitation"), ("ask_model", ("--tool-arg", "question=who"), "sampling")):
+    for tool, arguments, feature in (
+        ("ask_user", (), "elicitation"),
+        ("ask_model", ("--tool-arg", "question=who"), "sampling"),
+    ):
         refusal = inspect("tools/call", "--tool-name", tool, *arguments, code=1)["error"]["message"]
         same(f"{feature} is named in {refusal!r}", feature in refusal, True)
 
@@ -115,7 +118,20 @@ def prompts(inspect: Inspector) -> None:
     same("message", said["messages"][0]["content"]["text"], "Greet Ada, calm.")
 
 
-STEPS = (initialize, listing, calling, structure, errors, progress, logging, undeclared, roots, resources, prompts, load)
+STEPS = (
+    initialize,
+    listing,
+    calling,
+    structure,
+    errors,
+    progress,
+    logging,
+    undeclared,
+    roots,
+    resources,
+    prompts,
+    load,
+)
 
 
 def main() -> int:
