@@ -1,0 +1,165 @@
+"""Lists from the snapshot: sorted, in pages, fitted to the revision, encoded once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.answers import ANSWERS, at_once, timeout_of
+from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.jobs import Facts
+from greenroom.actors.options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.settings import Settings
+from greenroom.protocol.errors import McpError
+from greenroom.protocol.json import decode
+from greenroom.protocol.messages import Request
+from greenroom.protocol.versions import LATEST, SUPPORTED
+from greenroom.transports.seam import Peer
+
+from .office import Office
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+async def hello(name: str) -> str:
+    return name
+
+
+def page(office: Office, method: str, cursor: str | None = None, version: str = LATEST) -> dict[str, Any]:
+    params = {} if cursor is None else {"cursor": cursor}
+    body = at_once(Request(1, method, params), Facts("s", version, Peer("test"), {}, {}), office)
+    assert body is not None
+    answer: dict[str, Any] = decode(body)
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def with_tools(names: Iterable[str], size: int = 50) -> Office:
+    office = Office(settings=Settings(page_size=size))
+    office.registry.declare(*(tool_entry(name, hello) for name in names))
+    return office
+
+
+def walk(office: Office) -> list[list[str]]:
+    pages: list[list[str]] = []
+    cursor: str | None = None
+    while True:
+        result = page(office, "tools/list", cursor)
+        pages.append([tool["name"] for tool in result["tools"]])
+        cursor = result.get("nextCursor")
+        if cursor is None:
+            return pages
+
+
+@pytest.mark.row("WC-20")
+def test_a_list_comes_in_pages_sorted_by_name() -> None:
+    pages = walk(with_tools(f"t{n:03}" for n in reversed(range(120))))
+    assert [len(each) for each in pages] == [50, 50, 20]
+    assert [name for each in pages for name in each] == [f"t{n:03}" for n in range(120)]
+
+
+@pytest.mark.row("WC-20")
+def test_there_is_a_next_cursor_only_where_more_follows() -> None:
+    assert "nextCursor" not in page(with_tools(f"t{n:03}" for n in range(50)), "tools/list")
+    assert "nextCursor" in page(with_tools(f"t{n:03}" for n in range(51)), "tools/list")
+    assert page(Office(), "tools/list") == {"tools": []}
+
+
+@pytest.mark.row("WC-20")
+def test_a_cursor_that_was_never_given_is_an_error() -> None:
+    office = with_tools(f"t{n:03}" for n in range(60))
+    cursor = page(office, "tools/list")["nextCursor"]
+    for bad in ("nonsense", cursor + "x", "é"):
+        with pytest.raises(McpError) as refused:
+            page(office, "tools/list", bad)
+        assert refused.value.code == -32602
+    with pytest.raises(McpError):
+        page(office, "prompts/list", cursor)
+
+
+@pytest.mark.row("WC-20")
+def test_what_changes_between_two_pages_shifts_nothing() -> None:
+    office = with_tools((f"t{n:03}" for n in range(100)), size=10)
+    first = page(office, "tools/list")
+    office.shelf.write(lambda catalogue: catalogue.drop("tool", "t003").put(tool_entry("t0055", hello)))
+    second = page(office, "tools/list", first["nextCursor"])
+    assert [tool["name"] for tool in second["tools"]] == [f"t{n:03}" for n in range(10, 20)]
+
+
+@given(st.sets(st.text("abcxyz_.", min_size=1, max_size=5), max_size=40), st.integers(1, 10))
+def test_all_pages_together_are_the_list_once(names: set[str], size: int) -> None:
+    pages = walk(with_tools(names, size))
+    assert [name for each in pages for name in each] == sorted(names)
+    assert all(len(each) == size for each in pages[:-1])
+
+
+@pytest.mark.row("RG-04", "WC-20")
+def test_a_page_is_made_once_for_each_snapshot_and_revision() -> None:
+    office = with_tools(f"t{n:03}" for n in range(120))
+    facts = Facts("s", LATEST, Peer("test"), {}, {})
+    answer: Any = ANSWERS["tools/list"][1]
+    catalogue = office.shelf.catalogue
+    assert answer(catalogue, {}, office.settings, facts) is answer(catalogue, {}, office.settings, facts)
+    walk(office)
+    (whole,) = catalogue.pages.values()
+    assert sorted(whole.pages) == [0, 50, 100]
+    office.registry.declare(tool_entry("new", hello))
+    assert office.shelf.catalogue.pages == {}
+
+
+@pytest.mark.row("RG-08", "RG-09", "RG-10", "RG-11", "RG-14")
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_every_list_is_told_as_the_revision_knows_it(version: str) -> None:
+    office = Office()
+    icons = [{"src": "data:,"}]
+    office.registry.declare(
+        tool_entry("t", hello, ToolOptions(title="T", icons=icons, output_schema={"type": "object"})),
+        resource_entry("r", lambda: "x", ResourceOptions(uri="a://r", title="T", icons=icons)),
+        template_entry("rt", hello, TemplateOptions(uri_template="a://{name}", title="T", icons=icons)),
+        prompt_entry("p", hello, PromptOptions(title="T", icons=icons)),
+    )
+    for method, member in (
+        ("tools/list", "tools"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+        ("prompts/list", "prompts"),
+    ):
+        (one,) = page(office, method, version=version)[member]
+        assert ("title" in one) == (version >= "2025-06-18")
+        assert ("icons" in one) == (version >= "2025-11-25")
+    (tool,) = page(office, "tools/list", version=version)["tools"]
+    assert ("outputSchema" in tool) == (version >= "2025-06-18")
+
+
+def test_what_needs_user_code_is_not_answered_at_once() -> None:
+    facts = Facts("s", LATEST, Peer("test"), {}, {})
+    for method in ("tools/call", "resources/read", "prompts/get", "completion/complete", "ping"):
+        assert at_once(Request(1, method, {}), facts, Office()) is None
+
+
+@pytest.mark.row("TF-21")
+def test_a_handler_may_have_its_own_deadline() -> None:
+    office = Office()
+    office.registry.declare(
+        tool_entry("t", hello, ToolOptions(timeout=300)),
+        tool_entry("u", hello),
+        prompt_entry("p", hello, PromptOptions(timeout=5)),
+        resource_entry("r", lambda: "x", ResourceOptions(uri="a://r", timeout=2)),
+        template_entry("rt", hello, TemplateOptions(uri_template="b://{name}", timeout=3)),
+    )
+    asked: list[tuple[str, dict[str, Any], float | None]] = [
+        ("tools/call", {"name": "t"}, 300),
+        ("tools/call", {"name": "u"}, None),
+        ("tools/call", {"name": "nobody"}, None),
+        ("prompts/get", {"name": "p"}, 5),
+        ("resources/read", {"uri": "a://r"}, 2),
+        ("resources/read", {"uri": "b://x"}, 3),
+        ("resources/read", {"uri": "c://x"}, None),
+        ("completion/complete", {}, None),
+    ]
+    for method, params, timeout in asked:
+        assert timeout_of(Request(1, method, params), office) == timeout
