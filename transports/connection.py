@@ -29,8 +29,6 @@ from hypercorn.typing import ConnectionState
 from .asgi import PATIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hypercorn.events import Event
     from hypercorn.protocol.events import Event as StreamEvent
 
@@ -70,8 +68,8 @@ class _Settings(Config):
 class Hall:
     """All connections of one listener."""
 
-    def __init__(self, app: App, config: HttpConfig, stop_listening: Callable[[], None]) -> None:
-        """`stop_listening` ends the streams that would never end by themselves."""
+    def __init__(self, app: App, config: HttpConfig) -> None:
+        """None are open yet."""
         self.config = config
         self.app: Any = ASGIWrapper(app)  # type: ignore[arg-type]  # any callable of three will do
         self.settings = _Settings(config)
@@ -79,7 +77,6 @@ class Hall:
         self.loop = asyncio.get_running_loop()
         self.open: set[Connection] = set()
         self.ending = False
-        self._stop_listening = stop_listening
         self._empty = asyncio.Event()
         self._complained = -_MINUTE
 
@@ -108,10 +105,9 @@ class Hall:
             self._empty.set()
 
     async def drain(self, grace: float) -> None:
-        """Let what is running end, for so long; then cut what is left."""
+        """Hang up on who is idle, let what is running end, for so long; then cut what is left."""
         self.ending = True
         await self.context.terminated.set()
-        self._stop_listening()
         for connection in tuple(self.open):
             if not connection.busy:
                 connection.hang_up()

@@ -123,6 +123,10 @@ class Engine:
         """Whether a path, without its query, is this endpoint's."""
         return path in self._paths or (path.rstrip("/") or "/") in self._paths
 
+    def start_listening(self) -> None:
+        """Streams that belong to no request are welcome: they are from the beginning, and again after they were not."""
+        self._stopping = False
+
     def stop_listening(self) -> None:
         """End all streams that belong to no request, now and from now on; whoever waits for an answer still gets it."""
         self._stopping = True

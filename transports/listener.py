@@ -8,7 +8,7 @@ first, ends the streams that wait for nothing in particular, lets what is runnin
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
 from greenroom.supervision.kernel.current import current_process
@@ -16,7 +16,7 @@ from greenroom.supervision.kernel.current import current_process
 from .connection import HARD, Hall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from greenroom.supervision import ExitReason
 
@@ -28,25 +28,35 @@ SLACK: Final = 0.5
 """Seconds beyond its grace within which a listener is gone."""
 
 
+class Streams(Protocol):
+    """Streams that a listener has to end before it can: an `Engine` is one."""
+
+    def start_listening(self) -> None:
+        """There may be some."""
+
+    def stop_listening(self) -> None:
+        """End them; there are to be no more."""
+
+
 class HttpListener(GenServer):
     """Serves an ASGI application on the sockets of a binding."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(
-        self, app: App, binding: Binding, config: HttpConfig, stop_listening: Callable[[], None] = lambda: None
-    ) -> None:
-        """`stop_listening` ends the streams that would never end by themselves."""
+    def __init__(self, app: App, binding: Binding, config: HttpConfig, streams: Streams | None = None) -> None:
+        """`streams` are those of the application that never end by themselves."""
         self._app = app
         self._binding = binding
         self._config = config
-        self._stop_listening = stop_listening
+        self._streams = streams
         self._hall: Hall
         self._accepting: list[asyncio.Server] = []
 
     async def init(self) -> None:
         """Accept connections. They belong to nobody's code: what they run is cut when this process is gone, and not before."""
-        self._hall = Hall(self._app, self._config, self._stop_listening)
+        self._hall = Hall(self._app, self._config)
+        if self._streams is not None:
+            self._streams.start_listening()
         current_process("listen").await_death(_Last(self))
         loop, context = asyncio.get_running_loop(), current_node().context
         await loop.create_task(self._accept(), context=context.copy())
@@ -71,6 +81,8 @@ class HttpListener(GenServer):
             self._hall.cut()
             return
         self._binding.close()
+        if self._streams is not None:
+            self._streams.stop_listening()
         await self._hall.drain(self._config.drain_grace)
 
     def release(self) -> None:
@@ -96,8 +108,8 @@ class _Last:
 
 
 def listener(
-    app: App, binding: Binding, config: HttpConfig, stop_listening: Callable[[], None] = lambda: None
+    app: App, binding: Binding, config: HttpConfig, streams: Streams | None = None
 ) -> ChildSpec[Ref[HttpListener]]:
     """The spec of a listener, which its supervisor gives the time that it needs to end."""
     patience = config.drain_grace + 2 * HARD + SLACK
-    return child(HttpListener, app, binding, config, stop_listening).but(id=f"http:{binding.port}", shutdown=patience)
+    return child(HttpListener, app, binding, config, streams).but(id=f"http:{binding.port}", shutdown=patience)

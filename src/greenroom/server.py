@@ -26,7 +26,7 @@ from greenroom.actors.catalogue import Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import tell_changed, tell_updated
-from greenroom.supervision import current_node
+from greenroom.supervision import current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.binding import Binding
 from greenroom.transports.http_config import HttpConfig
@@ -40,13 +40,17 @@ from . import running
 from .decorators import Decorators
 from .hosting import Hosting
 from .mounting import Mounted
+from .outside import context_of
 from .registrations import Registrations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from greenroom.actors.catalogue import Kind
+    from greenroom.actors.context import Context
     from greenroom.actors.hooks import Hooks
+    from greenroom.actors.peers import Peers
+    from greenroom.actors.readiness import WaitFor
     from greenroom.supervision import ChildSpec, Node
 
     Transport = Literal["stdio", "http"]
@@ -55,7 +59,7 @@ if TYPE_CHECKING:
 class Server(Decorators):
     """A server: a name, what it offers, and how it is set up."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a server says of itself, and three values that hold the rest
         self,
         name: str,
         *,
@@ -64,14 +68,18 @@ class Server(Decorators):
         instructions: str | None = None,
         settings: Settings | None = None,
         hooks: Hooks | None = None,
+        wait_for: WaitFor = None,
     ) -> None:
-        """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions."""
+        """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions.
+
+        Whoever asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
+        """
         said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
         given = {word: value for word, value in said.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
         self._shelf = Shelf()
         self.registry = Registrations(self._shelf, self._changed)
-        self.company = Company(self.settings, shelf=self._shelf, hooks=hooks)
+        self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for)
         self._nodes: WeakSet[Node] = WeakSet()
         self._hosting = Hosting(self.child_spec)
         self._bindings: list[tuple[Binding, str]] = []
@@ -82,11 +90,7 @@ class Server(Decorators):
     @property
     def urls(self) -> list[str]:
         """Where it can be reached over HTTP, from the moment that a listener was made: port 0 has become a real one."""
-        return [
-            f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
-            for binding, path in self._bindings
-            for host, port in binding.addresses
-        ]
+        return [url for binding, path in self._bindings for url in urls_of(binding, path)]
 
     # --- ways to run
 
@@ -185,9 +189,43 @@ class Server(Decorators):
         binding = Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
         app: Any = shell(engine, name=self.settings.name)
         self._bindings.append((binding, config.path))
-        return listener(app, binding, config, engine.stop_listening)
+        return listener(app, binding, config, engine)
+
+    # --- listening for a while
+
+    async def listen(
+        self, *, host: str | None = None, port: int | None = None, config: HttpConfig | None = None
+    ) -> str:
+        """Serve on HTTP as well, while the company runs: the URL, by which `stop_listening` knows it. Raises `CannotListen`."""
+        spec = self._http_listener(http_config(config, host, port))
+        binding, path = self._bindings[-1]
+        url = urls_of(binding, path)[0]
+        try:
+            await start_child(self.company.listeners, spec.but(id=url))
+        except BaseException:
+            binding.close()
+            raise
+        return url
+
+    async def stop_listening(self, url: str) -> None:
+        """Serve no more there, in order. Raises `ChildNotFound` when nobody does."""
+        await terminate_child(self.company.listeners, url)
+        await delete_child(self.company.listeners, url)
 
     # --- telling those who listen
+
+    @property
+    def peers(self) -> Peers:
+        """Everybody that the server talks to: who is there, and how to reach them when no call of theirs is under way."""
+        return self.company.peers
+
+    def session(self, session_id: str) -> Context:
+        """One peer, to be spoken to as from a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
+        return context_of(self.company, session_id)
+
+    async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
+        """Send a notification to everybody; returns to how many sessions."""
+        return await self.company.peers.broadcast(method, params)
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """A resource is not what it was: whoever subscribed to it is told. From any thread."""
@@ -206,6 +244,11 @@ class Server(Decorators):
         for node in tuple(self._nodes):
             if node.running:
                 node.from_thread(node.context.run, tell)
+
+
+def urls_of(binding: Binding, path: str) -> list[str]:
+    """Where it listens, for people and clients."""
+    return [f"http://{f'[{host}]' if ':' in host else host}:{port}{path}" for host, port in binding.addresses]
 
 
 def http_config(config: HttpConfig | None, host: str | None, port: int | None) -> HttpConfig:

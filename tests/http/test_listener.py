@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.supervision import ProcessExited, kill, wait_down
+from greenroom.supervision import ProcessExited, kill, restart_child, terminate_child, wait_down, which_children
 from greenroom.transports.binding import Binding, CannotListen
 from greenroom.transports.listener import SLACK, HttpListener
 
@@ -326,6 +326,20 @@ async def test_stopping_lets_calls_finish_ends_streams_and_accepts_nobody() -> N
         assert await caller.rest() == b""
         await stopping
         assert 5 <= now() - began < 6
+
+
+async def test_a_listener_that_was_stopped_can_be_started_again_where_it_was() -> None:
+    async with house() as opened:
+        await opened.entered()
+        (child,) = await which_children(opened.supervisor)
+        port = opened.port
+        await terminate_child(opened.supervisor, child.id)
+        with pytest.raises(ConnectionRefusedError):
+            await opened.client()
+        await restart_child(opened.supervisor, child.id)
+        assert opened.port == port
+        assert (await (await opened.client()).call("echo")).status == 200
+        await opened.stream()
 
 
 async def test_what_is_left_after_the_grace_is_cut() -> None:

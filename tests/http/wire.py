@@ -172,7 +172,7 @@ async def house(app: App | None = None, **settings: Any) -> AsyncGenerator[House
     door = FakeDoor()
     engine = Engine(door, config)
     binding = Binding(config.host, config.port, send_buffer=config.send_buffer)
-    spec = listener(app or Endpoint(engine), binding, config, engine.stop_listening)
+    spec = listener(app or Endpoint(engine), binding, config, engine)
     opened = House(door, engine, binding, await start(Supervisor, [spec]))
     try:
         yield opened
