@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from greenroom.actors.subscriptions import Announced, Board, Subscriptions, subs
 from greenroom.supervision import Ref, Supervisor, start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from greenroom.actors.readiness import WaitFor
     from greenroom.supervision.testing import Probe
 
@@ -50,6 +53,12 @@ async def open_office(wait_for: WaitFor = None) -> Office:
     office = Office()
     await office.open(wait_for)
     return office
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what nobody tells of."""
+    while not condition():  # noqa: ASYNC110 - threads tell of nothing, and the time is virtual
+        await asyncio.sleep(0.01)
 
 
 async def announced(session: Probe, within: float = 1.0) -> tuple[str, dict[str, Any]]:
