@@ -34,6 +34,7 @@ from .asking import Questions, Unanswered
 from .calls import Calls, Late, Lingers
 from .hooks import Returned, run_hook, run_job
 from .jobs import Failed, Finished, Job
+from .names import shown
 from .settings import LEVELS
 from .subscriptions import Announced, Subscriptions
 from .voice import Ask, Began, CallVoice, Interrupt, Said
@@ -97,7 +98,7 @@ class Session(GenServer):
 
     def report_state(self) -> str:
         """What a crash report says: nothing that the peer said."""
-        return f"session {self.card.id}, {len(self.calls.table)} calls under way, {len(self.questions.table)} questions open"
+        return f"session {shown(self.card.id)}, {len(self.calls.table)} calls under way, {len(self.questions.table)} questions open"
 
     # --- what transports bring
 
