@@ -4,10 +4,10 @@
 between whoever checks a message and whoever acts on it, so duplicate keys, lone surrogates, NaN and numbers that are no double are
 refused, with a message that says what and where. `encode` writes one line.
 
-What the checks cost, on top of msgspec's own 0.4 µs for a tool call of 160 bytes: about 1 µs, most of it the walk that counts the
-members of the result. Everything else is a few passes in C, and strings are never looked into one by one: a blob of 3 MB costs 0.5
-ms to decode and 1 ms to check. The trick is to compare counts: a decoded value has as many members as its text has colons outside
-of strings, unless a key came twice.
+What the checks cost, on top of msgspec's own time: for a tool call of 160 bytes 1.0 µs (msgspec: 0.4), half of it the walk that counts
+the members of the result; for a blob of 3 MB 0.8 ms (msgspec: 0.5); for a megabyte of small rows about as much as msgspec
+itself. No string is ever looked into: the checks compare counts. A decoded value has as many members as its text has
+colons outside of strings, unless a key came twice, and what is outside of strings is every second piece between quotes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ LIMITS = Limits()
 _DIGITS = 308
 """More digits than this can be no double; another parser would make infinity of them."""
 
+_SHORT = 2048
+
 _decode = msgspec.json.Decoder[Any](Any).decode
 _encode = msgspec.json.Encoder().encode
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -54,7 +56,9 @@ def decode(data: bytes, limits: Limits = LIMITS) -> Any:
             f"Message too large: {len(data)} bytes, the limit is {limits.size}",
             status=413,
         )
-    if data.count(b",") + data.count(b":") > limits.values:
+    # A short text is counted whole first, strings and all: that is cheaper, and mostly conclusive.
+    outside = data if len(data) <= _SHORT else _outside_strings(data)
+    if len(outside) > limits.values:
         _check_values(data, limits)
     try:
         value = _decode(data)
@@ -62,11 +66,11 @@ def decode(data: bytes, limits: Limits = LIMITS) -> Any:
         raise _too_deep(limits) from None
     except (ValueError, msgspec.MsgspecError) as error:
         raise _parse_error(_complaint(data, error)) from None
-    if data.count(b"[") + data.count(b"{") > limits.depth:
+    if outside.count(b"[") + outside.count(b"{") > limits.depth:
         _check_depth(data, limits)
-    if data.count(b":") != (members := _members(value)):
+    if outside.count(b":") != (members := _members(value)):
         _check_keys(data, members)
-    if len(data) > _DIGITS and _HUGE in data.translate(_ZEROS):
+    if len(outside) > _DIGITS and _HUGE in outside.translate(_ZEROS):
         _check_numbers(value)
     return value
 
@@ -138,8 +142,7 @@ def _members(value: Any) -> int:
     """How many keys all objects in it have together."""
     found = 0
     left: list[Any] = [value]
-    while left:
-        inner: Any = left.pop()
+    for inner in left:  # which grows as it is walked
         if type(inner) is dict:
             left += inner.values()
             found += inner.__len__()
