@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .names import shown
 from .session import Session
 
 if TYPE_CHECKING:
@@ -72,4 +73,4 @@ class Handle:
         await self._ref.call(Session.end)
 
     def __repr__(self) -> str:
-        return f"<Handle on session {self._card.id}>"
+        return f"<Handle on session {shown(self._card.id)}>"

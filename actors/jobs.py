@@ -6,7 +6,7 @@ crashed, and the session answers for it. The key is the session's own number for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Voice(Protocol):
 class Facts:
     """What a handler may know about the session that its call came through."""
 
-    session_id: str
+    session_id: str = field(repr=False)
     version: str
     peer: Peer
     client_info: Mapping[str, Any]
