@@ -1,0 +1,145 @@
+"""What others wait for while somebody's tool is slow, blocks, or holds every thread it may: nothing, or they learn who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from greenroom import Server
+from greenroom.supervision import LoopBlocked, Node
+
+from .peers import Peer, Wire, house
+
+SLOW = 40
+QUICK = 0.05
+"""Seconds that a quick call may take beside forty slow ones; a machine at other work may make it five times as much."""
+
+
+@pytest.fixture(params=["memory", "http"])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    found: Wire = request.param
+    return found
+
+
+async def text_of(peer: Peer, request: int) -> str:
+    answer = await peer.answer(request)
+    text: str = answer["result"]["content"][0]["text"]
+    return text
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_a_quick_call_does_not_wait_for_forty_slow_ones(wire: Wire) -> None:
+    server = Server("stage")
+    held = threading.Event()
+    curtain = threading.Event()
+
+    @server.tool
+    def slow() -> str:
+        held.set()
+        assert curtain.wait(60.0)
+        return "slow"
+
+    @server.tool
+    def quick() -> str:
+        return "quick"
+
+    try:
+        async with house(server, wire) as opened:
+            slow_ones = [await opened.peer() for _ in range(SLOW)]
+            other = await opened.peer()
+            calls = [(peer, await peer.begin("slow")) for peer in slow_ones]
+            await asyncio.to_thread(held.wait, 30.0)
+            waits: list[float] = []
+            for _ in range(5):
+                began = time.perf_counter()
+                assert await text_of(other, await other.begin("quick")) == "quick"
+                waits.append(time.perf_counter() - began)
+            assert not any(peer.answers(call) for peer, call in calls)
+            assert min(waits) <= 5 * QUICK
+            curtain.set()
+            assert {await text_of(peer, call) for peer, call in calls} == {"slow"}
+    finally:
+        curtain.set()
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_one_principals_slow_calls_leave_the_threads_of_others_alone() -> None:
+    """Over memory each peer is a principal of its own, as far as threads go; its calls of one tool are bounded all the same."""
+    server = Server("stage")
+    running = threading.Semaphore(0)
+    curtain = threading.Event()
+
+    @server.tool(threads=2)
+    def slow() -> str:
+        running.release()
+        assert curtain.wait(60.0)
+        return "slow"
+
+    try:
+        async with house(server, "memory") as opened:
+            peer = await opened.peer()
+            calls = [await peer.begin("slow") for _ in range(6)]
+            for _ in range(2):
+                assert await asyncio.to_thread(running.acquire, timeout=30.0)
+            assert not running.acquire(blocking=False), "only two at a time"
+            curtain.set()
+            assert [await text_of(peer, call) for call in calls] == ["slow"] * 6
+    finally:
+        curtain.set()
+
+
+@pytest.mark.greenroom(clock="real", watchdog=None)
+async def test_nobody_waits_for_an_async_tool_that_blocks_a_thread_of_its_own(wire: Wire) -> None:
+    server = Server("stage")
+    held = threading.Event()
+    curtain = threading.Event()
+
+    @server.tool(isolation="thread")
+    async def block() -> str:
+        held.set()
+        assert curtain.wait(60.0)  # as `time.sleep(5)` would, until the test has seen enough
+        return "blocked"
+
+    @server.tool
+    async def quick() -> str:
+        return "quick"
+
+    try:
+        async with house(server, wire) as opened:
+            guilty = await opened.peer()
+            call = await guilty.begin("block")
+            await asyncio.to_thread(held.wait, 30.0)
+            newcomer = await opened.peer()
+            assert await text_of(newcomer, await newcomer.begin("quick")) == "quick"
+            assert not guilty.answers(call)
+            curtain.set()
+            assert await text_of(guilty, call) == "blocked"
+    finally:
+        curtain.set()
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_the_watchdog_names_a_tool_that_blocks_the_loop(wire: Wire, node: Node) -> None:
+    server = Server("stage")
+    seen = threading.Event()
+    labels: list[str] = []
+
+    def look(report: object) -> None:
+        """From the watchdog's own thread."""
+        if isinstance(report, LoopBlocked) and "await_the_watchdog" in report.stack:
+            labels.append(report.label)
+            seen.set()
+
+    node.reports.subscribe(look)
+
+    @server.tool("dawdle")
+    async def await_the_watchdog() -> str:
+        return "seen" if seen.wait(30.0) else "not seen"
+
+    async with house(server, wire) as opened:
+        peer = await opened.peer()
+        assert await text_of(peer, await peer.begin("dawdle")) == "seen"
+    assert "dawdle" in labels[0]
