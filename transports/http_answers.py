@@ -15,7 +15,7 @@ from greenroom.protocol.messages import encode_error
 from .http_checks import EVENTS, JSON, field
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from greenroom.protocol.messages import RequestId
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SESSION_HEADER: Final = "mcp-session-id"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
+PIECE: Final = 64 * 1024
+"""How many bytes of a stream are on their way at once, unless one event has more: the rest waits where it is kept anyway."""
 PREFLIGHT_AGE: Final = "600"
 
 JSON_HEADERS: Final = (("content-type", JSON),)
@@ -94,8 +96,17 @@ def frame(event: Event, retry: int | None = None) -> bytes:
     return b"%bdata: %b\n\n" % (lines, event.data)
 
 
-def frames(events: Sequence[Event], retry: int | None = None) -> bytes:
-    """Several of them; `retry` goes with the first."""
-    if len(events) == 1:
-        return frame(events[0], retry)
-    return b"".join(frame(event, None if position else retry) for position, event in enumerate(events))
+def frames(events: Sequence[Event], retry: int | None = None) -> Iterator[bytes]:
+    """Several of them, in as few pieces as there may be. `retry` goes with the first."""
+    piece: list[bytes] = []
+    size = 0
+    for event in events:
+        one = frame(event, retry)
+        retry = None
+        if size and size + len(one) > PIECE:
+            yield b"".join(piece)
+            piece.clear()
+            size = 0
+        piece.append(one)
+        size += len(one)
+    yield piece[0] if len(piece) == 1 else b"".join(piece)

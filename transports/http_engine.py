@@ -359,8 +359,9 @@ class Engine:
             exchange.begun = True
             await responder.stream_start(200, (*stream_headers(session.id), *exchange.cors))
             while (events := await feed.next(heartbeat)) is not None:
-                if not await responder.stream_chunk(frames(events, retry) if events else KEEP_ALIVE):
-                    return
+                for piece in frames(events, retry) if events else (KEEP_ALIVE,):
+                    if not await responder.stream_chunk(piece):
+                        return
                 if events:
                     retry = None
                     answered = answered or any(event.answers == id for event in events)

@@ -70,6 +70,19 @@ async def test_a_silent_stream_has_a_heartbeat() -> None:
         assert len(paper.chunks) == 5
 
 
+async def test_what_has_piled_up_is_sent_in_pieces() -> None:
+    desk = Desk()
+    session = await desk.enter()
+    async with listening(desk) as (paper, _):
+        assert session.general is not None
+        await paper.until(1)
+        for size in (30_000, 30_000, 30_000, 200_000, 10, 10):
+            session.general.put(b"x" * size)
+        events = sse(await paper.until(5))
+        assert [len(event["data"]) for event in events] == [0, 30_000, 30_000, 30_000, 200_000, 10, 10]
+        assert [len(chunk) // 10_000 for chunk in paper.chunks] == [0, 6, 3, 20, 0]
+
+
 @pytest.mark.row("ST-11")
 async def test_the_first_event_may_ask_for_a_pause_before_a_reader_comes_back() -> None:
     desk = Desk(sse_retry=1.5)
