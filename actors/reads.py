@@ -12,7 +12,6 @@ from .calling import call
 from .tool_calls import whose
 
 if TYPE_CHECKING:
-    from .catalogue import Catalogue
     from .context import Context
     from .jobs import Job
 
@@ -47,9 +46,3 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
 def unknown_resource(uri: str) -> McpError:
     """What to say of a resource that there is not."""
     return McpError(ErrorCode.RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
-
-
-def check_resource(catalogue: Catalogue, uri: str) -> None:
-    """Raise `McpError` when nothing is, or could be, at that URI: for those who would subscribe to it."""
-    if catalogue.resource(uri) is None and catalogue.matching(uri) is None:
-        raise unknown_resource(uri)

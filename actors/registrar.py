@@ -99,10 +99,8 @@ class Registrar(GenStatem[RegistrarState]):
         match event:
             case Info(_Ready()):
                 return Next(RegistrarState.READY)
-            case Info(Exit(pid=self._waiter, reason=Crash() as reason)):
-                return Stop(reason)
-            case Info(Exit(pid=self._waiter)):
-                return Keep()
+            case Info(Exit(pid=self._waiter, reason=reason)):
+                return Stop(reason)  # it said nothing before: what we wait for has failed, or it was killed
             case Call() | Cast():
                 return Keep(POSTPONE)
             case _:

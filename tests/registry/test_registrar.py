@@ -137,6 +137,26 @@ async def test_what_it_waits_for_may_fail_and_then_it_never_comes_up(error: Base
     assert "intensity" in str(reason).lower()
 
 
+async def test_whoever_waits_for_it_may_be_killed_and_the_next_one_waits_on() -> None:
+    event = asyncio.Event()
+    office = await open_office(wait_for=event)
+    async with restart_of(office.registrar):
+        await kill((await get_state(office.registrar))["_waiter"])
+    ready = asyncio.create_task(office.registry.ready(timeout=None))
+    await asyncio.sleep(1)
+    assert not ready.done()
+    event.set()
+    await ready
+
+
+async def test_what_is_no_call_is_reported_also_while_it_waits(reports: Collected) -> None:
+    office = await open_office(wait_for="database")
+    office.registrar.send("what?")
+    with pytest.raises(CallTimeout):
+        await office.registry.ready(timeout=1)
+    assert any("what?" in str(report) for report in reports)
+
+
 async def test_when_the_company_stops_nobody_waits_any_more() -> None:
     ended: list[str] = []
 
