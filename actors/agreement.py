@@ -15,7 +15,6 @@ from greenroom.protocol.json import encode
 from greenroom.protocol.messages import encode_result
 from greenroom.protocol.negotiation import read_hello
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
-from greenroom.supervision import later
 
 from .handshake import welcome
 from .hooks import run_hook
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 
 _INTRODUCTION: Final = 64 * 1024
 """How many bytes a peer may say of itself."""
+
+WAITS: Final = object()
+"""The answer comes later, and until then nothing else is taken."""
 
 
 class Agreement:
@@ -66,8 +68,7 @@ class Agreement:
     def initialize(self, request: Request) -> Any:
         """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""
         session = self._session
-        hello = read_hello(request.params)
-        _check_size(hello)
+        hello = check_hello(request.params)
         hook = session.company.hooks.init
         if hook is None:
             return self._greet(request.id, hello, None)
@@ -75,7 +76,7 @@ class Agreement:
         call.note = hello
         card = session.card
         self._run(call, hook, Facts(card.id, hello.version, card.peer, hello.client_info, hello.capabilities))
-        return later()
+        return WAITS
 
     def ready(self) -> None:
         """The peer has said that it is initialized."""
@@ -96,11 +97,19 @@ class Agreement:
         self._run(call, hook, level, self.facts)
         return None
 
+    def subscribe(self, request: Request) -> None:
+        """Have whoever knows of subscriptions note this one down, or strike it off. It may take a moment, and is not waited for."""
+        session = self._session
+        call = session.begin(request, session.company.settings.call_timeout)
+        method = Subscriptions.subscribe if request.method == "resources/subscribe" else Subscriptions.unsubscribe
+        self._run(call, session.company.subscriptions.call, method, session.pid, request.params["uri"])
+
     def returned(self, call: Call, value: Any) -> bytes:
         """The server's own code came through: what waited for it is agreed, and this is the answer."""
         if call.method == "initialize":
             return self._greet(call.id, call.note, value)
-        self.level = LEVELS.index(call.note)
+        if call.method == "logging/setLevel":
+            self.level = LEVELS.index(call.note)
         return encode_result(call.id, {})
 
     def _greet(self, id: str | int, hello: Hello, state: Any) -> bytes:
@@ -123,9 +132,11 @@ class Agreement:
         session.calls.start(call, run_hook, session.own_ref, call.key, session.company.threads, hook, *args)
 
 
-def _check_size(hello: Hello) -> None:
-    """Refuse what is too much to be kept for as long as the session lives."""
+def check_hello(params: dict[str, Any]) -> Hello:
+    """Who wants to begin. Raises `McpError` for what says too little, or more than can be kept as long as the session lives."""
+    hello = read_hello(params)
     if len(encode([hello.client_info, hello.capabilities])) > _INTRODUCTION:
         raise McpError(
             ErrorCode.INVALID_PARAMS, f"clientInfo and capabilities may be {_INTRODUCTION} bytes together, not more"
         )
+    return hello

@@ -166,6 +166,8 @@ class Calls:
         """Say what has been decided; whatever was asked on behalf of the call is over with it."""
         self._session.questions.drop(call)
         self._session.outlet.answer(call, body, status)
+        if call.stream is not None:
+            self._session.stream_ended()
 
 
 def _status(call: Call) -> int:

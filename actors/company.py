@@ -34,6 +34,7 @@ from greenroom.supervision import (
 )
 from greenroom.transports.seam import Answer, Entered
 
+from .agreement import check_hello
 from .bulkheads import Bulkheads
 from .card import Card
 from .catalogue import Shelf
@@ -135,6 +136,10 @@ class Company:
     async def enter(self, peer: Peer, hello: Request) -> Entered:
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
         try:
+            check_hello(hello.params)
+        except McpError as error:
+            return Entered(None, Answer(encode_error(hello.id, error), 400))
+        try:
             session = await self._open(peer, ToStreams(self.settings))
         except McpError as error:
             return Entered(None, Answer(encode_error(hello.id, error), 503))
@@ -149,7 +154,7 @@ class Company:
         assert isinstance(answer, Answer)
         if session.version is None:
             session.ref.cast(Session.close, REFUSED)
-            return Entered(None, answer._replace(status=400) if answer.status == 200 else answer)  # noqa: PLR2004
+            return Entered(None, answer if answer.status != 200 else answer._replace(status=500))  # noqa: PLR2004
         return Entered(session, answer)
 
     async def connect(self, peer: Peer) -> Handle:

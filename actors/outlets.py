@@ -64,6 +64,10 @@ class Outlet(Protocol):
         """A reader for what belongs to no call, or for the stream that an event was on."""
         raise NotImplementedError
 
+    def tidy(self) -> bool:
+        """Let go of what nobody has come back for since the last time; whether there is more."""
+        raise NotImplementedError
+
     def end(self, owed: LastWords) -> None:
         """The session is gone."""
 
@@ -140,6 +144,10 @@ class ToStreams:
             return StreamFeed(general, general.delivered, gap=True)
         return StreamFeed(found[0], found[1])
 
+    def tidy(self) -> bool:
+        """Finished streams without a reader."""
+        return self.streams.tidy()
+
     def end(self, owed: LastWords) -> None:
         """End all streams, with the answers that they owe."""
         self.streams.end_all(owed)
@@ -199,6 +207,10 @@ class ToChannel:
         """There is nothing else to listen to."""
         return self.channel
 
+    def tidy(self) -> bool:
+        """There is nothing to come back for."""
+        return False
+
     def end(self, owed: LastWords) -> None:  # noqa: ARG002
         """Nothing comes any more."""
         self.channel.end()
@@ -240,6 +252,10 @@ class ToAnswer:
     def listen(self, last_event_id: str | None, version: str) -> Feed:
         """There is nothing to listen to: the transport does not offer it."""
         raise NotImplementedError
+
+    def tidy(self) -> bool:
+        """There is nothing to come back for."""
+        return False
 
     def end(self, owed: LastWords) -> None:
         """Whoever waits hears of the session's end."""

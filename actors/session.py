@@ -14,7 +14,6 @@ from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import Side
 from greenroom.supervision import (
-    ActorError,
     Crash,
     Down,
     Exit,
@@ -23,12 +22,13 @@ from greenroom.supervision import (
     Reject,
     Shutdown,
     Stop,
+    later,
     send_after,
     stopping,
 )
 from greenroom.supervision.kernel import clock
 
-from .agreement import Agreement
+from .agreement import WAITS, Agreement
 from .answers import at_once, timeout_of
 from .asking import Questions, Unanswered
 from .calls import Calls, Late, Lingers
@@ -36,7 +36,7 @@ from .hooks import Returned, run_hook, run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
 from .settings import LEVELS
-from .subscriptions import Announced, Subscriptions
+from .subscriptions import Announced
 from .voice import Ask, Began, CallVoice, Interrupt, Said
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ ENDED = Shutdown("the peer has ended the session")
 IDLE = Shutdown("the session was idle for too long")
 EXPIRED = Shutdown("the session has reached its lifetime")
 REFUSED = Shutdown("the session could not be initialized")
-_SWEEP, _LIFETIME = object(), object()
+_SWEEP, _LIFETIME, _TIDY = object(), object(), object()
+LINGER = 30.0
+"""How long the stream of an answered call is kept at least, and at most twice as long, for a reader that lost its end."""
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
 
 
@@ -78,6 +80,7 @@ class Session(GenServer):
         self.own_ref: Ref[Session]
         self._used = 0.0
         self._ending: Shutdown | None = None
+        self._tidying = False
 
     def init(self) -> None:
         """Nothing was said yet; only the clocks run."""
@@ -113,8 +116,8 @@ class Session(GenServer):
             body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error"))
         if body is _DEFERRED:
             return self.outlet.begun()  # type: ignore[no-any-return]
-        if type(body) is not bytes and body is not None:
-            return body  # type: ignore[no-any-return] # what a server does next: a coroutine, or to wait
+        if body is WAITS:
+            return later()  # type: ignore[no-any-return]
         return self.outlet.now(request.id, body)
 
     def notify(self, notification: Notification) -> None:
@@ -183,7 +186,7 @@ class Session(GenServer):
     # --- requests
 
     def _take(self, request: Request) -> Any:
-        """The answer; nothing, if it was cancelled before it came; `_DEFERRED`, or a coroutine that ends in the reply."""
+        """The answer; nothing, if it was cancelled before it came; `_DEFERRED` or `WAITS`, if it comes later."""
         table = self.calls.table
         if table.has(request.id):
             raise McpError(
@@ -207,7 +210,8 @@ class Session(GenServer):
         if name == "logging/setLevel":
             return self.agreed.set_level(request, params.level) or _DEFERRED
         if name in _SUBSCRIBING and name not in self.company.own:
-            return self._subscribe(request, name)
+            self.agreed.subscribe(request)
+            return _DEFERRED
         return at_once(request, self.agreed.facts, self.company) or self._work(request)
 
     def _is_off(self, method: methods.Method) -> bool:
@@ -248,18 +252,6 @@ class Session(GenServer):
         )
         self.calls.start(call, run_job, company.work, job)
         return _DEFERRED
-
-    async def _subscribe(self, request: Request, name: str) -> Answered:
-        method = Subscriptions.subscribe if name == "resources/subscribe" else Subscriptions.unsubscribe
-        try:
-            await self.company.subscriptions.call(method, self.pid, request.params["uri"])
-        except McpError as error:
-            body = encode_error(request.id, error)
-        except ActorError:
-            body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Subscribing fails just now: try again"))
-        else:
-            body = encode_result(request.id, {})
-        return self.outlet.now(request.id, body)
 
     # --- what workers and clocks send
 
@@ -305,6 +297,10 @@ class Session(GenServer):
                     calls.nobody_starts()
             case _ if message is _SWEEP:
                 self._sweep()
+            case _ if message is _TIDY:
+                self._tidying = self.outlet.tidy()
+                if self._tidying:
+                    send_after(LINGER, self.own_ref, _TIDY)
             case _ if message is _LIFETIME:
                 self._ending = EXPIRED
             case _:
@@ -333,6 +329,12 @@ class Session(GenServer):
             self._otp_unexpected("announcement", f"{method}: {error}")
         else:
             self.outlet.say(None, body, self.agreed.version)
+
+    def stream_ended(self) -> None:
+        """The stream of a call is over: some time later, nobody comes back to it."""
+        if not self._tidying:
+            self._tidying = True
+            send_after(LINGER, self.own_ref, _TIDY)
 
     def crashed(self, call: Call, reason: ExitReason) -> None:
         """A worker died without a word, and its call was still open: answer for it, in general terms."""

@@ -29,7 +29,7 @@ _WHOLE: Final = 4
 class Stream:
     """One stream, and who reads it."""
 
-    __slots__ = ("_events", "_reader", "_store", "answers", "delivered", "last", "name", "over", "size")
+    __slots__ = ("_events", "_reader", "_store", "answers", "delivered", "last", "name", "over", "size", "stale")
 
     def __init__(self, name: str, store: Streams, answers: str | int | None = None) -> None:
         """`answers` is the id of the request whose answer ends the stream."""
@@ -39,6 +39,7 @@ class Stream:
         self.delivered = 0
         self.size = 0
         self.over = False
+        self.stale = False
         self._reader: ref[StreamFeed] | None = None  # weak: a reader that got lost on its way must not count as one
         self._events: deque[Event] | None = None  # most sessions never say anything out of turn
         self._store = store
@@ -142,6 +143,21 @@ class Streams:
         self._finished.append(stream)
         if len(self._finished) > _KEPT_FINISHED:
             self._forget(self._finished.popleft())
+
+    def tidy(self) -> bool:
+        """Forget finished streams that nobody reads and that were finished the last time already; whether any are left."""
+        finished = self._finished
+        if not finished:
+            return False
+        for stream in tuple(finished):
+            if stream.reader is not None:
+                continue
+            if stream.stale:
+                finished.remove(stream)
+                self._forget(stream)
+            else:
+                stream.stale = True
+        return bool(finished)
 
     def find(self, event_id: str) -> tuple[Stream, int] | None:
         """The stream that an event was on, and its number; None for what was never said here or is not kept any more."""

@@ -413,6 +413,7 @@ async def test_a_peer_that_goes_away_does_not_cancel_its_call() -> None:
     assert "result" in await player.call("echo")
 
 
+@pytest.mark.row("SE-03")
 async def test_once_answers_without_a_session() -> None:
     company = await open_company(Tools(**TOOLS))
     answer = await company.once(PEER, Request(1, "tools/call", {"name": "echo", "arguments": {"x": 1}}))

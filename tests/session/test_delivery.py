@@ -246,6 +246,30 @@ async def test_a_second_reader_takes_the_general_stream_over() -> None:
     assert [each["method"] for each in said(events)] == ["notifications/x"]
 
 
+async def test_finished_streams_are_kept_for_a_while_and_not_for_ever() -> None:
+    _, stage, player = await begin()
+    feed = await feed_of(player, stage, 1)
+    stage.let()
+    events = await read(feed)
+    assert ids(events)[-1] == "p1:2"
+    await asyncio.sleep(20)
+    assert ids(await read(await player.session.listen("p1:1"))) == ["p1:2"]
+    await asyncio.sleep(60)
+    again = await read(await player.session.listen("p1:1"))
+    assert [event.data for event in again] == [TRUNCATED]
+
+
+async def test_a_finished_stream_that_is_being_read_is_kept() -> None:
+    _, stage, player = await begin()
+    feed = await feed_of(player, stage, 1)
+    stage.let()
+    await asyncio.sleep(200)
+    assert ids(await read(feed)) == ["p1:0", "p1:1", "p1:2"]
+    await asyncio.sleep(100)
+    again = await read(await player.session.listen("p1:1"))
+    assert [event.data for event in again] == [TRUNCATED]
+
+
 # --- the end
 
 

@@ -408,7 +408,7 @@ async def test_listeners_stop_first_and_sessions_while_workers_still_are_there()
             stopped.append("listener")
             assert is_alive(company.sessions)
             assert is_alive(company.workers)
-            await super().terminate(reason)  # type: ignore[misc] # a supervisor's is a coroutine
+            await super().terminate(reason)
 
     company = Company(work=Tools(echo=echo).work, listeners=[child(Listener, [])])
     top = await start(Supervisor, [company.child_spec()])
