@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from greenroom.protocol import sse
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.json import encode
 from greenroom.protocol.messages import encode_error
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     Headers: TypeAlias = Sequence[tuple[str, str]]
 
 SESSION_HEADER: Final = "mcp-session-id"
-KEEP_ALIVE: Final = b": keep-alive\n\n"
+KEEP_ALIVE: Final = sse.KEEP_ALIVE
 PIECE: Final = 64 * 1024
 """How many bytes of a stream are on their way at once, unless one event has more: the rest waits where it is kept anyway."""
 PREFLIGHT_AGE: Final = "600"
@@ -88,12 +89,8 @@ def preflight(methods: Sequence[str], more: Sequence[str], *, crossing: bool) ->
 
 
 def frame(event: Event, retry: int | None = None) -> bytes:
-    """One event. Its data has no line break in it, as all that `protocol.messages` writes; nor has its id."""
-    asked = event.retry if event.retry is not None else retry
-    lines = b"id: %b\n" % event.id.encode() if event.id else b""
-    if asked is not None:
-        lines += b"retry: %d\n" % asked
-    return b"%bdata: %b\n\n" % (lines, event.data)
+    """One event, which may itself say when to come back."""
+    return sse.event(event.id, event.data, retry=event.retry if event.retry is not None else retry)
 
 
 def frames(events: Sequence[Event], retry: int | None = None) -> Iterator[bytes]:

@@ -37,8 +37,8 @@ def test_a_frame_is_id_data_and_a_blank_line() -> None:
 @pytest.mark.row("ST-10")
 @pytest.mark.row("ST-11")
 def test_an_event_with_empty_data_sets_a_mark_and_may_ask_to_come_back() -> None:
-    assert event("g0:0", b"") == b"id: g0:0\ndata:\n\n"
-    assert event("p1:3", b"", retry=500) == b"id: p1:3\nretry: 500\ndata:\n\n"
+    assert event("g0:0", b"") == b"id: g0:0\ndata: \n\n"
+    assert event("p1:3", b"", retry=500) == b"id: p1:3\nretry: 500\ndata: \n\n"
     assert event("", None, retry=500) == b"retry: 500\n\n"
     assert read(event("g0:0", b"", retry=500)) == [Event(b"", "g0:0")]
 

@@ -23,18 +23,18 @@ def event(id: str, data: bytes | None, event: str | None = None, retry: int | No
     Empty data is data: such an event only sets a mark to come back to. Raises `LocalProtocolError` for an id or a name that would
     break the frame.
     """
-    frame = b""
-    if event is not None:
-        frame += b"event: " + _one_line("event name", event) + b"\n"
+    if data and event is None and retry is None and id.isprintable() and b"\n" not in data and b"\r" not in data:
+        return b"id: %b\ndata: %b\n\n" % (id.encode(), data) if id else b"data: %b\n\n" % data
+    frame = b"" if event is None else b"event: %b\n" % _one_line("event name", event)
     if id:
-        frame += b"id: " + _one_line("event id", id) + b"\n"
+        frame += b"id: %b\n" % _one_line("event id", id)
     if retry is not None:
         frame += b"retry: %d\n" % retry
-    if data is not None:
-        if b"\n" in data or b"\r" in data:
-            data = _BREAK.sub(b"\ndata: ", data)
-        frame += b"data: " + data + b"\n" if data else b"data:\n"
-    return frame + b"\n"
+    if data is None:
+        return frame + b"\n"
+    if b"\n" in data or b"\r" in data:
+        data = _BREAK.sub(b"\ndata: ", data)
+    return b"%bdata: %b\n\n" % (frame, data)
 
 
 def comment(text: str) -> bytes:
@@ -43,7 +43,7 @@ def comment(text: str) -> bytes:
 
 
 def _one_line(what: str, text: str) -> bytes:
-    if "\n" in text or "\r" in text or "\0" in text:
+    if not text.isprintable() and ("\n" in text or "\r" in text or "\0" in text):
         raise LocalProtocolError(f"an {what} has no line break and no NUL in it, unlike {text!r}")
     return text.encode(errors="replace")
 
