@@ -9,6 +9,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
+import httpx
 import pytest
 
 import greenroom
@@ -31,7 +32,19 @@ from greenroom.actors.peers import UnknownSession
 from greenroom.actors.registry import Registry
 from greenroom.probe import WireProbe
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import CallTimeout, Supervisor, kill, receive, register, spawn, start, stop, whereis
+from greenroom.supervision import (
+    CallTimeout,
+    ChildNotFound,
+    Supervisor,
+    kill,
+    receive,
+    register,
+    spawn,
+    start,
+    stop,
+    whereis,
+)
+from greenroom.transports.binding import CannotListen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -407,3 +420,38 @@ async def test_everybody_or_one_can_be_told() -> None:
         assert len(other.notifications("notifications/example")) == 1
         server.notify_list_changed("prompt")
         await other.heard("notifications/prompts/list_changed")
+
+
+# --- listening for a while
+
+
+@pytest.mark.row("ST-01")
+@pytest.mark.greenroom(clock="real")
+async def test_http_and_a_channel_serve_the_same_and_each_can_be_stopped() -> None:
+    server = Server("x")
+    server.tool("double")(double)
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }
+    accept = {"accept": "application/json, text/event-stream"}
+    async with server.started() as company, WireProbe(company) as probe, httpx.AsyncClient() as client:
+        assert server.urls == []
+        url = await server.listen(port=0)
+        assert server.urls == [url]
+        with pytest.raises(CannotListen):
+            await server.listen(port=int(url.split(":")[2].split("/")[0]))
+        begun = await client.post(url, json=hello, headers=accept)
+        accept["mcp-session-id"] = begun.headers["mcp-session-id"]
+        await client.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=accept)
+        listed = await client.post(url, json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, headers=accept)
+        assert listed.json()["result"] == await probe.request("tools/list")
+        await server.stop_listening(url)
+        assert server.urls == []
+        with pytest.raises(httpx.ConnectError):
+            await client.post(url, json=hello, headers=accept)
+        with pytest.raises(ChildNotFound):
+            await server.stop_listening(url)
+        assert (await probe.call("double", n=2))["isError"] is False
