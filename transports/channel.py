@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.json import LIMITS, Limits
 from greenroom.protocol.messages import Failure, Notification, Request, encode_error, parse
 from greenroom.supervision import ProcessExited
 
@@ -34,8 +35,12 @@ SESSION_LOST = "The session has ended before it answered. Send initialize to beg
 class Channel:
     """The company's end of a channel."""
 
-    def __init__(self, door: Door, peer: Peer, send: Send) -> None:
-        """`send` takes one or several messages, each with its line end, and returns when there is room for more."""
+    def __init__(self, door: Door, peer: Peer, send: Send, limit: int = LIMITS.size) -> None:
+        """`send` takes one or several messages, each with its line end, and returns when there is room for more.
+
+        `limit` is how many bytes a message may have that comes in.
+        """
+        self._limits = Limits.of_size(limit)
         self._door = door
         self._peer = peer
         self._send = send
@@ -61,14 +66,16 @@ class Channel:
     async def take(self, line: bytes) -> None:
         """Hand over what has come: one message, or what was meant to be one."""
         try:
-            message = parse(line)
+            message = parse(line, self._limits)
         except RemoteProtocolError as error:
             await self.refuse(error)
             return
         try:
             session = await self._enter()
         except Exception as error:
-            refusal = McpError.wrap(error)  # whatever keeps a session from beginning: who asked is told, and may ask again
+            refusal = McpError.wrap(
+                error
+            )  # whatever keeps a session from beginning: who asked is told, and may ask again
             if refusal is not error:
                 log.exception("no session could begin")
             if isinstance(message, Request):

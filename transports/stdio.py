@@ -67,7 +67,7 @@ class StdioWire:
         self._opened = False
         self._lines = Lines(line_limit)
         self._taken: deque[bytes | Overlong] = deque()
-        self.channel = Channel(door, Peer("stdio"), self.write)
+        self.channel = Channel(door, Peer("stdio"), self.write, line_limit)
         self.input_over = False
         self.over = asyncio.Event()
 

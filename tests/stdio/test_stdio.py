@@ -143,6 +143,13 @@ async def test_a_line_that_is_too_long_is_refused_and_those_around_it_are_served
         assert (await ends.hear())["id"] == 2
 
 
+async def test_a_larger_limit_holds_for_whole_messages() -> None:
+    async with served(line_limit=6 * 1024 * 1024) as ends:
+        await ends.say_much(line("echo", 1, text="x" * 5_000_000))
+        answer = await ends.hear()
+        assert (answer["id"], "error" in answer) == (1, False)
+
+
 async def test_a_message_that_is_too_long_is_refused_under_its_own_id_where_that_can_be_read() -> None:
     async with served(line_limit=1000, grace=0.01) as ends:
         ends.say(line("hold", 1) + line("echo", 7, text="x" * 2000))

@@ -27,8 +27,13 @@ class Limits(NamedTuple):
     """Bytes."""
     depth: int = 64
     """Objects and lists inside each other."""
-    values: int = 500_000
-    """Members and items in all: two bytes can make an object of a hundred."""
+    values: int = 512 * 1024
+    """Members and items in all: three bytes can make an object of a hundred."""
+
+    @classmethod
+    def of_size(cls, size: int) -> Limits:
+        """For messages of so many bytes: a value for every eight of them, and a thousand in any case."""
+        return cls(size=size, values=max(size // 8, 1024))
 
 
 LIMITS = Limits()
