@@ -12,8 +12,6 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from greenroom.protocol.errors import ErrorCode
-
 from .http_answers import Refused, invalid
 from .http_engine import PeerGone, too_large
 from .interruption import Interruption
@@ -223,7 +221,7 @@ class Exchange:
 
 def slow() -> Refused:
     """What a body gets that does not arrive."""
-    return invalid(408, "The body did not arrive in time", code=ErrorCode.INVALID_REQUEST)
+    return invalid(408, "The body did not arrive in time")
 
 
 @lru_cache(maxsize=256)

@@ -163,6 +163,7 @@ class Connection(TCPServer):
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()
+            self.idle_task.end()
             self._transport.abort()
             self._hall.left(self)
 
@@ -269,31 +270,44 @@ class Connection(TCPServer):
                 await self.writer.wait_closed()
         finally:
             alarm.cancel()
-            await self.idle_task.stop()
 
 
 class _Idle:
-    """How long a connection may be idle: Hypercorn starts and cancels a task for that, twice a request."""
+    """How long a connection may be idle. One timer looks now and then: Hypercorn starts and cancels a task twice a request."""
 
     def __init__(self, connection: Connection, config: HttpConfig) -> None:
         self._connection = connection
         self._later = config.keep_alive
         self._next = config.header_timeout
+        self._until = 0.0
         self._alarm: asyncio.TimerHandle | None = None
 
     async def restart(self, task_group: Any, action: Any) -> None:  # noqa: ARG002 - as Hypercorn calls it
-        connection = self._connection
-        connection.busy = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = connection.loop.call_later(self._next, connection.hang_up)
+        loop = self._connection.loop
+        self._connection.busy = False
+        self._until = loop.time() + self._next
+        if self._alarm is None or self._alarm.when() > self._until:
+            self.end()
+            self._alarm = loop.call_at(self._until, self._look)
         self._next = self._later
 
     async def stop(self) -> None:
         self._connection.busy = True
+
+    def end(self) -> None:
+        """It does not matter any more."""
         if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm = None
+
+    def _look(self) -> None:
+        self._alarm = None
+        connection = self._connection
+        if connection.busy:
+            return
+        if connection.loop.time() >= self._until:
+            connection.hang_up()
+        else:
+            self._alarm = connection.loop.call_at(self._until, self._look)
 
 
 class Http1(H11Protocol):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from greenroom.protocol import sse
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.json import encode
 from greenroom.protocol.messages import encode_error
 
 from .http_checks import EVENTS, JSON, field
@@ -51,14 +50,10 @@ class Refused(Exception):
         self.body = body
 
 
-def invalid(status: int, message: str, id: RequestId | None = None, code: int = ErrorCode.INVALID_REQUEST) -> Refused:
-    """A refusal of a message: a JSON-RPC error, for the request of that id where one was read."""
-    return Refused(status, JSON_HEADERS, encode_error(id, McpError(code, message)))
-
-
-def denied(status: int, message: str, headers: Headers = ()) -> Refused:
-    """A refusal of something that is no message."""
-    return Refused(status, (*JSON_HEADERS, *headers), encode({"error": message}))
+def invalid(status: int, message: str, id: RequestId | None = None, headers: Headers = ()) -> Refused:
+    """A refusal as a JSON-RPC error, for the request of that id where one was read: whatever the verb, a peer can read it."""
+    body = encode_error(id, McpError(ErrorCode.INVALID_REQUEST, message))
+    return Refused(status, (*JSON_HEADERS, *headers), body)
 
 
 def stream_headers(session_id: str) -> Headers:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from greenroom.protocol import versions
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, parse
 from greenroom.supervision import ProcessExited
 
@@ -27,7 +28,6 @@ from .http_answers import (
     SESSION_HEADER,
     STREAM_HEADERS,
     Refused,
-    denied,
     frame,
     frames,
     invalid,
@@ -94,10 +94,6 @@ class _Exchange:
         self.begun = True
         await self.responder.reply(status, (*headers, *self.cors) if self.cors else headers, body)
 
-    def wrong(self, status: int, message: str, id: RequestId | None = None) -> Refused:
-        """A refusal in the words of whatever was sent: a message gets a JSON-RPC error, a mere verb does not."""
-        return invalid(status, message, id) if self.method == "POST" else denied(status, message)
-
 
 async def handle(method: str, path: str, headers: RawHeaders, body: Body, responder: Responder, engine: Engine) -> None:
     """Answer one request; see `Engine.handle`."""
@@ -115,6 +111,7 @@ class Engine:
         self._hosts = checks.Hosts(config)
         self._origins = checks.Origins(config)
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
+        self._limits = Limits.of_size(config.max_body)
         self._retry = None if config.sse_retry is None else round(config.sse_retry * 1000)
         self._listening: set[Interruption] = set()
         self._stopping = False
@@ -160,11 +157,11 @@ class Engine:
         if not self.owns(path):
             raise Refused(404, (("content-type", "text/plain"),), b"Not Found")
         if method not in config.methods:
-            raise denied(405, "Method not allowed", (("allow", ", ".join(config.methods)),))
+            raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(config.methods)),))
         try:
             exchange.headers = folded = checks.fold(headers)
         except checks.Twice as twice:
-            raise exchange.wrong(400, f"{twice} came twice, and can have one value only") from None
+            raise invalid(400, f"{twice} came twice, and can have one value only") from None
         self._check_where(exchange)
         if method == "OPTIONS":
             await exchange.reply(204, preflight(config.methods, self._gatekeeper.headers, crossing="origin" in folded))
@@ -199,16 +196,16 @@ class Engine:
             return versions.DEFAULT_NEGOTIATED
         if not versions.is_supported(said):
             known = ", ".join(versions.SUPPORTED)
-            raise exchange.wrong(400, f"MCP-Protocol-Version {said[:32]!r} is not supported; these are: {known}", id)
+            raise invalid(400, f"MCP-Protocol-Version {said[:32]!r} is not supported; these are: {known}", id)
         return said
 
     def _session(self, exchange: _Exchange, id: RequestId | None = None) -> Session:
         name = exchange.headers.get(SESSION_HEADER)
         if not name:
-            raise exchange.wrong(400, "Mcp-Session-Id header required", id)
+            raise invalid(400, "Mcp-Session-Id header required", id)
         session = self._door.find(name, exchange.peer)
         if session is None:
-            raise exchange.wrong(404, "Unknown Mcp-Session-Id", id)
+            raise invalid(404, "Unknown Mcp-Session-Id", id)
         return session
 
     # --- POST
@@ -219,7 +216,7 @@ class Engine:
         if len(data) > self.config.max_body:
             raise too_large(self.config)
         try:
-            message = parse(data)
+            message = parse(data, self._limits)
         except RemoteProtocolError as error:
             await self._broken_answer(exchange, error)
             raise Refused(error.status, JSON_HEADERS, encode_error(error.id, error)) from None
@@ -245,7 +242,7 @@ class Engine:
         if len(accepted) < (2 if config.accept == "both" else 1):
             both = "both " if config.accept == "both" else ""
             either = "and" if both else "or"
-            raise denied(406, f"Accept header must include {both}application/json {either} text/event-stream")
+            raise invalid(406, f"Accept header must include {both}application/json {either} text/event-stream")
         if not checks.is_json(headers.get("content-type")):
             raise invalid(415, "Unsupported Media Type: Content-Type must be application/json")
         if headers.get("content-encoding", "identity").lower() != "identity":
@@ -319,15 +316,15 @@ class Engine:
 
     async def _get(self, exchange: _Exchange) -> None:
         if checks.EVENTS not in checks.accepted(exchange.headers.get("accept", "*/*")):
-            raise denied(406, "Accept header must include text/event-stream")
+            raise invalid(406, "Accept header must include text/event-stream")
         self._check_version(exchange)
         session = self._kept_session(exchange)
         if self._stopping:
-            raise denied(503, "The server is shutting down")
+            raise invalid(503, "The server is shutting down")
         try:
             feed = await session.listen(exchange.headers.get("last-event-id"))
         except ProcessExited:
-            raise denied(404, "Unknown Mcp-Session-Id") from None
+            raise invalid(404, "Unknown Mcp-Session-Id") from None
         with Interruption() as stream:
             self._listening.add(stream)
             try:
@@ -346,7 +343,7 @@ class Engine:
 
     def _kept_session(self, exchange: _Exchange) -> Session:
         if not self.config.session_enabled:
-            raise denied(400, "Sessions not enabled")
+            raise invalid(400, "Sessions not enabled")
         return self._session(exchange)
 
     # --- streams

@@ -54,7 +54,7 @@ async def test_other_methods_are_refused_with_those_that_are_not(verb: str) -> N
     paper = await Desk().ask(verb)
     assert paper.status == 405
     assert paper.headers["allow"] == "POST, GET, DELETE, OPTIONS"
-    assert paper.json == {"error": "Method not allowed"}
+    assert paper.error == (405, -32600, "Method not allowed")
 
 
 @pytest.mark.row("ST-25")
@@ -208,8 +208,7 @@ async def test_a_gatekeeper_that_crashes_or_splits_headers_costs_one_request(cap
 )
 async def test_a_post_has_to_accept_both(accept: str) -> None:
     paper = await Desk().post(HELLO, {"accept": accept})
-    assert paper.status == 406
-    assert paper.json == {"error": "Accept header must include both application/json and text/event-stream"}
+    assert paper.error == (406, -32600, "Accept header must include both application/json and text/event-stream")
 
 
 @pytest.mark.row("WC-16")
@@ -259,6 +258,13 @@ async def test_too_large_a_body_is_refused_and_not_even_read_if_it_says_so() -> 
         assert paper.error[2].startswith("Payload too large")
     assert (await desk.post(b" " * 101)).status == 413
     assert (await desk.post(b'{"jsonrpc":"2.0","id":1,"method":"initialize"}'.ljust(100))).status == 200
+
+
+@pytest.mark.row("ST-27")
+async def test_the_bound_can_be_above_the_usual_one() -> None:
+    padding = b" " * 5_000_000
+    assert (await Desk().post(json.dumps(HELLO).encode() + padding)).status == 413
+    assert (await Desk(max_body=6_000_000).post(json.dumps(HELLO).encode() + padding)).status == 200
 
 
 @pytest.mark.row("WC-12")
@@ -419,10 +425,9 @@ async def test_a_post_needs_a_session_that_is_known(message: dict[str, Any]) -> 
 @pytest.mark.parametrize("verb", ["GET", "DELETE"])
 async def test_get_and_delete_need_one_too(verb: str) -> None:
     desk = Desk()
-    assert (await desk.ask(verb)).json == {"error": "Mcp-Session-Id header required"}
-    assert (await desk.ask(verb)).status == 400
+    assert (await desk.ask(verb)).error == (400, -32600, "Mcp-Session-Id header required")
     unknown = await desk.ask(verb, headers={"mcp-session-id": "nobody"})
-    assert (unknown.status, unknown.json) == (404, {"error": "Unknown Mcp-Session-Id"})
+    assert unknown.error == (404, -32600, "Unknown Mcp-Session-Id")
 
 
 @pytest.mark.row("SE-04")
@@ -445,7 +450,7 @@ async def test_without_sessions_each_request_stands_alone() -> None:
     assert (await desk.post(note())).status == 202
     for verb in ("GET", "DELETE"):
         paper = await desk.ask(verb, headers={"mcp-session-id": "s1"})
-        assert (paper.status, paper.json) == (400, {"error": "Sessions not enabled"})
+        assert paper.error == (400, -32600, "Sessions not enabled")
     assert desk.door.sessions == {}
 
 

@@ -184,7 +184,7 @@ async def test_stopping_ends_those_who_listen_and_nobody_who_waits() -> None:
         assert session.general.left == 1
     async with listening(desk) as (paper, task):
         await task
-        assert (paper.status, paper.json) == (503, {"error": "The server is shutting down"})
+        assert paper.error == (503, -32600, "The server is shutting down")
     session.feeds[0].put(b"{}", answers=1)
     session.feeds[0].end()
     await asking
