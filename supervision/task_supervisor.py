@@ -6,16 +6,18 @@ can be counted and bounded. Whoever starts it awaits it as any task, linked to i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from .behaviours.actions import Reject
 from .behaviours.task import Task, asking, begin_task
-from .kernel import links
+from .kernel import clock, links
 from .kernel.current import current_process
-from .kernel.errors import ActorError
+from .kernel.errors import ActorError, Quit
 from .kernel.pid import Pid
-from .supervisors.dynamic import DynamicSupervisor
-from .supervisors.spec import TEMPORARY, ChildSpec, Patience, Restart, check_shutdown
+from .kernel.reasons import Crash
+from .supervisors.dynamic import DynamicChild, DynamicSupervisor
+from .supervisors.errors import MaxChildren, StartRaised
+from .supervisors.spec import TEMPORARY, ChildSpec, Forgotten, Patience, Restart, check_shutdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_NAMES: Final = 1024  # specs that are kept; functions that are made at run time may have any number of names
+
 
 class TaskSupervisor(DynamicSupervisor):
     """``tasks = await start_link(TaskSupervisor)``, or ``child(TaskSupervisor, max_children=100)`` under another.
@@ -34,7 +38,7 @@ class TaskSupervisor(DynamicSupervisor):
     with `MaxChildren`. `intensity` and `period` count restarts of jobs that are to be restarted; tasks never are.
     """
 
-    __slots__ = ("shutdown",)
+    __slots__ = ("_otp_specs", "shutdown")
 
     shutdown: Patience
 
@@ -50,6 +54,7 @@ class TaskSupervisor(DynamicSupervisor):
         super().__init__(max_children=max_children, intensity=intensity, period=period)
         check_shutdown(shutdown)
         self.shutdown = shutdown
+        self._otp_specs: dict[str, ChildSpec[Any]] = {}
 
     async def begin(
         self,
@@ -78,15 +83,53 @@ class TaskSupervisor(DynamicSupervisor):
         started: tuple[Pid, Task[Any]] = await self.start_child(spec)
         return started[1]
 
-    async def begin_job(
+    def begin_job(
         self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, callers: tuple[Pid, ...], restart: Restart
     ) -> Pid:
-        """Start a job that nobody waits for."""
+        """Start a job that nobody waits for.
 
+        One that is never restarted, as most, is begun here and now and has no spec of its own: half of what it would cost
+        """
+        name = getattr(function, "__qualname__", None) or repr(function)
+        if restart != TEMPORARY:
+            return self._otp_begin_lasting(name, function, args, callers, restart)  # type: ignore[return-value]  # it is awaited
+        if self._otp_max is not None and len(self._otp_by_pid) + len(self._otp_restarting) >= self._otp_max:
+            raise Reject(MaxChildren(self._otp_max))
+        try:
+            pid = begin_task(function, args, {}, callers, link=True).pid
+        except Quit as quitting:
+            raise Reject(StartRaised(quitting.reason, f"child {name!r}")) from quitting
+        except BaseException as error:
+            if self._otp_process.life:
+                raise  # it is the supervisor that ends, not the start that fails
+            raise Reject(StartRaised(Crash(error), f"child {name!r}")) from error
+        child = DynamicChild(self._otp_spec_of(name))
+        child.args, child.kwargs, child.known_as = (), {}, pid
+        child.runs_as(pid, clock.now(self._otp_process.node.loop))
+        self._otp_by_pid[pid] = child
+        return pid
+
+    def _otp_spec_of(self, name: str) -> ChildSpec[Any]:
+        """What is kept of a job that is never started again: one spec for all of a name."""
+        spec = self._otp_specs.get(name)
+        if spec is None:
+            if len(self._otp_specs) >= _NAMES:
+                self._otp_specs.clear()
+            spec = ChildSpec(id=name, start=Forgotten(name), restart=TEMPORARY, shutdown=self.shutdown)
+            self._otp_specs[name] = spec
+        return spec
+
+    async def _otp_begin_lasting(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        args: Any,
+        callers: tuple[Pid, ...],
+        restart: Restart,
+    ) -> Pid:
         async def start() -> Pid:
             return begin_task(function, args, {}, callers, link=True).pid
 
-        name = getattr(function, "__qualname__", repr(function))
         pid = await self.start_child(ChildSpec(id=name, start=start, restart=restart, shutdown=self.shutdown))
         assert isinstance(pid, Pid)
         return pid

@@ -47,7 +47,7 @@ from greenroom.supervision import (
     which_children,
 )
 from greenroom.supervision.behaviours.task import Done, Exited, Task
-from greenroom.supervision.introspect import resume, suspend
+from greenroom.supervision.introspect import get_state, resume, suspend
 from greenroom.supervision.kernel import links
 from greenroom.supervision.supervisors.errors import MaxChildren
 from greenroom.supervision.task_supervisor import (
@@ -246,6 +246,42 @@ async def test_a_job_is_a_child_of_its_supervisor_and_of_nobody_else() -> None:
         assert [info.pid for info in await which_children(tasks)] == [pid]
         assert me._process.links is None
         assert await me.receive() == "done"
+
+
+async def test_what_is_no_job_is_its_callers_error_and_not_the_supervisors() -> None:
+    tasks = await start(TaskSupervisor, max_children=1)
+
+    def plain() -> None: ...
+
+    def quits() -> NoReturn:
+        raise Quit(Shutdown("enough"))
+
+    for restart in ("temporary", "transient"):
+        not_async: Any = plain
+        with pytest.raises(StartFailed, match="async def"):
+            await supervise_job(tasks, not_async, restart=restart)
+        with pytest.raises(StartFailed, match="enough"):
+            await supervise_job(tasks, quits, restart=restart)
+        with pytest.raises(StartFailed, match="argument"):
+            await supervise_job(tasks, after, "too", "many", "arguments", restart=restart)
+    await supervise_job(tasks, after, 1)
+    with pytest.raises(MaxChildren):
+        await supervise_job(tasks, after, 1)
+    await asyncio.sleep(2)
+    await supervise_job(tasks, after, 1)
+
+
+async def test_jobs_of_any_number_of_names_leave_nothing_behind() -> None:
+    tasks = await start(TaskSupervisor)
+    for number in range(3000):
+
+        async def job() -> None: ...
+
+        job.__qualname__ = f"job{number}"
+        await supervise_job(tasks, job)
+    await asyncio.sleep(1)
+    assert await count_children(tasks) == (0, 0, 0, 0)
+    assert len((await get_state(tasks))["_otp_specs"]) <= 1024
 
 
 @pytest.mark.otp("task_supervisor_test", "async/1 with custom shutdown")

@@ -335,7 +335,7 @@ async def test_a_thread_that_never_returns_costs_its_tool_one_slot_and_nobody_el
     release.set()
     for calling in calls[2:]:
         assert (await calling.result())["content"][0]["text"] == "at last"
-    assert house.bulkheads.running == 0
+    await until(lambda: not house.bulkheads.running)
 
 
 # --- a loop of its own
