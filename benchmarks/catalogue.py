@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from . import bench, calls, curves, floors, imports, lives, looking, memory, sizes
+from .serving import layers
 
 __all__ = ["BENCHMARKS", "CURVES"]
 
-MODULES = (floors, calls, lives, memory, looking, imports, sizes)
+MODULES = (floors, calls, lives, memory, looking, imports, layers, sizes)
 BENCHMARKS = bench.registered()
 CURVES = curves.registered()

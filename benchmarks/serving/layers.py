@@ -1,0 +1,167 @@
+"""Where a served call's time goes, in one process: each benchmark takes in one layer more than the one before it.
+
+What is left to the contest is the HTTP server itself: a call there costs its floor and the last of these.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.bench import Run, benchmark
+from greenroom import Server
+from greenroom.protocol.messages import Notification, Request, parse
+from greenroom.transports.asgi import Endpoint
+from greenroom.transports.http_engine import Engine
+from greenroom.transports.seam import Answer, Peer
+
+from .sessions import VERSION, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from greenroom.actors.company import Company
+    from greenroom.transports.seam import Session
+
+FIRST = 100_000_000
+TEXT = "Curtain up: two hours of traffic on the stage."
+INFO = {"name": "load", "version": "1"}
+HELLO = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": INFO}
+ADDRESS = ("127.0.0.1", 50_000)
+
+
+def call(number: int, tool: str = "echo") -> bytes:
+    """The body of a call."""
+    params = {"name": tool, "arguments": {"text": TEXT}}
+    return encoded({"jsonrpc": "2.0", "id": FIRST + number, "method": "tools/call", "params": params})
+
+
+@asynccontextmanager
+async def entered() -> AsyncGenerator[tuple[Company, Session]]:
+    """A running company, and a session that is ready."""
+    server = Server("echo")
+
+    @server.tool
+    async def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction] - it is called over the wire
+        return text
+
+    @server.tool
+    def echo_def(text: str) -> str:  # pyright: ignore[reportUnusedFunction] - same
+        return text
+
+    async with server.started() as company:
+        session, _ = await company.enter(Peer("http", "127.0.0.1:50000"), Request(0, "initialize", dict(HELLO)))
+        assert session is not None
+        await session.notify(Notification("notifications/initialized", {}))
+        yield company, session
+
+
+@benchmark("served: parse", count=20_000)
+def parse_call(run: Run) -> None:
+    """A call's body becomes a checked message."""
+    bodies = [call(number) for number in range(run.count)]
+    with run.measured():
+        for body in bodies:
+            parse(body)
+
+
+@benchmark("served: session, worker", count=5_000)
+async def through_the_door(run: Run) -> None:
+    """The parsed call goes to its session, a worker is started, runs the echo, and encodes the answer."""
+    async with entered() as (_, session):
+        messages = [parse(call(number)) for number in range(run.count)]
+        with run.measured():
+            for message in messages:
+                assert isinstance(message, Request)
+                assert isinstance(await session.request(message), Answer)
+
+
+@benchmark("served: the same, def", count=5_000)
+async def through_the_door_to_a_thread(run: Run) -> None:
+    """The same for a plain function, which runs in a thread."""
+    async with entered() as (_, session):
+        messages = [parse(call(number, "echo_def")) for number in range(run.count)]
+        with run.measured():
+            for message in messages:
+                assert isinstance(message, Request)
+                assert isinstance(await session.request(message), Answer)
+
+
+class Sink:
+    """A responder that takes one reply."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.status = 0
+
+    async def reply(self, status: int, headers: Any, body: bytes) -> None:  # noqa: ARG002 - as the engine calls it
+        """Take it."""
+        self.status = status
+
+    async def stream_start(self, status: int, headers: Any) -> None:
+        """Not in here."""
+        raise NotImplementedError
+
+    async def stream_chunk(self, data: bytes) -> bool:
+        """Not in here."""
+        raise NotImplementedError
+
+    async def stream_end(self) -> None:
+        """Not in here."""
+        raise NotImplementedError
+
+
+def headers(session: Session, body: bytes) -> list[tuple[bytes, bytes]]:
+    """Of a request, as ASGI has them."""
+    return [
+        (b"host", b"127.0.0.1:9090"),
+        (b"accept", b"application/json, text/event-stream"),
+        (b"mcp-protocol-version", VERSION.encode()),
+        (b"mcp-session-id", session.id.encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+
+
+@benchmark("served: + engine", count=5_000)
+async def through_the_engine(run: Run) -> None:
+    """And before that the HTTP engine's checks and the parsing, and its reply behind it."""
+    async with entered() as (company, session):
+        engine = Engine(company)
+        bodies = [call(number) for number in range(run.count)]
+        with run.measured():
+            for body in bodies:
+                sink = Sink()
+                await engine.handle("POST", "/mcp", headers(session, body), body, sink, address="127.0.0.1:50000")
+                assert sink.status == 200  # noqa: PLR2004 - HTTP's own
+
+
+@benchmark("served: + ASGI", count=5_000)
+async def through_asgi(run: Run) -> None:
+    """And around it the ASGI application: all of a call but the HTTP server."""
+    async with entered() as (company, session):
+        endpoint = Endpoint(Engine(company))
+        bodies = [call(number) for number in range(run.count)]
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        with run.measured():
+            for body in bodies:
+                sent.clear()
+                messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+                async def receive(messages: Any = messages) -> Any:
+                    return next(messages)
+
+                scope = {
+                    "type": "http",
+                    "method": "POST",
+                    "path": "/mcp",
+                    "headers": headers(session, body),
+                    "client": ADDRESS,
+                    "state": {"greenroom.patient": True},
+                }
+                await endpoint(scope, receive, send)
+                assert sent[0]["status"] == 200  # noqa: PLR2004 - HTTP's own
