@@ -42,7 +42,7 @@ class Row:
         verdict = f"WRONG\n{self.wrong}" if self.wrong else "right"
         count = f"{len(self.passed)}/{len(self.peer.steps)}"
         return (
-            f"{self.peer.name:<24} {self.peer.mode:<7} {self.transport:<6} {count:>6} {self.seconds:6.1f} s  {verdict}"
+            f"{self.peer.name:<24} {self.peer.mode:<10} {self.transport:<6} {count:>6} {self.seconds:6.1f} s  {verdict}"
         )
 
 

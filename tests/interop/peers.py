@@ -29,7 +29,10 @@ KEPT = ("calling", "elicitation", "roots", "subscription", "logging")
 
 @dataclass(frozen=True)
 class Peer:
-    """A client in one of its modes. `auto` asks for the revision without a handshake first, and has to fall back."""
+    """A client in one of its modes: the revision that it asks for, or how it finds it out.
+
+    `auto` asks for a revision without a handshake first, and has to fall back.
+    """
 
     name: str
     mode: str
@@ -64,7 +67,7 @@ def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...]) -> tuple
 
 PEERS = (
     *_plain("Python mcp 2.3.0", ("auto", "legacy"), _python("mcp-2", "sdk2")),
-    *_plain("Python mcp 1.30.0", ("legacy",), _python("mcp-1", "sdk1")),
+    *_plain("Python mcp 1.30.0", ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"), _python("mcp-1", "sdk1")),
     *_plain("FastMCP 4.1.2", ("auto", "legacy"), _python("fastmcp", "fastmcp4")),
     *_plain("TypeScript sdk 1.32.2", ("legacy",), _node("sdk1")),
     *_plain("TypeScript client 2.4.0", ("legacy", "auto"), _node("client2")),

@@ -35,6 +35,7 @@ class FastMcp4:
 
     def __init__(self) -> None:
         self.ears = play.Ears()
+        self.revision = "2025-11-25"
         self.client: Client[Any]
 
     async def hears(self, message: Any) -> None:

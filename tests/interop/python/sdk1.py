@@ -35,6 +35,7 @@ class Sdk1:
 
     def __init__(self) -> None:
         self.ears = play.Ears()
+        self.revision = "2025-11-25"
         self.session: ClientSession
         self.initialized: types.InitializeResult
 
@@ -132,9 +133,11 @@ class Sdk1:
 
 
 async def main(arguments: list[str]) -> bool:
-    """`MODE URL` or `MODE COMMAND ARGUMENT…`; there is one mode."""
-    _mode, *where = arguments
+    """`MODE URL` or `MODE COMMAND ARGUMENT…`; the mode is the revision that it asks for."""
+    mode, *where = arguments
     player = Sdk1()
+    # it would always ask for its newest, though it speaks them all
+    player.revision = types.LATEST_PROTOCOL_VERSION = mode
     async with AsyncExitStack() as stack:
         if where[0].startswith("http"):
             read, write, _ = await stack.enter_async_context(streamable_http_client(where[0]))

@@ -33,6 +33,7 @@ class Sdk2:
 
     def __init__(self) -> None:
         self.ears = play.Ears()
+        self.revision = "2025-11-25"
         self.client: Client
 
     async def hears(self, message: Any) -> None:
