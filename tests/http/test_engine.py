@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.protocol.messages import Failure, Notification, Response
+from greenroom.transports.http_engine import handle
 from greenroom.transports.seam import Peer, Refusal
 
 from .desk import BOTH, HELLO, Desk, Paper, note, sse
@@ -68,6 +69,26 @@ async def test_get_and_delete_can_be_switched_off() -> None:
     paper = await desk.ask("DELETE", headers={"mcp-session-id": "s1"})
     assert (paper.status, paper.headers["allow"]) == (405, "POST, GET, OPTIONS")
     assert not session.ended
+
+
+@pytest.mark.row("ST-13")
+@pytest.mark.row("ST-16")
+async def test_the_engine_knows_no_server() -> None:
+    desk, paper = Desk(gatekeeper=_Keeper()), Paper()
+    headers: list[tuple[str | bytes, str | bytes]] = [
+        (b"HOST", "LocalHost:1"),
+        ("AUTHORIZATION", b"ann"),
+        ("Origin", "http://localhost"),
+        (b"accept", b"application/json"),
+        ("Accept", "text/event-stream"),
+    ]
+    await handle("POST", "/mcp?q=1", headers, json.dumps(HELLO).encode(), paper, desk.engine)
+    assert (paper.status, paper.said) == (200, ["reply"])
+    assert paper.headers["mcp-session-id"] == "s1"
+    assert paper.headers["access-control-allow-origin"] == "http://localhost"
+    paper = Paper()
+    await handle("DELETE", "/mcp", [*headers, ("Mcp-Session-Id", "s1")], b"", paper, desk.engine)
+    assert paper.status == 204
 
 
 # --- from where
