@@ -79,7 +79,7 @@ class Calls:
         workers = self._session.company.workers
         if self._watching is None:
             self._watching = monitor(workers)
-        return workers.cast(TaskSupervisor.begin_job, function, args, (), "temporary")
+        return workers.cast(TaskSupervisor.begin_job, function, args, (self._session.pid,), "temporary")
 
     def began(self, key: int, worker: Pid) -> None:
         """A worker has begun; its call may have been decided meanwhile."""

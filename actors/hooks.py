@@ -79,4 +79,5 @@ async def run_job(work: Callable[[Job], Any], job: Job) -> None:
 
 def _label(job: Job) -> str:
     about = job.params.get("name") or job.params.get("uri")
-    return f"{job.method} {describe.short(about)}" if isinstance(about, str) else job.method
+    what = f"{job.method} {describe.short(about)}" if isinstance(about, str) else job.method
+    return f"{what} (request {describe.short(job.request_id)})"  # by which a crash is found for a peer that complains

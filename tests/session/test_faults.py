@@ -32,8 +32,8 @@ VICTIMS = [
     "TaskSupervisor",
     "Subscriptions",
     "Registrar",
-    "*'work'",
-    "*'talk'",
+    "*'work'*",
+    "*'talk'*",
 ]
 Plans = fault_plans(VICTIMS, most=4, within=4)
 Times = st.lists(st.integers(0, 12), min_size=1, max_size=5)
@@ -47,9 +47,9 @@ async def work(seconds: float) -> str:
 
 async def talk(seconds: float, ctx: Context) -> str:
     """Say something before and after."""
-    ctx.info("before")
+    await ctx.info("before")
     await asyncio.sleep(seconds)
-    ctx.info("after")
+    await ctx.info("after")
     return "talked"
 
 
