@@ -47,8 +47,7 @@ def judge(url: str, folder: Path) -> int:
 
 
 def _judge(leg: Leg, url: str, folder: Path) -> int:
-    results = folder / leg.package
-    results.mkdir()
+    results = Path(tempfile.mkdtemp(dir=folder))
     suite = str(MODULES / leg.package / "dist" / "index.js")
     command = [str(NODE), "--require", str(HERE / "loopback.cjs"), suite, "server", "--url", url, *leg.arguments]
     done = subprocess.run(

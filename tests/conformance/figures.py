@@ -84,7 +84,14 @@ NEXT = Leg(
     unscored=frozenset({"json-schema-2020-12", "server-session-lifecycle", "server-sse-polling"}),
 )
 
-LEGS = (STABLE, NEXT)
+OLDER = Leg(
+    release="0.2.0-alpha.12",
+    package="conformance-next",
+    arguments=("--suite", "all", "--spec-version", "2025-06-18"),
+    checks={**dict.fromkeys(_ONE_EACH, 2), "server-initialize": 3, "server-session-lifecycle": 3},
+)
+
+LEGS = (STABLE, NEXT, OLDER)
 
 _FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
