@@ -219,6 +219,9 @@ def test_a_broken_answer_names_the_request_that_it_leaves_open_and_is_not_answer
 def test_an_answer_to_nothing_is_refused(id: Any) -> None:
     error = refusal(wire(id=id, result={}))
     assert (error.id, error.answers) == (None, None)
+    if id is not None:
+        error = refusal(wire(id=id, error={"code": 1, "message": "a"}))
+        assert (error.id, error.answers) == (None, None)
 
 
 def test_a_message_that_is_refused_though_well_formed_is_answered_under_its_id() -> None:

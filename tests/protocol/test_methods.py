@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -266,6 +267,13 @@ def test_null_is_as_good_as_nothing_where_nothing_is_good() -> None:
     assert check_params("tools/list", {"cursor": ""}).cursor == ""
 
 
+def test_whatever_else_is_wrong_is_said_too() -> None:
+    assert complaint("notifications/progress", {"progressToken": 1, "progress": 10**400}) == (
+        '"progress" is wrong: number out of range'
+    )
+    assert complaint("prompts/get", {"name": "a", "arguments": {1: "a"}}).startswith("it is wrong: expected `str`")
+
+
 def test_a_complaint_quotes_nothing_of_the_peers() -> None:
     secret = "s3cret" * 1000
     for name, params in (
@@ -316,7 +324,14 @@ def test_a_result_is_checked_the_same_way() -> None:
     for name, result, said in (
         ("roots/list", {}, '"roots" is missing'),
         ("elicitation/create", {"action": "maybe"}, '"action" must be one of accept, cancel, decline'),
-        ("sampling/createMessage", {"role": "assistant", "content": "a", "model": "m"}, '"content" must be'),
+        (
+            *("sampling/createMessage", {"role": "assistant", "content": "a", "model": "m"}),
+            '"content" must be an object or a list, not a string',
+        ),
+        (
+            *("elicitation/create", {"action": "accept", "content": {"a": {"b": 1}}}),
+            re.escape('"content[...]" must be a boolean, an integer, a number, a string or a list, not an object'),
+        ),
     ):
         with pytest.raises(McpError, match=f"Invalid result of {name}: {said}") as caught:
             check_result(name, result)

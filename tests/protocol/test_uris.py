@@ -33,6 +33,7 @@ def match(template: str, uri: str, **options: Any) -> dict[str, str] | None:
         ("test://template/{id}/data", "test://template/123/data/", None),
         ("{a}-{b}", "x-y-z", {"a": "x", "b": "y-z"}),
         ("{a}-{b}-{c}", "1-2-3-4", {"a": "1", "b": "2", "c": "3-4"}),
+        ("{a}-{b}", "x/y-z", None),
         ("x:{a}.txt", "x:one.txt.txt", {"a": "one.txt"}),
         ("x:{owner}/{name}", "x:a/b/c", {"owner": "a", "name": "b/c"}),
         # `+` and `*` cross segments, as far as they can.

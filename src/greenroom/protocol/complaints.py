@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _AT = r"(?: - at `\$\.?(?P<path>.*)`)?"
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*?)`" + _AT, re.DOTALL)
 _EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`" + _AT, re.DOTALL)
+_OTHER = re.compile(r"(?P<what>.*?)" + _AT, re.DOTALL)
 _INVALID = re.compile(r"Invalid (?:enum )?value .*?" + _AT, re.DOTALL)
 
 _WORDS = {
@@ -33,12 +34,14 @@ def explain(error: ValidationError, shape: type[Struct]) -> str:
         path = found["path"]
         return f'"{path}.{found["name"]}" is missing' if path else f'"{found["name"]}" is missing'
     if found := _EXPECTED.fullmatch(text):
-        wanted = [_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null"]
-        got = _WORDS.get(found["got"], found["got"])
-        return f"{_place(found['path'])} must be {' or '.join(wanted)}, not {got}"
+        *most, last = [_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null"]
+        wanted = f"{', '.join(most)} or {last}" if most else last
+        return f"{_place(found['path'])} must be {wanted}, not {_WORDS.get(found['got'], found['got'])}"
     if found := _INVALID.fullmatch(text):
         return f"{_place(found['path'])} must be {_choices(shape, found['path'])}"
-    return text
+    found = _OTHER.fullmatch(text)
+    assert found is not None, text
+    return f"{_place(found['path'])} is wrong: {found['what'][:1].lower()}{found['what'][1:]}"
 
 
 def _place(path: str | None) -> str:
