@@ -27,6 +27,13 @@ def test_the_figures_are_those_that_were_promised() -> None:
     assert STABLE.beyond == {"server-sse-polling": 3}
 
 
+def test_the_page_says_what_is_counted(root: Path) -> None:
+    page = root.joinpath("docs/reference/referees.md").read_text(encoding="utf-8")
+    for leg in LEGS:
+        scored, checks = len(leg.checks) - len(leg.unscored), sum(leg.checks.values())
+        assert f"| {leg.release} | `server {' '.join(leg.arguments)}` | {scored} | {checks} | 0 |" in page
+
+
 def test_what_is_right_leaves_no_complaint() -> None:
     assert complaints(SMALL, RIGHT) == []
     line = "1.0 server --all: 1 scenarios, 3 checks, 0 failed, with those of 1 scenarios that are not required"
