@@ -179,6 +179,7 @@ class _Program:
             os.kill(os.getpid(), number)
             return
         self._orders.put(_INSIST)
+        _say(f"{signal.Signals(number).name}: stopping in order; once more ends it at once")
         if self._loop is not None and self._told is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._told.set)

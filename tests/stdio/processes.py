@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 EVERYTHING = Path(__file__).parent / "programs" / "everything.py"
 PATIENCE = 20.0
+LOAD = 3.0
+"""How much later than promised something may be on a machine that has other things to do."""
 
 HELLO: dict[str, Any] = {
     "protocolVersion": "2025-11-25",
@@ -118,6 +120,14 @@ class Program:
     def error_text(self) -> str:
         """What it has written for people."""
         return self.errors.read_text()
+
+    def until_told(self, text: str) -> None:
+        """Wait until it has written that for people."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.error_text():
+            assert time.monotonic() < deadline, self.error_text()
+            assert self.process.poll() is None, self.error_text()
+            time.sleep(0.01)  # a file tells nobody that it has grown
 
     def memory(self) -> int:
         """How many bytes of it are in memory."""

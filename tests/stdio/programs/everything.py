@@ -64,6 +64,7 @@ def never_return() -> str:
 @server.tool
 async def block_the_loop() -> str:
     """Do what must not be done."""
+    print("blocking")
     time.sleep(1_000_000)  # noqa: ASYNC251 - that is the point
     return ""
 
