@@ -77,7 +77,7 @@ class Questions:
             self.table.take(question.id)
             raise NoStream(f"{ask.method}: no stream leads to the client just now")
         if call is not None:
-            call.spoke = True
+            call.heard = session.now()
         if ask.timeout is not None:
             question.timer = send_after(ask.timeout, session.own_ref, Unanswered(question.id, ask.timeout))
 

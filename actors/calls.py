@@ -113,14 +113,24 @@ class Calls:
         self.answer(call, None)
 
     def late(self, key: int) -> None:
-        """The deadline is over. One that nobody set for this call in particular ends with its first word to the peer."""
+        """The deadline is over. One that nobody set for this call in particular begins anew with each word to the peer."""
         call = self.table.get(key)
-        if call is None or (call.spoke and not call.lasting):
+        if call is None:
+            return
+        left = 0.0 if call.lasting else self._left(call)
+        if left > 0:
+            call.timer = send_after(left, self._session.own_ref, Late(key))
             return
         self.table.take(key)
         self._abandon(call, "it took too long", TIMED_OUT)
         error = McpError(ErrorCode.INTERNAL_ERROR, "Request timed out")
         self.answer(call, encode_error(call.id, error), _status(call))
+
+    def _left(self, call: Call) -> float:
+        """How much longer a call may be silent; while it waits for the peer, it is not."""
+        session = self._session
+        limit = session.company.settings.call_timeout or 0.0
+        return limit if session.questions.table.of(call.key) else call.heard + limit - session.now()
 
     def gone(self, worker: Pid, reason: ExitReason) -> None:
         """A worker has died. If its call is still open, it died without a word."""

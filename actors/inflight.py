@@ -33,13 +33,13 @@ class Call:
     __slots__ = (
         "caller",
         "cancelled",
+        "heard",
         "id",
         "key",
         "lasting",
         "method",
         "name",
         "note",
-        "spoke",
         "stream",
         "timer",
         "voice",
@@ -61,9 +61,9 @@ class Call:
         self.voice: CallVoice | None = None
         self.timer: Timer | None = None
         self.lasting = False
-        """Whether its deadline holds even when it has begun to say things."""
-        self.spoke = False
-        """Whether it has."""
+        """Whether its deadline holds whatever it says meanwhile."""
+        self.heard = 0.0
+        """When it last said something, on the loop's clock."""
 
     def __repr__(self) -> str:
         return f"<Call {self.key} {self.method} {self.name}>"

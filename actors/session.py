@@ -88,7 +88,7 @@ class Session(GenServer):
         process = self._otp_process
         process.await_death(self)
         settings = self.company.settings
-        self._used = self._now()
+        self._used = self.now()
         if self.card.channel is None and settings.session_idle is not None:
             send_after(settings.session_idle, self.own_ref, _SWEEP)
         if settings.session_lifetime is not None:
@@ -107,7 +107,7 @@ class Session(GenServer):
 
     def request(self, request: Request) -> Answered:
         """Answer it now, or begin to."""
-        self._used = self._now()
+        self._used = self.now()
         try:
             body = self._take(request)
         except McpError as error:
@@ -122,7 +122,7 @@ class Session(GenServer):
 
     def notify(self, notification: Notification) -> None:
         """Take note of what is known; ignore the rest."""
-        self._used = self._now()
+        self._used = self.now()
         name = methods.ALIASES.get(notification.method, notification.method)
         params = notification.params
         rule = automaton.judge(self.card.state, notification, gate=self.gated)
@@ -141,12 +141,12 @@ class Session(GenServer):
 
     def respond(self, answer: Response | Failure) -> None:
         """The answer to a question of ours."""
-        self._used = self._now()
+        self._used = self.now()
         self.questions.answered(answer)
 
     def listen(self, last_event_id: str | None = None) -> Feed:
         """A reader for what belongs to no call, or for a stream that was left."""
-        self._used = self._now()
+        self._used = self.now()
         return self.outlet.listen(last_event_id, self.agreed.version)
 
     def end(self) -> None:
@@ -170,7 +170,7 @@ class Session(GenServer):
             "level": LEVELS[self.agreed.level],
             "calls": [call.id for call in self.calls.table],
             "questions": [question.id for question in self.questions.table],
-            "idle": self._now() - self._used,
+            "idle": self.now() - self._used,
         }
 
     def set_level(self, level: str) -> None:
@@ -319,7 +319,7 @@ class Session(GenServer):
             return False
         taken = self.outlet.say(call, said.body, self.agreed.version)
         if call is not None and taken:
-            call.spoke = True
+            call.heard = self.now()
         return taken
 
     def _announce(self, method: str, params: Mapping[str, Any]) -> None:
@@ -355,7 +355,7 @@ class Session(GenServer):
         idle = self.company.settings.session_idle
         if idle is None:
             return
-        now = self._now()
+        now = self.now()
         if self.calls.table.busy or self.outlet.attended:
             self._used = now
         left = self._used + idle - now
@@ -364,7 +364,8 @@ class Session(GenServer):
         else:
             send_after(left, self.own_ref, _SWEEP)
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """The loop's clock."""
         return clock.now(self._otp_process.node.loop)
 
 

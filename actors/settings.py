@@ -62,7 +62,7 @@ class Settings:
     max_in_flight: int = 256
     """How many requests of one peer may be under way at once."""
     call_timeout: float | None = 60.0
-    """How long user code may take that has its own limit nowhere, and has sent nothing to the peer yet."""
+    """How long a call may take that has no limit of its own; with each word that it says to its peer the time begins anew."""
     ask_timeout: float | None = 30.0
     """How long the peer may take to answer a request of ours."""
     max_asks: int = 64

@@ -145,6 +145,15 @@ async def test_a_question_that_is_not_answered_in_time_is_given_up() -> None:
     await player.session.respond(Response("srv-1", SAMPLED))
 
 
+async def test_whoever_waits_for_the_peer_is_not_silent() -> None:
+    company = await open_company(Tools(asks=asks), settings=Settings(call_timeout=10))
+    player = await join(company)
+    feed, question = await asked(player, timeout=100)
+    await asyncio.sleep(90)
+    await player.session.respond(Response(question["id"], SAMPLED))
+    assert await result_of(feed) == {"answer": SAMPLED}
+
+
 @pytest.mark.row("SX-09")
 @pytest.mark.row("SC-08")
 @pytest.mark.row("SC-11")

@@ -13,9 +13,9 @@ from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Notification, Request, encode_result
 from greenroom.supervision import ProcessExited, is_alive, kill, self_pid, trap_exit
 from greenroom.supervision.testing import kill as kill_and_wait
-from greenroom.transports.seam import Answer, Event, Peer
+from greenroom.transports.seam import Answer, Peer
 
-from .players import Tools, echo, join, message, open_company, said, turns
+from .players import Tools, echo, join, message, open_company, read, said, turns
 
 PEER = Peer("test")
 
@@ -231,13 +231,19 @@ async def test_a_call_that_takes_too_long_is_answered_without_its_result() -> No
 
 
 @pytest.mark.row("TF-21")
-async def test_the_general_deadline_ends_with_the_first_word() -> None:
-    player = await join(await open_company(Tools(**TOOLS), settings=Settings(call_timeout=60)))
-    feed = await player.reply("tools/call", name="talks", arguments={"count": 1, "seconds": 100})
-    events: list[Event] = []
-    while (more := await feed.next()) is not None:
-        events += more
-    assert said(events)[-1]["result"] == {"done": True}
+async def test_the_general_deadline_begins_anew_with_each_word() -> None:
+    async def chatty(job: Job) -> Any:
+        for seconds in (0, 59, 59, 59, job.params["arguments"]["last"]):
+            await asyncio.sleep(seconds)
+            job.voice.emit("notifications/progress", {"progress": seconds})
+        return {"done": True}
+
+    player = await join(await open_company(Tools(chatty=chatty), settings=Settings(call_timeout=60)))
+    patient, late = [await player.reply("tools/call", name="chatty", arguments={"last": last}) for last in (59, 61)]
+    assert said(await read(patient, 100))[-1]["result"] == {"done": True}
+    messages = said(await read(late, 100))
+    assert messages[-1]["error"]["message"] == "Request timed out"
+    assert len(messages) == 5
 
 
 async def test_a_call_may_have_no_deadline() -> None:

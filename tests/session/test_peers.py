@@ -332,7 +332,7 @@ async def test_an_update_reaches_whoever_subscribed() -> None:
     company = await open_company()
     player, other = await join(company), await join(company)
     assert (await player.ask("resources/subscribe", uri="x://y"))["result"] == {}
-    company.registry.notify_resource_updated("x://y", title="new")
+    company.registry.notify_resource_updated("x://y", {"title": "new"})
     company.registry.notify_resource_updated("x://z")
     await asyncio.sleep(1)
     assert await heard(player) == [
@@ -359,7 +359,7 @@ async def test_an_update_that_cannot_be_said_is_reported_and_the_sessions_go_on(
     company = await open_company()
     player = await join(company)
     await player.ask("resources/subscribe", uri="x://y")
-    company.registry.notify_resource_updated("x://y", title="half \ud800")
+    company.registry.notify_resource_updated("x://y", {"title": "half \ud800"})
     await asyncio.sleep(1)
     assert await heard(player) == []
     assert (await player.ask("ping"))["result"] == {}
