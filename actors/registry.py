@@ -174,9 +174,9 @@ class Registry:
 
     # --- telling
 
-    def notify_resource_updated(self, uri: str, **extra: Any) -> None:
+    def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """Tell whoever has subscribed to that resource. Several in one moment are told once."""
-        tell_updated(self._subscriptions, self._board, uri, extra)
+        tell_updated(self._subscriptions, self._board, uri, extra or {})
 
     def notify_list_changed(self, kind: Kind) -> None:
         """Tell everybody that a list has changed. Registering does that by itself."""

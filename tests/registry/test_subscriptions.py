@@ -74,7 +74,7 @@ async def test_a_hot_resource_is_told_once_in_a_moment_with_the_last_word(office
     session = Probe()
     await subscribe(office, session, "a://hot")
     for n in range(1000):
-        office.registry.notify_resource_updated("a://hot", n=n)
+        office.registry.notify_resource_updated("a://hot", {"n": n})
     assert await announced(session) == ("notifications/resources/updated", {"uri": "a://hot", "n": 999})
     await session.expect_nothing(within=1)
 
