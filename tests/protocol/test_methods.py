@@ -24,49 +24,6 @@ from greenroom.protocol.methods import (
 from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.versions import SUPPORTED
 
-# As the four revisions' own schemas list them: client requests, client notifications, server requests, server notifications.
-TO_SERVER = {
-    *("initialize", "ping", "tools/list", "tools/call", "resources/list", "resources/read", "resources/templates/list"),
-    *("resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get"),
-    *("completion/complete", "logging/setLevel"),
-}
-TASKS = {"tasks/list", "tasks/get", "tasks/cancel", "tasks/result"}
-TOLD_TO_SERVER = {
-    *("notifications/initialized", "notifications/cancelled", "notifications/progress"),
-    "notifications/roots/list_changed",
-}
-TO_CLIENT = {"ping", "roots/list", "sampling/createMessage"}
-TOLD_TO_CLIENT = {
-    *("notifications/cancelled", "notifications/progress", "notifications/message", "notifications/resources/updated"),
-    *("notifications/tools/list_changed", "notifications/resources/list_changed", "notifications/prompts/list_changed"),
-}
-OURS = {"notifications/replay_truncated"}
-NEW = {
-    "2025-06-18": (set[str](), set[str](), {"elicitation/create"}, set[str]()),
-    "2025-11-25": (
-        TASKS,
-        {"notifications/tasks/status"},
-        {"elicitation/create", *TASKS},
-        {"notifications/tasks/status", "notifications/elicitation/complete"},
-    ),
-}
-
-
-def names(version: str, hearer: Side, kind: Kind) -> set[str]:
-    return {method.name for method in methods(version, hearer) if method.kind is kind}
-
-
-@pytest.mark.row("WC-21")
-@pytest.mark.row("WC-22")
-@pytest.mark.row("WC-23")
-@pytest.mark.parametrize("version", SUPPORTED)
-def test_each_revision_has_its_methods_and_no_others(version: str) -> None:
-    new = NEW.get(version, (set[str](), set[str](), set[str](), set[str]()))
-    assert names(version, Side.SERVER, Kind.REQUEST) == TO_SERVER | new[0]
-    assert names(version, Side.SERVER, Kind.NOTIFICATION) == TOLD_TO_SERVER | new[1]
-    assert names(version, Side.CLIENT, Kind.REQUEST) == TO_CLIENT | new[2]
-    assert names(version, Side.CLIENT, Kind.NOTIFICATION) == TOLD_TO_CLIENT | OURS | new[3]
-
 
 def test_every_method_is_in_some_revision_and_under_its_own_name() -> None:
     assert {method.name for version in SUPPORTED for method in methods(version)} == set(METHODS)
