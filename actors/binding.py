@@ -71,8 +71,8 @@ class Bare:
         unknown = [] if self._open else [name for name in arguments if name not in self._names]
         if missing or unknown:
             raise Mismatch(
-                [Problem((name,), Reason("is required", "missing_required")) for name in missing]
-                + [Problem((name,), Reason("is not an argument of this", "additional_properties")) for name in unknown]
+                [Problem((name,), Reason("is missing", "missing_required")) for name in missing]
+                + [Problem((name,), Reason("there is no such argument", "unexpected_property")) for name in unknown]
             )
         return dict(arguments)
 
@@ -90,14 +90,14 @@ class Texts:
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Texts, and what they stand for where the function wants something else: "3", "true", "[1, 2]"."""
         problems = [
-            Problem((name,), Reason("is required", "missing_required"))
+            Problem((name,), Reason("is missing", "missing_required"))
             for name in self._required
             if name not in arguments
         ]
         bound: dict[str, Any] = {}
         for name, value in arguments.items():
             if name not in self.parameters:
-                problems.append(Problem((name,), Reason("is not an argument of this", "additional_properties")))
+                problems.append(Problem((name,), Reason("there is no such argument", "unexpected_property")))
                 continue
             try:
                 bound[name] = _from_text(self._typed[name], value) if name in self._typed else value

@@ -305,8 +305,8 @@ async def test_arguments_beside_a_schema_by_hand_must_still_be_parameters(house:
     house.tool(wide, input_schema={"type": "object"})
     result = await desk.result("narrow", m=1)
     assert result["isError"]
-    assert "n: is required" in result["content"][0]["text"]
-    assert "m: is not an argument" in result["content"][0]["text"]
+    assert "n: is missing" in result["content"][0]["text"]
+    assert "m: there is no such argument" in result["content"][0]["text"]
     assert await desk.text("wide", a=1, b=2) == "0 ['a', 'b']"
 
 
