@@ -15,6 +15,7 @@ from greenroom.protocol.json import encode
 from greenroom.protocol.messages import encode_result
 from greenroom.protocol.negotiation import read_hello
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
+from greenroom.supervision import demonitor, monitor, send_after
 
 from .handshake import welcome
 from .hooks import run_hook
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import Request
     from greenroom.protocol.negotiation import Hello
+    from greenroom.supervision import Monitor
 
     from .inflight import Call
     from .session import Session
@@ -37,11 +39,15 @@ _INTRODUCTION: Final = 64 * 1024
 WAITS: Final = object()
 """The answer comes later, and until then nothing else is taken."""
 
+JOIN: Final = object()
+_AGAIN: Final = 0.05
+"""After how many seconds somebody is looked for who is not there just now."""
+
 
 class Agreement:
     """One session's."""
 
-    __slots__ = ("_facts", "_session", "level", "state")
+    __slots__ = ("_facts", "_session", "_watching", "level", "state")
 
     def __init__(self, session: Session) -> None:
         """Nothing was agreed."""
@@ -49,6 +55,7 @@ class Agreement:
         self.state: Any = None
         self._session = session
         self._facts: Facts | None = None
+        self._watching: Monitor | None = None
 
     @property
     def version(self) -> str:
@@ -83,7 +90,22 @@ class Agreement:
         session = self._session
         if session.card.version is not None:
             session.card.state = State.READY
-            session.company.subscriptions.cast(Subscriptions.join, session.pid)
+            self.join()
+
+    def join(self) -> None:
+        """Hear of what changes, from whoever tells it now; its successor is asked again."""
+        session = self._session
+        if self._watching is not None:
+            demonitor(self._watching)
+            self._watching = None
+        if session.company.subscriptions.cast(Subscriptions.join, session.pid):
+            self._watching = monitor(session.company.subscriptions)
+        else:
+            send_after(_AGAIN, session.own_ref, JOIN)
+
+    def watches(self, ref: Monitor) -> bool:
+        """Whether that is our monitor on whoever tells what changes."""
+        return ref is self._watching
 
     def set_level(self, request: Request, level: str) -> bytes | None:
         """The answer to a peer that wants another level; None when the server is asked first."""

@@ -7,6 +7,7 @@ cancelled besides, some time later; for a thread this flag is all there is. It s
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from greenroom.errors import GreenroomError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_logger = logging.getLogger(__name__)
 _lock = (
     threading.Lock()
 )  # one for all: it is held for a moment when somebody begins to wait or cancels, which is seldom
@@ -60,7 +62,11 @@ class Cancellation:
             self.reason = reason
             waiting, self._waiting = self._waiting, None
         for wake in waiting or ():
-            wake()
+            try:
+                wake()
+            except Exception:
+                # Whoever cancels is a session, and must not die of somebody else's callback.
+                _logger.exception("a callback of a cancelled call failed")
 
     def raise_if_set(self) -> None:
         """Raise `RequestCancelled` when it is."""

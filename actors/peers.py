@@ -117,7 +117,16 @@ class Peers:
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
         """Send a notification to everybody; returns to how many sessions."""
-        return sum(self.notify(card.id, method, params) for card in await self.all())
+        bodies: dict[str | None, bytes] = {}
+        reached = 0
+        for card in await self.all():
+            body = bodies.get(card.version)
+            if body is None:
+                fitted = fit(method, dict(params or {}), card.version)
+                body = bodies[card.version] = encode_notification(method, fitted)
+            found = find_session(self._company, card.id)
+            reached += found is not None and found[0].cast(Session.tell, body)
+        return reached
 
     # --- asking
 

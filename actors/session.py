@@ -28,7 +28,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.kernel import clock
 
-from .agreement import WAITS, Agreement
+from .agreement import JOIN, WAITS, Agreement
 from .answers import at_once, timeout_of
 from .asking import Questions, Unanswered
 from .calls import Calls, Late, Lingers
@@ -295,6 +295,10 @@ class Session(GenServer):
             case Down(ref=ref):
                 if calls.watches(ref):
                     calls.nobody_starts()
+                elif self.agreed.watches(ref):
+                    self.agreed.join()
+            case _ if message is JOIN:
+                self.agreed.join()
             case _ if message is _SWEEP:
                 self._sweep()
             case _ if message is _TIDY:

@@ -114,6 +114,23 @@ async def test_a_call_that_does_not_notice_is_ended_after_a_grace() -> None:
     assert not is_alive(pids[0])
 
 
+async def test_a_callback_that_fails_is_not_the_sessions_end(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ValueError("mine")
+
+    async def subscribes(job: Job) -> Any:
+        job.cancelled.subscribe(fail)
+        await asyncio.Event().wait()
+
+    player = await join(await open_company(Tools(subscribes=subscribes, echo=echo)))
+    waiting = player.later("subscribes", id=1)
+    await turns()
+    await player.cancel(1)
+    assert await waiting is None
+    assert "a callback of a cancelled call failed" in caplog.text
+    assert "result" in await player.call("echo")
+
+
 async def test_one_that_notices_may_clean_up_in_peace() -> None:
     tools = Tools(**TOOLS)
     company = await open_company(tools)

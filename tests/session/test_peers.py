@@ -366,6 +366,23 @@ async def test_an_update_that_cannot_be_said_is_reported_and_the_sessions_go_on(
 
 
 @pytest.mark.row("SC-04")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_whoever_tells_of_changes_may_die_and_nobody_misses_the_next_one(when: str) -> None:
+    company = await open_company()
+    if when == "before":
+        kill(company.subscriptions)  # the session joins somebody who is not there yet
+        player = await join(company)
+    else:
+        player = await join(company)
+        kill(company.subscriptions)  # with the word that it has just been sent
+    await asyncio.sleep(1)
+    await heard(player)
+    company.registry.notify_list_changed("prompt")
+    await asyncio.sleep(1)
+    assert [each["method"] for each in await heard(player)] == ["notifications/prompts/list_changed"]
+
+
+@pytest.mark.row("SC-04")
 @pytest.mark.row("WC-23")
 async def test_a_registration_is_told_to_everybody_who_is_ready() -> None:
     company = await open_company()
