@@ -15,7 +15,7 @@ from tests.stdio.processes import EVERYTHING
 
 from greenroom.attaching import code_command, code_stdio_command, desktop_entry, desktop_file
 
-PAGE = "docs/how-to/connect-a-client.md"
+PAGE = "docs/how-to/connect-clients.md"
 
 
 @pytest.mark.row("ST-22")
