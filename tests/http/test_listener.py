@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 import socket
 import struct
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from .desk import HELLO
 from .wire import Client, house, message, request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from greenroom.supervision import Ref
     from greenroom.transports.asgi import Receive, Scope, Send
@@ -64,6 +65,16 @@ async def test_a_port_that_is_taken_is_an_error_at_once_that_says_what_to_do() -
     first.close()
     second = Binding("127.0.0.1", first.port)
     second.close()
+
+
+async def test_a_name_with_several_addresses_has_one_port() -> None:
+    binding = Binding("localhost", 0)
+    assert {port for _, port in binding.addresses} == {binding.port}
+    binding.close()
+    assert list(binding.addresses) == []
+    binding.open()
+    assert {port for _, port in binding.addresses} == {binding.port}
+    binding.close()
 
 
 async def test_an_address_of_another_machine_is_an_error() -> None:
@@ -229,6 +240,23 @@ async def test_a_peer_that_does_not_read_is_cut_and_its_call_goes_on() -> None:
         await connections(ref, 0)
 
 
+async def test_a_peer_that_reads_slowly_gets_it_all() -> None:
+    async with house(write_timeout=10.0, send_buffer=8192) as opened:
+        await opened.entered()
+        raw = socket.create_connection(("127.0.0.1", opened.port))
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
+        client = Client(*await asyncio.open_connection(sock=raw, limit=4096))
+        opened.clients.append(client)
+        await client.send(request("POST", body=message("stream", events=1, size=600_000), mcp_session_id="s1"))
+        began, size = now(), 0
+        while not (data := await client.reader.read(65_536)).endswith(b"0\r\n\r\n"):
+            assert data, size
+            size += len(data)
+            await asyncio.sleep(3)
+        assert size + len(data) > 600_000
+        assert now() - began > 20
+
+
 async def test_what_is_pipelined_is_answered_in_order() -> None:
     async with house() as opened:
         client = await opened.entered()
@@ -384,16 +412,24 @@ async def test_an_application_that_does_not_end_is_not_waited_for(stubborn: bool
         release.set()
 
 
+@pytest.fixture
+def many_files() -> Generator[None]:
+    """As many open files as this machine lets a program have, if it has to ask."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.row("ST-28")
-async def test_a_thousand_open_streams_end_within_the_grace() -> None:
+async def test_a_thousand_open_streams_end_within_the_grace(many_files: None) -> None:
     async with house(drain_grace=3.0) as opened:
-        await opened.entered()
+        caller = await opened.entered()
         streams: list[Client] = []
         for number in range(1000):
-            await opened.entered()
+            assert (await caller.ask("POST", body=json.dumps(HELLO).encode())).status == 200
             streams.append(await opened.stream(f"s{number + 2}"))
-        stuck = await opened.entered()
-        await stuck.send(request("POST", body=message("wait"), mcp_session_id="s1"))
+        await caller.send(request("POST", body=message("wait"), mcp_session_id="s1"))
         session = opened.door.sessions["s1"]
         await until(lambda: session.waiting)
         began = now()
