@@ -1,7 +1,7 @@
 """Writes the reference of the protocol from its own tables: `python -m tests.docs.protocol`.
 
-Three pages and a picture. The methods and the automaton are drawn from the tables that the sessions run on, and the page on bad input is
-what the parser answers when it is given some. A test sees that all of them are current.
+Four pages and a picture. The methods and the automaton are drawn from the tables that the sessions run on; the pages on bad input and on
+URI templates are what the parser and the matcher answer when they are asked. A test sees that all of them are current.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from greenroom.protocol.methods import METHODS, Direction, Kind, Side, check_par
 from greenroom.protocol.pages import page
 from greenroom.protocol.salvage import too_long
 from greenroom.protocol.shapes import Params, Result
+from greenroom.protocol.uris import BadTemplate, Template
 from greenroom.protocol.versions import SUPPORTED
 
 from . import picture
@@ -238,6 +239,61 @@ def bad_input_page() -> str:
     return "\n".join(lines)
 
 
+# --- uri templates
+
+TEMPLATES: list[tuple[str, str]] = [
+    ("weather://{city}", "weather://Oslo"),
+    ("file:///{path}", "file:///etc/hosts"),
+    ("test://{id}/data", "test://123/data"),
+    ("test://{id}/data", "test://1/2/data"),
+    ("{a}-{b}", "x-y-z"),
+    ("files://{+path}", "files:///etc/hosts"),
+    ("repo://{owner}/{path*}/raw", "repo://me/src/a.py/raw"),
+    ("note://{title}", "note://to%20do%2Fnow"),
+    ("weather://{city}", "weather://"),
+    ("file:///{path}", "file:///a/../../etc/passwd"),
+    ("file:///{path}", "file:///..%2f..%2fetc/passwd"),
+    ("file:///{path}", "file:///%252e%252e%252fetc/passwd"),
+    ("file:///{path}", "file:////etc/passwd"),
+    ("file:///{path}", "file:///a%00.txt"),
+    ("note://{title}", "note://%ff"),
+]
+
+BAD_TEMPLATES = ("a://{b", "a://b}", "a://{b}{c}", "a://{b}/{b}", "a://{?b}", "a://{b c}")
+
+
+def templates_page() -> str:
+    """What matches what."""
+    lines = [
+        "# URI templates",
+        "",
+        "A resource template is matched against the URI that is read, after the resources with exactly that URI.",
+        "",
+        "- `{name}` takes one segment: at least one character, and no `/`; it stops where what follows can begin. As the very last part",
+        "  it takes all that is left, slashes included.",
+        "- `{+name}` and `{name*}` take any number of segments, as many as they can; a `{+name}` may even begin with a slash.",
+        "",
+        "Values are percent-decoded, once. A URI does not match when a value would be empty, is no UTF-8, contains a NUL, or climbs: has `..` for",
+        "a segment, however often it was encoded, or begins at the root. So a value that is joined to a folder stays in it, but for that of a",
+        "`{+name}`, which may be a whole path: take its first slash away before you join it. Links in the file system are the handler's",
+        "business. No URI takes long to match. " + WRITTEN_BY,
+        "",
+    ]
+    rows: list[tuple[str, str, str]] = []
+    for text, uri in TEMPLATES:
+        found = Template(text).match(uri)
+        values = "no match" if found is None else ", ".join(f"`{name}` = `{value}`" for name, value in found.items())
+        rows.append((f"`{text}`", f"`{uri}`", values))
+    lines += table(("Template", "URI", "Values"), rows)
+    lines += ["A template that cannot be is refused when it is registered:", ""]
+    for text in BAD_TEMPLATES:
+        try:
+            Template(text)
+        except BadTemplate as error:
+            lines.append(f"- `{error}`")
+    return "\n".join([*lines, ""])
+
+
 def pages() -> dict[str, str]:
     """Everything that is written, by file name."""
     return {
@@ -245,6 +301,7 @@ def pages() -> dict[str, str]:
         "automaton.svg": picture.draw(TABLE),
         "bad-input.md": bad_input_page(),
         "methods.md": methods_page(),
+        "uri-templates.md": templates_page(),
     }
 
 

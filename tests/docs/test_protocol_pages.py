@@ -35,6 +35,10 @@ def test_nothing_is_forgotten() -> None:
     assert [code for code in ErrorCode if f"| {code.value} | `{code.name}` |" not in bad] == []
 
 
+def test_every_bad_template_is_bad() -> None:
+    assert protocol.templates_page().count("\n- `'a://") == len(protocol.BAD_TEMPLATES)
+
+
 def test_the_picture_shows_every_state_and_every_change_of_state() -> None:
     drawn = ET.fromstring(picture.draw(TABLE))
     texts = [element.text for element in drawn.iter() if element.tag.endswith("}text")]

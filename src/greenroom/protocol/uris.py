@@ -9,7 +9,8 @@ What a template may say, after RFC 6570:
 
 Values are percent-decoded, once. A value never matches when it is empty, is not UTF-8 once decoded, contains a NUL, or climbs: has
 ``..`` for a segment, in either kind of slash and however often it was encoded; or, unless the template says ``{+name}``, begins with a slash or a
-drive. A handler must still treat a value as what it is, a stranger's text, but joined to a folder it stays below it.
+drive. A handler must still treat a value as what it is, a stranger's text; but joined to a folder it stays below it, unless it is that of a
+``{+name}``, which may be a whole path.
 
 How it is linear: a set of positions is one integer, a bit for each, and a template's part moves the whole set at once, by a shift for a
 character and by an addition, whose carry runs through the bits, for a variable. Nothing is ever tried twice, so there is no
