@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from . import bench, calls, curves, floors, imports, lives, looking, memory, sizes
+from . import bench, calls, curves, floors, imports, lives, looking, memory, protocol, sizes
 from .serving import layers
 
 __all__ = ["BENCHMARKS", "CURVES"]
 
-MODULES = (floors, calls, lives, memory, looking, imports, layers, sizes)
+MODULES = (floors, calls, lives, memory, looking, imports, protocol, layers, sizes)
 BENCHMARKS = bench.registered()
 CURVES = curves.registered()
