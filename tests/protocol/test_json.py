@@ -203,6 +203,7 @@ def test_no_bytes_break_it(data: bytes) -> None:
         (b"1e400", "a number that is too large"),
         (b"9" * 5000, "a number that is too large"),
         (b"9" * 309, "more than 308 digits"),
+        (b"1" + b"0" * 308, "more than 308 digits"),
         (b"[[-" + b"9" * 309 + b"]]", "more than 308 digits"),
         (b'{"a":{"b":1,"c":2,"b":3}}', "the key 'b' stands twice in one object"),
         (b'{"\\u0061":1,"a":2}', "the key 'a' stands twice"),
