@@ -107,6 +107,7 @@ class Server(Decorators):
 
         Ends the program with exit code 1 when the server cannot be kept alive.
         """
+        running.check_no_loop()
         try:
             if transport == "stdio":
                 self._run_stdio(grace)
@@ -163,8 +164,7 @@ class Server(Decorators):
 
         The first request starts the company in the loop that it comes in. Where there is a lifespan, it ends with it.
         """
-        engine = Engine(self.company, config or HttpConfig())
-        return Mounted(self._hosting, Endpoint(engine))
+        return Mounted(self._hosting, Endpoint(self._engine(config or HttpConfig())))
 
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Company]:
@@ -184,8 +184,11 @@ class Server(Decorators):
 
         return replace(spec, start=start)
 
+    def _engine(self, config: HttpConfig) -> Engine:
+        return Engine(self.company, replace(config, session_enabled=config.session_enabled and self.settings.sessions))
+
     def _http_listener(self, config: HttpConfig) -> ChildSpec[Any]:
-        engine = Engine(self.company, config)
+        engine = self._engine(config)
         binding = Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
         app: Any = shell(engine, name=self.settings.name)
         self._bindings.append((binding, config.path))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.transports.http_engine import Body
-    from greenroom.transports.seam import Gatekeeper
+    from greenroom.transports.seam import Door, Gatekeeper
 
 BOTH = "application/json, text/event-stream"
 
@@ -85,6 +85,13 @@ class Desk:
         self.door = FakeDoor() if door is None else door
         self.config = HttpConfig(**settings)
         self.engine = Engine(self.door, self.config, gatekeeper)
+
+    @classmethod
+    def before(cls, door: Door, **settings: Any) -> Desk:
+        """One before a real company's door."""
+        desk = cls(**settings)
+        desk.engine = Engine(door, desk.config)
+        return desk
 
     async def ask(
         self, method: str, path: str = "/mcp", headers: Mapping[str, str | None] | None = None, body: Body = b""
