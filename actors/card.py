@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 class Card:
     """One session's."""
 
-    __slots__ = ("channel", "client_capabilities", "client_info", "created", "id", "peer", "state", "version")
+    __slots__ = (
+        "channel",
+        "claimed",
+        "client_capabilities",
+        "client_info",
+        "created",
+        "id",
+        "peer",
+        "state",
+        "version",
+    )
 
     def __init__(self, id: str, peer: Peer, channel: Channel | None, created: float) -> None:
         """Before anything was said. `created` is a moment on the loop's clock."""
@@ -34,6 +44,8 @@ class Card:
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.state = State.NEW
+        self.claimed = False
+        """Whether whoever opened the session has got it: they may have gone away in between."""
 
     @property
     def ready(self) -> bool:

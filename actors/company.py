@@ -192,4 +192,5 @@ class Company:
             raise McpError(ErrorCode.INTERNAL_ERROR, "Maximum number of sessions reached") from None
         except ActorError as error:
             raise McpError(ErrorCode.INTERNAL_ERROR, "No session can be started just now: try again") from error
+        card.claimed = True
         return Handle(ref, card)

@@ -58,6 +58,8 @@ IDLE = Shutdown("the session was idle for too long")
 EXPIRED = Shutdown("the session has reached its lifetime")
 REFUSED = Shutdown("the session could not be initialized")
 _SWEEP, _LIFETIME, _TIDY = object(), object(), object()
+_CLAIM = 10.0
+"""How long a session waits for whoever opened it to take note."""
 LINGER = 30.0
 """How long the stream of an answered call is kept at least, and at most twice as long, for a reader that lost its end."""
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
@@ -89,8 +91,7 @@ class Session(GenServer):
         process.await_death(self)
         settings = self.company.settings
         self._used = self.now()
-        if self.card.channel is None and settings.session_idle is not None:
-            send_after(settings.session_idle, self.own_ref, _SWEEP)
+        send_after(_CLAIM, self.own_ref, _SWEEP)
         if settings.session_lifetime is not None:
             send_after(settings.session_lifetime, self.own_ref, _LIFETIME)
 
@@ -356,8 +357,11 @@ class Session(GenServer):
 
     def _sweep(self) -> None:
         """End the session if nothing was said for long; calls and readers count as saying something."""
+        if not self.card.claimed:
+            self._ending = REFUSED
+            return
         idle = self.company.settings.session_idle
-        if idle is None:
+        if idle is None or self.card.channel is not None:
             return
         now = self.now()
         if self.calls.table.busy or self.outlet.attended:

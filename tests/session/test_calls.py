@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from greenroom.actors.jobs import Finished, Job
+from greenroom.actors.outbound import NoStream
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.messages import Notification, Request, encode_result
+from greenroom.protocol.messages import Notification, Request, Response, encode_result
 from greenroom.supervision import ProcessExited, is_alive, kill, self_pid, trap_exit
 from greenroom.supervision.testing import kill as kill_and_wait
 from greenroom.transports.seam import Answer, Peer
@@ -447,6 +448,46 @@ async def test_once_answers_without_a_session() -> None:
     assert message(answer.body) == {"jsonrpc": "2.0", "id": "p", "result": {}}
     await turns()
     assert await company.peers.all() == []
+
+
+async def test_once_is_answered_when_its_session_dies() -> None:
+    company = await open_company(Tools(**TOOLS))
+    once = asyncio.create_task(company.once(PEER, Request(1, "tools/call", {"name": "for_ever"})))
+    await turns()
+    kill(company.sessions)
+    answer = await once
+    assert answer.status == 500
+    assert message(answer.body)["error"]["code"] == -32603
+
+
+async def test_a_peer_that_has_gone_is_told_nothing_more_and_asked_where_it_listens() -> None:
+    answers: list[Any] = []
+    go = asyncio.Event()
+
+    async def tool(job: Job) -> Any:
+        await go.wait()
+        job.voice.emit("notifications/progress", {})
+        for _ in range(2):
+            try:
+                answers.append(await job.voice.ask("roots/list", {}, 5))
+            except NoStream as error:
+                answers.append(str(error))
+            await asyncio.sleep(1)
+        return {}
+
+    player = await join(await open_company(Tools(tool=tool)))
+    waiting = player.later("tool")
+    await turns()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    go.set()
+    await asyncio.sleep(0.5)
+    feed = await player.session.listen()
+    (question,) = said(await read(feed, 1))
+    assert question["method"] == "roots/list"
+    await player.session.respond(Response(question["id"], {"roots": []}))
+    await turns()
+    assert answers == ["roots/list: no stream leads to the client just now", {"roots": []}]
 
 
 async def test_an_answer_is_what_the_seam_says() -> None:

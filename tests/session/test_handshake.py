@@ -12,7 +12,7 @@ from greenroom.actors.hooks import Hooks
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Request
-from greenroom.supervision import count_children
+from greenroom.supervision import count_children, kill
 from greenroom.transports.seam import Peer
 
 from .players import CLIENT, Player, hello, join, message, open_company, turns
@@ -307,6 +307,47 @@ async def test_a_peer_that_goes_away_during_init_leaves_no_session() -> None:
     await asyncio.wait([entering])
     await turns()
     assert await sessions_of(company) == 0
+
+
+@pytest.mark.parametrize("channel", ["", "channel"])
+async def test_whoever_goes_away_at_any_moment_of_the_beginning_leaves_no_session(channel: str) -> None:
+    company = await open_company()
+    for count in range(15):
+        opening: asyncio.Task[Any] = asyncio.create_task(
+            company.connect(PEER) if channel else company.enter(PEER, hello())
+        )
+        await turns(count)
+        if opening.done():
+            opened = await opening
+            await (opened if channel else opened.session).end()
+        opening.cancel()
+        await asyncio.wait([opening])
+    await asyncio.sleep(11)
+    assert await sessions_of(company) == 0
+
+
+async def test_a_session_that_dies_at_its_beginning_is_an_answer() -> None:
+    async def init(facts: Any) -> Any:
+        kill(company.sessions)
+        await asyncio.Event().wait()
+
+    company = await open_company(hooks=Hooks(init=init))
+    entered = await company.enter(PEER, hello(id=9))
+    assert (entered.session, entered.answer.status) == (None, 500)
+    assert message(entered.answer.body)["id"] == 9
+
+
+async def test_without_sessions_to_be_had_a_peer_is_told_to_come_again() -> None:
+    company = await open_company()
+    kill(company.sessions)
+    entered = await company.enter(PEER, hello())
+    assert (entered.session, entered.answer.status) == (None, 503)
+    assert "try again" in message(entered.answer.body)["error"]["message"]
+    kill(company.sessions)
+    answer = await company.once(PEER, Request(1, "ping", {}))
+    assert answer.status in (200, 503)
+    await turns()
+    assert (await company.enter(PEER, hello())).session is not None
 
 
 async def test_on_a_channel_whatever_comes_next_waits_for_init() -> None:
