@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _logger = logging.getLogger(__name__)
-_lock = (
-    threading.Lock()
-)  # one for all: it is held for a moment when somebody begins to wait or cancels, which is seldom
+# One for all: it is held for a moment when somebody begins to wait and when a call is cancelled, which is seldom.
+_lock = threading.Lock()
 
 
 class RequestCancelled(GreenroomError):
