@@ -49,6 +49,19 @@ class StandardStreams:
 
 def _moved(descriptor: int) -> int:
     """Another number for what it leads to; the null device where it leads nowhere."""
+    low: list[int] = []
+    try:
+        moved = _another(descriptor)
+        while moved <= STDERR:  # a program that was started without one of them gets its number here
+            low.append(moved)
+            moved = _another(descriptor)
+        return moved
+    finally:
+        for each in low:
+            os.close(each)
+
+
+def _another(descriptor: int) -> int:
     try:
         return os.dup(descriptor)
     except OSError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from greenroom.supervision import ActorError, Node, ProcessExited, Supervisor, is_alive, start, stop
-from greenroom.supervision.kernel.current import node_of
+from greenroom.supervision.kernel.current import install_node, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +37,17 @@ class Hosting:
         loop = asyncio.get_running_loop()
         lodging = self._lodgings.get(loop)
         if lodging is None:
+            self._forget()
             lodging = self._lodgings[loop] = _Lodging()
         if lodging.top is None or not is_alive(lodging.top):
             await lodging.settle(self._spec)
+
+    def _forget(self) -> None:
+        """What was in loops that nobody runs any more keeps them in memory, and itself."""
+        for loop in tuple(self._lodgings):
+            if loop.is_closed():
+                self._lodgings.pop(loop).abandon()
+                install_node(loop, None)
 
     async def close(self) -> None:
         """Stop it in this loop, if it runs there, and the node with it if nobody else lives there."""
@@ -79,6 +87,11 @@ class _Lodging:
             if node in _guests:
                 _guests[node] += 1
         self.top = await start(Supervisor, [spec()], intensity=3)
+
+    def abandon(self) -> None:
+        """Its loop is closed, so nothing of it will ever run again; only a thread may still look after it."""
+        if self._node is not None and self._node in _guests and self._node.watchdog is not None:
+            self._node.watchdog.stop()
 
     async def leave(self) -> None:
         """Stop it."""

@@ -61,6 +61,18 @@ class GaveUp(GreenroomError):
         return f"the server has ended: {self.reason}"
 
 
+def check_no_loop() -> None:
+    """Raise `RuntimeError` where there is a loop already: two do not fit into a thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "run() starts an event loop, and this code runs in one: write `async with server.started():`, mount server.asgi(), "
+        "or give server.child_spec() to a supervisor"
+    )
+
+
 def run(
     children: Callable[[], Sequence[ChildSpec[Any]]],
     until: Callable[[Ref[Any]], Awaitable[object]] | None = None,

@@ -347,6 +347,11 @@ async def test_a_server_can_be_started_again_and_forgets_nothing_that_was_regist
             assert (await probe.call("who"))["content"][0]["text"] == "me"
 
 
+async def test_a_program_with_a_loop_is_told_what_to_write_instead() -> None:
+    with pytest.raises(RuntimeError, match=r"async with server.started\(\)"):
+        Server("x").run()
+
+
 async def test_a_server_that_is_forgotten_is_collected() -> None:
     server = Server("x")
     async with server.started() as company, WireProbe(company) as probe:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -22,6 +24,8 @@ from greenroom.supervision.kernel.current import node_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+
+    from greenroom.supervision import Node
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # which HTTP client it is made of is its own affair
@@ -151,6 +155,23 @@ def test_each_loop_has_a_company_of_its_own() -> None:
             return await use(client, "/mcp")
 
     assert [asyncio.run(once()) for _ in range(3)] == [{"result": 5}] * 3  # and nobody has closed anything
+
+
+def test_loops_that_were_left_are_not_kept_in_memory() -> None:
+    app = make_server().asgi()
+    nodes: list[weakref.ref[Node]] = []
+
+    async def once() -> None:
+        async with client_of(app) as client:
+            await use(client, "/mcp")
+        node = node_of(asyncio.get_running_loop())
+        assert node is not None
+        nodes.append(weakref.ref(node))
+
+    for _ in range(3):
+        asyncio.run(once())
+    gc.collect()
+    assert [node() is None for node in nodes] == [True, True, False]
 
 
 def test_a_client_that_runs_each_request_in_a_loop_of_its_own_is_told_that_its_session_is_gone() -> None:

@@ -247,6 +247,18 @@ def test_no_input_at_all_is_the_end_of_it(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout if os.environ.get("PYTHONUNBUFFERED") is None else b"") == (0, b"")
 
 
+@pytest.mark.parametrize("missing", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_streams_that_are_not_there_do_no_harm(missing: tuple[int, ...]) -> None:
+    hello = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    closing = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in missing)
+    command = f"exec {sys.executable} {EVERYTHING} stdio {GRACE} {closing}"
+    done = subprocess.run(["/bin/sh", "-c", command], input=hello, capture_output=True, check=False, timeout=20)
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+    assert (b'"id":1,"result":{}' in done.stdout) == (missing == (2,))
+    assert b"jsonrpc" not in done.stderr
+
+
 # --- signals
 
 
