@@ -5,12 +5,12 @@ Everything that is no MCP is Quart's: the front page here, and whatever routes t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from quart import Quart
 
 from .asgi import Endpoint, relative_path
-from .http_checks import EVENTS
+from .http_checks import EVENTS, Hosts
 
 if TYPE_CHECKING:
     from .asgi import App, Receive, Scope, Send
@@ -43,10 +43,10 @@ class _Dispatch:
         self._endpoint = endpoint
         self._rest = rest
         self._path = engine.config.path
+        self._hosts = Hosts(engine.config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = scope["type"]
-        if kind == "websocket" or (kind == "http" and self._is_ours(scope)):
+        if scope["type"] == "websocket" or (scope["type"] == "http" and self._is_ours(scope)):
             await self._endpoint(scope, receive, send)
         else:
             await self._rest(scope, receive, send)
@@ -55,12 +55,16 @@ class _Dispatch:
         path = relative_path(scope)
         if path == self._path:
             return True
+        if not self._hosts.allow(_header(scope, b"host")):
+            return True  # which refuses it: no page gets at any route by having its own name pointed here
         if not self._engine.owns(path):
             return False
         # At the root, a browser gets the front page, and a client that asks for a stream the endpoint.
-        return path != "/" or scope["method"] not in ("GET", "HEAD") or _wants_events(scope["headers"])
+        return (
+            path != "/" or scope["method"] not in ("GET", "HEAD") or EVENTS in (_header(scope, b"accept") or "").lower()
+        )
 
 
-def _wants_events(headers: Any) -> bool:
-    """Whether a client has asked for an event stream by its name: `*/*` is what everybody says."""
-    return any(name == b"accept" and EVENTS.encode() in value.lower() for name, value in headers)
+def _header(scope: Scope, name: bytes) -> str | None:
+    """What a header says, if it is there."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name), None)

@@ -329,4 +329,9 @@ async def test_the_front_page_is_quarts_and_the_endpoint_is_not() -> None:
         assert (await client.ask("POST", body=json.dumps(HELLO).encode())).status == 200
         assert (await client.ask("GET", "/", accept="text/event-stream")).status == 400
         assert (await client.ask("PUT")).json["error"]["message"] == "Method not allowed"
+        for path in ("/", "/mine", "/mcp"):
+            answer = await client.ask("GET", path, host="evil.example", accept="*/*")
+            assert answer.status in (403, 404)
+            assert b"mine" not in answer.body
+            assert b"weather" not in answer.body
     assert list(door.sessions) == ["s1", "s2"]
