@@ -1,0 +1,58 @@
+"""What a handler's context gives back has the type of what was asked for, and decorators leave functions as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from greenroom import Accepted, Context, Declined, Dismissed, Root, Sampled, Server
+
+
+@dataclass
+class Order:
+    """What it may be."""
+
+    cups: int
+
+
+server = Server("cafe")
+
+
+@server.tool
+async def bare(city: str, days: int = 3) -> list[str]:
+    """Decorated without a call."""
+    return [city] * days
+
+
+@server.tool("named", timeout=3)
+def called(city: str) -> int:
+    """Decorated with one."""
+    return len(city)
+
+
+async def right(ctx: Context) -> None:
+    """What both checkers accept."""
+    assert_type(await bare("Oslo", days=2), list[str])
+    assert_type(called("Oslo"), int)
+    answer = await ctx.elicit("What may it be?", Order)
+    assert_type(answer, Accepted[Order] | Declined | Dismissed)
+    match answer:
+        case Accepted(value):
+            assert_type(value, Order)
+        case Declined() | Dismissed():
+            pass
+    by_hand = await ctx.elicit("?", {"type": "object", "properties": {}})
+    assert_type(by_hand, Accepted[dict[str, Any]] | Declined | Dismissed)
+    assert_type(await ctx.sample("hello"), Sampled)
+    assert_type(await ctx.roots(), list[Root])
+    assert_type(await ctx.progress(1, 2), bool)
+    assert_type(ctx.wait(ctx.sample("hello")), Sampled)
+
+
+async def wrong(ctx: Context) -> None:
+    """What both checkers refuse."""
+    await bare(7)  # expect-error: arg-type, reportArgumentType
+    await ctx.log("loud", "x")  # expect-error: arg-type, reportArgumentType
+    await ctx.progress("far")  # expect-error: arg-type, reportArgumentType
+    answer = await ctx.elicit("What may it be?", Order)
+    answer.value  # expect-error: union-attr, reportAttributeAccessIssue, reportUnknownMemberType
