@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from greenroom import Accepted, Context, McpError, Server, ToolError, image, text_resource
+from greenroom import Accepted, Context, HttpConfig, McpError, Server, ToolError, image, text_resource
 
 PNG = b"\x89PNG\r\n\x1a\n"
 EXTRAS = 60
@@ -222,7 +222,8 @@ def main(arguments: list[str]) -> None:
             pids.write(f"{os.getpid()}\n")
         server.run()
     else:
-        server.run("http", port=int(arguments[0]))
+        # a heart that beats fast, so that every client meets what is no event
+        server.run("http", port=int(arguments[0]), config=HttpConfig(heartbeat=0.1))
 
 
 if __name__ == "__main__":
