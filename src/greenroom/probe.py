@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from contextlib import AsyncExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, cast
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_request, encode_result
@@ -19,6 +20,7 @@ from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from greenroom.transports.seam import Door
@@ -32,12 +34,23 @@ class WireEnded(ConnectionError):
     """The server will say nothing more."""
 
 
+class Startable(Protocol):
+    """A server."""
+
+    def started(self) -> AbstractAsyncContextManager[Door]:
+        """Keep it running in this loop for as long as the block lasts."""
+        ...
+
+
 class WireProbe:
-    """``async with WireProbe(door) as probe``, inside a node: it is initialized then, unless `greet` is False."""
+    """``async with WireProbe(server) as probe``: it is initialized then, unless `greet` is False.
+
+    A server runs for as long as the probe does; a company (several probes may be in one) has to run already.
+    """
 
     def __init__(
         self,
-        door: Door,
+        server: Startable | Door,
         *,
         version: str = LATEST,
         capabilities: Mapping[str, Any] | None = None,
@@ -54,21 +67,25 @@ class WireProbe:
         self.welcome: dict[str, Any] = {}
         """The result of `initialize`."""
         self._greet = greet
-        self._wire = MemoryWire(door, peer or Peer("memory", "probe"))
+        self._server = server
+        self._peer = peer or Peer("memory", "probe")
+        self._wire: MemoryWire
+        self._open = AsyncExitStack()
         self._ids = count(1)
         self._came = asyncio.Condition()
         self._ended = False
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def __aenter__(self) -> Self:
-        await self._wire.__aenter__()
-        self._do(self._read())
-        if self._greet:
-            try:
+        async with AsyncExitStack() as opening:
+            server: Any = self._server
+            door: Door = await opening.enter_async_context(server.started()) if hasattr(server, "started") else server
+            self._wire = await opening.enter_async_context(MemoryWire(door, self._peer))
+            opening.push_async_callback(self._rest)
+            self._do(self._read())
+            if self._greet:
                 await self.initialize()
-            except BaseException:
-                await self.close()
-                raise
+            self._open = opening.pop_all()
         return self
 
     async def __aexit__(
@@ -78,7 +95,10 @@ class WireProbe:
 
     async def close(self) -> None:
         """Leave; the session ends."""
-        await self._wire.close()
+        await self._open.aclose()
+
+    async def _rest(self) -> None:
+        self._ended = True
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.stdio.fakes import FakeDoor
 
+from greenroom import Server, testing
 from greenroom.probe import WireEnded, WireProbe
 from greenroom.protocol.errors import PeerError
+from greenroom.supervision import whereis
 
 
 async def test_it_greets_and_asks() -> None:
@@ -40,6 +42,19 @@ async def test_a_server_that_says_nothing_is_waited_for_only_so_long() -> None:
         held = await probe.ask("hold")
         with pytest.raises(TimeoutError, match="the answer to request 2 did not come within 3 seconds"):
             await probe.answer(held, within=3)
+
+
+async def test_it_starts_and_stops_a_server_that_does_not_run() -> None:
+    server = Server("x")
+    async with testing.WireProbe(server) as probe:
+        assert probe.welcome["serverInfo"]["name"] == "x"
+        assert whereis(server.company.name("company")) is not None
+    assert whereis(server.company.name("company")) is None
+
+
+def test_a_name_that_the_kit_has_not_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Nonsense"):
+        _ = testing.Nonsense  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
 async def test_it_says_any_bytes() -> None:
