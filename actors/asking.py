@@ -111,6 +111,12 @@ class Questions:
             self._take_back(question.id, None, "the call that asked is over", call)
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
 
+    def abandon_all(self) -> None:
+        """The session is gone; whoever asked has heard of that."""
+        for question in self.table:
+            if question.timer is not None:
+                question.timer.cancel()
+
     def _take_back(self, id: str, key: int | None, why: str, call: Call | None = None) -> None:
         session = self._session
         if key is not None:

@@ -163,6 +163,8 @@ class Calls:
         """The session is gone: raise every flag, which is all that reaches a thread."""
         for call in self.table:
             call.cancelled.set(reason)
+            if call.timer is not None:
+                call.timer.cancel()
 
     def _abandon(self, call: Call, why: str, reason: Shutdown) -> None:
         call.cancelled.set(why)

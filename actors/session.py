@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.protocol.messages import Failure, Notification, Request, Response
-    from greenroom.supervision import Caller, ExitReason, Ref
+    from greenroom.supervision import Caller, ExitReason, Ref, Timer
     from greenroom.transports.seam import Feed
     from greenroom.transports.seam import Reply as Answered
 
@@ -83,6 +83,7 @@ class Session(GenServer):
         self._used = 0.0
         self._ending: Shutdown | None = None
         self._tidying = False
+        self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
         """Nothing was said yet; only the clocks run."""
@@ -91,13 +92,16 @@ class Session(GenServer):
         process.await_death(self)
         settings = self.company.settings
         self._used = self.now()
-        send_after(_CLAIM, self.own_ref, _SWEEP)
+        self._arm(_CLAIM, _SWEEP)
         if settings.session_lifetime is not None:
-            send_after(settings.session_lifetime, self.own_ref, _LIFETIME)
+            self._arm(settings.session_lifetime, _LIFETIME)
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
         """The process is gone, however that came: nobody may wait for it any more."""
+        for timer in self._timers.values():
+            timer.cancel()  # or the loop would remember the dead until it goes off
         self.calls.abandon_all("the session has ended")
+        self.questions.abandon_all()
         self.outlet.end(_last_words)
 
     def report_state(self) -> str:
@@ -305,7 +309,7 @@ class Session(GenServer):
             case _ if message is _TIDY:
                 self._tidying = self.outlet.tidy()
                 if self._tidying:
-                    send_after(LINGER, self.own_ref, _TIDY)
+                    self._arm(LINGER, _TIDY)
             case _ if message is _LIFETIME:
                 self._ending = EXPIRED
             case _:
@@ -339,7 +343,7 @@ class Session(GenServer):
         """The stream of a call is over: some time later, nobody comes back to it."""
         if not self._tidying:
             self._tidying = True
-            send_after(LINGER, self.own_ref, _TIDY)
+            self._arm(LINGER, _TIDY)
 
     def crashed(self, call: Call, reason: ExitReason) -> None:
         """A worker died without a word, and its call was still open: answer for it, in general terms."""
@@ -370,7 +374,10 @@ class Session(GenServer):
         if left <= 0:
             self._ending = IDLE
         else:
-            send_after(left, self.own_ref, _SWEEP)
+            self._arm(left, _SWEEP)
+
+    def _arm(self, seconds: float, message: object) -> None:
+        self._timers[message] = send_after(seconds, self.own_ref, message)
 
     def now(self) -> float:
         """The loop's clock."""

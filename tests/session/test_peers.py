@@ -91,6 +91,29 @@ async def test_nothing_of_a_session_is_left_when_it_is_gone() -> None:
     assert await company.peers.all() == []
 
 
+async def test_no_clock_of_a_session_runs_on_when_it_is_gone() -> None:
+    async def asks(job: Job) -> Any:
+        return await job.voice.ask("roots/list", {}, 1000)
+
+    company = await open_company(Tools(asks=asks, echo=echo), settings=Settings(session_lifetime=3600))
+    loop: Any = asyncio.get_running_loop()
+    await asyncio.sleep(5)
+
+    def waiting() -> int:
+        return sum(not handle.cancelled() for handle in loop._scheduled)
+
+    before = waiting()
+    player = await join(company)
+    feed = await player.reply("tools/call", name="asks")
+    await player.reply("tools/call", name="echo")
+    await asyncio.sleep(20)
+    assert waiting() > before
+    await player.session.end()
+    await read(feed)
+    await asyncio.sleep(1)
+    assert waiting() == before
+
+
 # --- how many, and for how long
 
 
