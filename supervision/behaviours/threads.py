@@ -12,6 +12,7 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -64,64 +65,63 @@ class _Crew:
     def give(self, job: _Job) -> None:
         """Have some thread run it, now."""
         with self._lock:
-            while self._idle:
-                hand = self._idle.pop()
-                if hand.take(job):
-                    return
-            self._count += 1
-            number = self._count
-        _Hand(self, job, number).start()
+            hand = self._idle.pop() if self._idle else None
+            if hand is None:
+                self._count += 1
+                hand = _Hand(self, self._count)
+                is_new = True
+            else:
+                is_new = False
+        hand.take(job)
+        if is_new:
+            hand.start()
 
     def rest(self, hand: _Hand) -> None:
         """The thread has nothing to do."""
         with self._lock:
             self._idle.append(hand)
 
-    def leave(self, hand: _Hand) -> None:
-        """The thread has had nothing to do for long enough."""
+    def leave(self, hand: _Hand) -> bool:
+        """The thread has had nothing to do for long enough. False when it was chosen for something just now."""
         with self._lock:
-            if hand in self._idle:
-                self._idle.remove(hand)
+            if hand not in self._idle:
+                return False
+            self._idle.remove(hand)
+            return True
 
 
 class _Hand(threading.Thread):
-    """One thread of the crew."""
+    """One thread of the crew. Whoever takes it off the list of the idle gives it a job."""
 
-    def __init__(self, crew: _Crew, job: _Job, number: int) -> None:
+    def __init__(self, crew: _Crew, number: int) -> None:
         super().__init__(name=f"greenroom-thread-{number}", daemon=True)
         self._crew = crew
-        self._job: _Job | None = job
+        self._jobs: SimpleQueue[_Job] = (
+            SimpleQueue()
+        )  # a condition would cost several times as much, with the interpreter's lock held
         self._at: _Job | None = None
-        self._wake = threading.Condition()
-        self._gone = False
 
-    def take(self, job: _Job) -> bool:
-        """Wake up for this job; False when the thread was just leaving."""
-        with self._wake:
-            if self._gone:
-                return False
-            self._job = job
-            self._wake.notify()
-            return True
+    def take(self, job: _Job) -> None:
+        """Run this one next."""
+        self._at = job
+        self._jobs.put(job)
 
     def works_for(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether it is at a job of this loop, or was just given one."""
-        job = self._job or self._at
+        job = self._at
         return job is not None and job.loop is loop
 
     def run(self) -> None:
         while True:
-            self._at = job = self._job
-            self._job = None
-            assert job is not None
+            try:
+                job = self._jobs.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                if self._crew.leave(self):
+                    return
+                job = self._jobs.get()  # it is on its way
             job.run()
-            self._at = job = None  # an idle thread keeps nothing alive
+            self._at = job = None  # type: ignore[assignment]  # an idle thread keeps nothing alive
             self._crew.rest(self)
-            with self._wake:
-                self._gone = not self._wake.wait_for(lambda: self._job is not None, _IDLE_SECONDS)
-            if self._gone:
-                self._crew.leave(self)
-                return
 
 
 _crew = _Crew()
