@@ -70,7 +70,11 @@ async def test_each_call_is_answered_once_and_the_company_recovers(
     for function in (sleeps, asks, fails, blocks):
         await company.registry.register_tool(function.__name__, function)
     answer = {"role": "assistant", "content": {"type": "text", "text": "yes"}, "model": "m"}
-    answers = {"sampling/createMessage": lambda _: answer}
+
+    def sampled(params: dict[str, Any]) -> Any:
+        return answer
+
+    answers = {"sampling/createMessage": sampled}
     peers = [WireProbe(company, capabilities={"sampling": {}}, answers=answers) for _ in range(3)]
     for peer in peers:
         await peer.__aenter__()
