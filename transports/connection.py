@@ -39,6 +39,8 @@ log: Final = logging.getLogger("greenroom.http")
 
 LINGER: Final = 1.0
 """Seconds for which a closed connection still listens, so that what was said last is not lost in a reset."""
+LOOK: Final = 1.0
+"""Seconds between two looks whether a peer that has sent ahead is still there."""
 HARD: Final = 0.2
 """Seconds for a connection that was cut to be gone, before its task is cancelled; and as many after that."""
 _MINUTE: Final = 60.0
@@ -321,6 +323,12 @@ class Http1(H11Protocol):
         arguments = server.app, server.config, server.context, tasks, state
         super().__init__(*arguments, ssl=False, client=there, server=here, send=server.protocol_send)
         self._server = server
+        self.can_read: Any = _NextTurn(self)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the peer has closed the connection."""
+        return self._server.reader.at_eof() or self._server.reader.exception() is not None
 
     async def handle(self, event: Event) -> None:
         """Something has come, or nothing will any more."""
@@ -349,6 +357,29 @@ class Http1(H11Protocol):
         await self._send_error_response(status)
         await self.send(Closed())
         raise _Refused
+
+
+class _NextTurn:
+    """The wait of a request for the answer to the one before it. Nobody reads meanwhile: it looks whether the peer is still there."""
+
+    def __init__(self, protocol: Http1) -> None:
+        self._protocol = protocol
+        self._event = asyncio.Event()
+
+    async def clear(self) -> None:
+        self._event.clear()
+
+    async def set(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        while not self._event.is_set():
+            try:
+                async with asyncio.timeout(LOOK):
+                    await self._event.wait()
+            except TimeoutError:
+                if self._protocol.is_left:
+                    raise _Refused from None
 
 
 class _Refused(Exception):

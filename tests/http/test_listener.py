@@ -293,6 +293,20 @@ async def test_a_peer_that_leaves_its_stream_leaves_the_feed(how: str) -> None:
         assert now() - began < 0.5
 
 
+@pytest.mark.parametrize("how", ["fin", "rst"])
+async def test_a_peer_that_has_sent_ahead_and_leaves_is_noticed(how: str) -> None:
+    async with house() as opened:
+        client = await opened.entered()
+        session = opened.door.sessions["s1"]
+        ahead = request("POST", body=message("echo"), mcp_session_id="s1")
+        await client.send(request("POST", body=message("wait"), mcp_session_id="s1") + ahead)
+        await until(lambda: session.waiting)
+        await hang_up(client, how)
+        await until(lambda: not session.waiting)
+        await connections(await opened.listener(), 0)
+        assert session.given_up == 1
+
+
 async def hang_up(client: Client, how: str) -> None:
     if how == "rst":
         raw = client.writer.get_extra_info("socket")
