@@ -121,7 +121,6 @@ class Parser:
         if not self._begun:
             self._begun = True
             line = line.removeprefix(_MARK)
-            empty = empty or (not line and self._dropped is None)
         if empty:
             self._end_event(found)
         elif self._dropped is None:
