@@ -50,6 +50,7 @@ from .session import REFUSED, Session
 from .sessions import Sessions, find_session, open_session
 from .settings import Settings
 from .subscriptions import Board, subscriptions_child
+from .tree import Tree, named
 from .worker import work
 
 if TYPE_CHECKING:
@@ -115,21 +116,18 @@ class Company:
         """What the process with that role is registered as."""
         return Name(self.key, role)
 
-    def child_spec(self, listeners: Sequence[ChildSpec[Any]] = ()) -> ChildSpec[Ref[Supervisor]]:
+    def child_spec(self, listeners: Sequence[ChildSpec[Any]] = ()) -> ChildSpec[Ref[Tree]]:
         """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with."""
         settings = self.settings
+        doors = [named(each, self.name(f"listener {each.id}")) for each in (*self._listeners, *listeners)]
         children: list[ChildSpec[Any]] = [
             registrar_child(self.name("registry"), self.shelf, self._readiness, self.subscriptions, self.board),
             subscriptions_child(self.name("subscriptions"), self.board),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
             child(Sessions, max_children=settings.max_sessions).but(id="sessions", name=self.name("sessions")),
-            child(Supervisor, (*self._listeners, *listeners), intensity=_INTENSITY, period=_PERIOD).but(
-                id="listeners", name=self.name("listeners")
-            ),
+            child(Tree, doors, intensity=_INTENSITY, period=_PERIOD).but(id="listeners", name=self.name("listeners")),
         ]
-        return child(Supervisor, children, intensity=_INTENSITY, period=_PERIOD).but(
-            id=self.key, name=self.name("company")
-        )
+        return child(Tree, children, intensity=_INTENSITY, period=_PERIOD).but(id=self.key, name=self.name("company"))
 
     # --- the door
 

@@ -11,7 +11,18 @@ from greenroom.actors.company import Company
 from greenroom.actors.peers import UnknownSession
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
-from greenroom.supervision import ProcessExited, Supervisor, child, is_alive, kill, start, stop, wait_down, whereis
+from greenroom.supervision import (
+    GenServer,
+    ProcessExited,
+    Supervisor,
+    child,
+    is_alive,
+    kill,
+    start,
+    stop,
+    wait_down,
+    whereis,
+)
 from greenroom.supervision.testing import start_supervised
 from greenroom.transports.seam import Peer
 
@@ -436,6 +447,33 @@ async def test_a_company_is_one_child_and_two_share_no_names() -> None:
     kill(one.name("company"))
     await turns()
     assert "result" in await players[1].call("echo")
+    await asyncio.sleep(1)
+    assert "result" in await (await join(one)).call("echo")
+
+
+@pytest.mark.parametrize("role", ["company", "listeners"])
+async def test_a_successor_waits_for_what_its_predecessor_left_behind(role: str) -> None:
+    open_ports: list[int] = []
+
+    class Slow(GenServer):
+        """It takes a while to give its port back."""
+
+        traps_exit = True
+
+        def init(self) -> None:
+            assert not open_ports, "the port is taken"
+            open_ports.append(1)
+
+        async def terminate(self, reason: Any) -> None:
+            await asyncio.sleep(3)
+            open_ports.clear()
+
+    company = Company(work=Tools(echo=echo).work, listeners=[child(Slow)])
+    await start_supervised(company.child_spec())
+    kill(company.name(role))
+    await asyncio.sleep(10)
+    assert open_ports == [1]
+    assert "result" in await (await join(company)).call("echo")
 
 
 async def test_listeners_stop_first_and_sessions_while_workers_still_are_there() -> None:

@@ -1,0 +1,47 @@
+"""A supervisor that does not begin before its predecessor's children are gone: a company's own, and that of its listeners.
+
+Whoever kills it leaves children behind that end in order, which takes them a moment; until then they have the company's names, and its sockets. A
+successor that came up in between would find those taken, and its own supervisor would soon give up on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.supervision import Supervisor, wait_down, whereis
+from greenroom.supervision.supervisors.spec import StartLink
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from greenroom.supervision import ChildSpec, Continue, Ignore, NoReply, Stop
+
+_PATIENCE: Final = 30.0
+"""How long a predecessor's children may take to end, in seconds."""
+
+
+class Tree(Supervisor):
+    """It knows its predecessor's children by the names that its own are to have."""
+
+    def __init__(self, children: Sequence[ChildSpec[Any]], *, intensity: int, period: float) -> None:
+        """As any supervisor."""
+        super().__init__(children, intensity=intensity, period=period)
+        self._names = [name for spec in children if (name := name_of(spec)) is not None]
+
+    async def init(self) -> Continue | NoReply | Ignore | Stop | None:
+        """Wait for the names, and start the children."""
+        for name in self._names:
+            holder = whereis(name)
+            if holder is not None:
+                await wait_down(holder, _PATIENCE)
+        return await super().init()
+
+
+def name_of(spec: ChildSpec[Any]) -> Hashable | None:
+    """What a child will be registered as, if its spec says so."""
+    return spec.start.options.name if isinstance(spec.start, StartLink) else None
+
+
+def named(spec: ChildSpec[Any], name: Hashable) -> ChildSpec[Any]:
+    """The same child under that name, unless it has one, or starts in a way of its own."""
+    return spec.but(name=name) if isinstance(spec.start, StartLink) and name_of(spec) is None else spec
