@@ -30,11 +30,12 @@ class _Ticket:
 
     __slots__ = ("limit", "principal", "tool", "turn")
 
-    def __init__(self, tool: Hashable, principal: Hashable, limit: int, turn: asyncio.Future[None]) -> None:
+    turn: asyncio.Future[None]
+
+    def __init__(self, tool: Hashable, principal: Hashable, limit: int) -> None:
         self.tool = tool
         self.principal = principal
         self.limit = limit
-        self.turn = turn
 
 
 class _Slots:
@@ -112,11 +113,12 @@ class Bulkheads:
         return await in_thread(lambda: self._end(ticket), function, *args, **kwargs)
 
     async def _enter(self, tool: Hashable, principal: Hashable, limit: int) -> _Ticket:
-        ticket = _Ticket(tool, principal, limit, asyncio.get_running_loop().create_future())
+        ticket = _Ticket(tool, principal, limit)
         # Whoever waits and could go has gone, so there is nobody in front whom this one would overtake.
         if self._has_room(ticket):
             self._begin(ticket)
             return ticket
+        ticket.turn = asyncio.get_running_loop().create_future()
         self._tools.queue(tool, ticket)
         self._principals.queue(principal, ticket)
         try:
