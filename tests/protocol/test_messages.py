@@ -188,13 +188,18 @@ def test_a_message_is_either_a_request_or_an_answer() -> None:
 
 
 @pytest.mark.row("WC-18")
-@pytest.mark.parametrize("params", [[], [1], "a", 1, None, True])
+@pytest.mark.parametrize("params", [[], [1], "a", 1, False, True])
 def test_params_are_an_object(params: Any) -> None:
     error = refusal(wire(id=3, method="tools/call", params=params))
     assert (error.code, error.id, error.status) == (ErrorCode.INVALID_PARAMS, 3, 200)
     assert error.message == '"params" must be an object'
     told = refusal(wire(method="notifications/cancelled", params=params))
     assert (told.code, told.id, told.status) == (ErrorCode.INVALID_PARAMS, None, 400)
+
+
+def test_null_params_are_none() -> None:
+    assert parse(wire(id=3, method="ping", params=None)) == Request(3, "ping", {})
+    assert parse(wire(method="a", params=None)) == Notification("a", {})
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,10 @@ def classify(value: Any) -> Message:
         raise _invalid('Invalid Request: "method" must be a string', id)
     if "result" in value or "error" in value:
         raise _invalid("Invalid Request: a message is either a request or an answer, not both", id)
-    params = value.get("params", {})
-    if not is_object(params):
+    params = value.get("params")
+    if params is None:  # some writers say null where they have nothing to say
+        params = {}
+    elif not is_object(params):
         raise RemoteProtocolError(
             ErrorCode.INVALID_PARAMS, '"params" must be an object', id=id, status=400 if id is None else 200
         )
