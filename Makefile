@@ -8,10 +8,10 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/pytest
 PEERS  := .referees
-PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast
+PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast profiler
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop format bench blast soak docs lock clean venv
+.PHONY: help run test check conformance interop format bench profile blast soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ format: $(STAMP) ## let ruff put the code in order
 
 bench: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 mcp-fast fastmcp fastmcp-fast) ## measure, beside floors and peers in the same run
 	$(BIN)/python -m benchmarks
+
+profile: $(STAMP) $(PEERS)/profiler/.installed ## where a served call's time goes, layer by layer
+	$(BIN)/python -m benchmarks.serving.profiling
 
 blast: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what dies with a tool, here and elsewhere: the page of figures anew
 	$(BIN)/python -m benchmarks.serving.blast --write

@@ -130,15 +130,16 @@ def table(contest: Contest) -> str:
     effort, floor, ours = contest.effort, contest.entry(FLOOR), contest.entry(OURS)
     lines = [
         f"serving: tools/call, {CROWD} connections, medians of {effort.rounds} rounds of {effort.seconds:g} s",
-        f"{'':28}{'calls/s':>9}{'x floor':>9}{'ours is':>9}{'CPU us':>9}{'p50 ms':>9}{'p99 ms':>9}{'alone ms':>10}{'generator':>11}",
+        f"{'':28}{'calls/s':>9}{'x floor':>9}{'ours is':>9}{'CPU us':>9}{'ours is':>9}{'p50 ms':>9}{'p99 ms':>9}{'alone ms':>10}{'generator':>11}",
     ]
     for entry in contest.entries:
         beside_floor = ratio(entry.rate, floor.rate) if floor else None
         mine = contest.entry(OURS, entry.tool) or ours
         beside_ours = ratio(mine.rate, entry.rate) if mine and mine is not entry else None
+        cheaper = ratio(entry.processor, mine.processor) if mine and mine is not entry else None
         lines.append(
             f"{entry.name:28}{statistics.median(entry.rate):9,.0f}{_times(beside_floor)}{_times(beside_ours)}"
-            f"{statistics.median(entry.processor) * 1e6:9,.0f}{statistics.median(entry.median) * 1e3:9.2f}"
+            f"{statistics.median(entry.processor) * 1e6:9,.0f}{_times(cheaper)}{statistics.median(entry.median) * 1e3:9.2f}"
             f"{statistics.median(entry.slowest) * 1e3:9.2f}{statistics.median(entry.alone) * 1e3:10.2f}"
             f"{statistics.median(entry.busy):11.0%}"
         )

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from .load import callers
 from .sessions import Caller, encoded
@@ -106,13 +106,15 @@ def flood(command: Sequence[str]) -> str:
         process.kill()
         process.wait()
         reader.join()
-        process.stdin.close()
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
     told = "an error" if said else "no error"
     return f"memory {(most - before) / 2**20:+.0f} MiB at most; {told}; {'goes on' if went_on else 'answers no more'}"
 
 
-def _read_all(stream: object, into: bytearray) -> None:
-    while data := os.read(stream.fileno(), 65_536):  # type: ignore[attr-defined]
+def _read_all(stream: IO[bytes], into: bytearray) -> None:
+    while data := os.read(stream.fileno(), 65_536):
         into += data
 
 

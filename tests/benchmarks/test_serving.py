@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from benchmarks.serving import contest, processes
+from benchmarks.serving import blast, contest, faults, neighbours, processes, profiling
 from benchmarks.serving.contenders import FLOOR, Contender
 from benchmarks.serving.load import Load, callers, drive
 from benchmarks.serving.sessions import Unexpected, answer_in
@@ -152,3 +152,71 @@ def test_a_server_that_does_not_end_when_asked_is_ended_all_the_same(tmp_path: P
         assert served.resident() > 0
         assert served.processor_time() >= 0
         assert served.end(0.1) == -9
+
+
+LOOP = "main (program.py:1);run_forever (asyncio/base_events.py:600)"
+
+
+def test_a_sample_belongs_to_the_innermost_layer_that_it_stands_in() -> None:
+    stacks = [
+        f"{LOOP};handle (hypercorn/protocol/h11.py:1);next_event (h11/_connection.py:2);validate (re.py:3) 30",
+        f"{LOOP};find (greenroom/actors/sessions.py:1);of (greenroom/supervision/kernel/names.py:9) 20",
+        f"{LOOP};select (selectors.py:468) 40",
+        f"{LOOP} 10",
+        "idle (threading.py:1);wait (threading.py:300) 1000",
+    ]
+    parts = profiling.shares(stacks)
+    assert sum(parts.values()) == pytest.approx(1.0)
+    assert parts["HTTP parser (h11)"] == 0.3
+    assert parts["kernel: processes, messages, links"] == 0.2
+    assert parts["event loop and its system calls"] == 0.5
+
+
+def test_an_outcome_says_who_was_lost_what_was_heard_and_what_is_left() -> None:
+    assert str(faults.Outcome(0, "`isError`", serves=True, code=None)) == "0 of 100 lost; caller: `isError`; serves on"
+    assert str(faults.Outcome(100, "nothing", serves=False, code=-2)).endswith("gone, exit code -2")
+    assert str(faults.Outcome(100, "nothing", serves=False, code=None)).endswith("there, but serves nobody")
+
+
+@pytest.mark.parametrize(
+    ("answer", "heard"),
+    [
+        (b'{"id":7,"result":{"isError":true}}', "`isError`"),
+        (b'{"id":7,"result":{}}', "a result"),
+        (b'{"id":7,"error":{"code":-32603}}', "error -32603"),
+        (b'{"id":8,"result":{}}', "an empty answer (HTTP 200)"),
+        (b"", "an empty answer (HTTP 200)"),
+    ],
+)
+def test_what_a_guilty_caller_hears_is_put_into_words(answer: bytes, heard: str) -> None:
+    assert faults.verdict(b"HTTP/1.1 200 \r\ncontent-type: application/json\r\n\r\n" + answer, 7) == heard
+
+
+def test_the_trials_of_ours_that_do_not_wait_for_long(tmp_path: Path) -> None:
+    fault = faults.Fault("exits", "leave")
+    with processes.serving(blast.OURS.command, tmp_path / "log") as served:
+        assert str(faults.try_out(served, fault)) == "0 of 100 lost; caller: `isError`; serves on"
+    flooded = neighbours.flood(["0" if word == "PORT" else word for word in blast.OURS.command])
+    assert flooded.endswith("an error; goes on")
+
+
+def test_the_table_goes_between_the_pages_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{blast.BEGIN}\nold\n{blast.END}\nafter\n", encoding="utf-8")
+    blast.put("| new |", page)
+    assert page.read_text(encoding="utf-8") == f"before\n{blast.BEGIN}\n\n| new |\n\n{blast.END}\nafter\n"
+
+
+def test_a_trial_that_comes_to_grief_is_one_cell_of_the_table(tmp_path: Path) -> None:
+    def fail(_: object) -> object:
+        raise ValueError
+
+    broken = blast.Trial("broken", of_command=fail)
+    alone = blast.Trial("alone", of_command=fail, ours_alone=True)
+    peer = Contender("peer", "", (sys.executable, "-c", "raise SystemExit('no such show')", "PORT"))
+    table = blast.table([broken, alone], [peer], lambda _line: None)
+    assert "| broken | the trial came to grief: ValueError |" in table
+    assert "| alone | there is no such thing |" in table
+    assert (
+        blast.try_out(blast.Trial("it", lambda served: served), peer, tmp_path / "log") == "did not start: no such show"
+    )
