@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.versions import LATEST
-from greenroom.supervision import Shutdown, exit, start_task_alone
+from greenroom.supervision import CallTimeout, Shutdown, exit, start_task_alone
 from greenroom.transports.seam import Peer
 
 from .calling import call
@@ -52,14 +52,14 @@ _FACTS: Final = Facts("", LATEST, Peer("local"), {}, {})
 
 
 async def call_locally(house: House, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:
-    """What the function returns. Raises `NotFound`, `Mismatch`, or what the function raises."""
+    """What the function returns. Raises `NotFound`, `Mismatch`, `CallTimeout` after the handler's own, or what it raises."""
     entry: Any = house.shelf.catalogue.find(kind, name)
     if entry is None:
         raise NotFound(kind, name)
     task = start_task_alone(_run, house, entry, dict(arguments or {}))
     try:
-        outcome = await task.wait(None)
-    except asyncio.CancelledError:
+        outcome = await task.wait(entry.handler.timeout)
+    except (asyncio.CancelledError, CallTimeout):
         exit(task.pid, _GIVEN_UP)
         raise
     if isinstance(outcome, _Raised):

@@ -14,10 +14,10 @@ from greenroom.actors.options import PromptOptions, ResourceOptions, TemplateOpt
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.problems import Mismatch
-from greenroom.supervision import Crash, Pid, ProcessExited
+from greenroom.supervision import CallTimeout, Crash, Pid, ProcessExited
 from greenroom.supervision.testing import Probe
 
-from .office import Office, announced
+from .office import Office, announced, until
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
@@ -139,6 +139,20 @@ async def test_a_local_call_that_is_given_up_ends_its_function(office: Office) -
     await asyncio.wait([calling])
     await asyncio.sleep(0)
     assert ended == ["ended"]
+
+
+async def test_a_local_call_has_its_handlers_own_deadline(office: Office) -> None:
+    flags: list[Context] = []
+
+    def waits(ctx: Context) -> None:
+        flags.append(ctx)
+        ctx.cancelled.wait_in_thread()
+
+    await office.registry.register_tool("t", waits, ToolOptions(timeout=2))
+    with pytest.raises(CallTimeout):
+        await office.registry.call_tool("t")
+    await until(lambda: not office.bulkheads.running)
+    assert flags[0].cancelled.reason == "the caller is gone"
 
 
 @pytest.mark.row("RG-22", "RG-23")
