@@ -91,7 +91,20 @@ def relative_path(scope: Scope) -> str:
 class Exchange:
     """One request and its answer, as a `Responder`."""
 
-    __slots__ = ("_alarm", "_begun", "_config", "_patient", "_receive", "_rest", "_send", "_watcher", "gone", "waiting")
+    __slots__ = (
+        "_alarm",
+        "_begun",
+        "_config",
+        "_late",
+        "_patient",
+        "_reading",
+        "_receive",
+        "_rest",
+        "_send",
+        "_watcher",
+        "gone",
+        "waiting",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, engine: Engine) -> None:
         """Nothing has been read yet."""
@@ -103,7 +116,9 @@ class Exchange:
         self._alarm: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._begun = False
+        self._late = False
         self.gone = False
+        self._reading = Interruption()
         self.waiting = Interruption()
 
     # --- in
@@ -113,19 +128,22 @@ class Exchange:
         limit = self._config.max_body
         chunks: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._config.body_timeout):
-                while self._rest:
-                    chunk = await self._chunk()
-                    size += len(chunk)
-                    if size > limit:
-                        chunks.clear()
-                        raise too_large(self._config)
-                    chunks.append(chunk)
-        except TimeoutError:
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(WATCH_AFTER, self._look, loop)
+        with self._reading as reading:
+            while self._rest:
+                chunk = await self._chunk()
+                size += len(chunk)
+                if size > limit:
+                    chunks.clear()
+                    raise too_large(self._config)
+                chunks.append(chunk)
+        if reading.fired:
             self._rest = False  # whoever was this slow is not waited for again
-            raise slow() from None
-        self._watch_soon()
+            raise slow()
+        if self._late:
+            self._alarm.cancel()
+            self._watch()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def _chunk(self) -> bytes:
@@ -148,9 +166,13 @@ class Exchange:
             pass
         self._rest = False
 
-    def _watch_soon(self) -> None:
-        if self._alarm is None and self._watcher is None:
-            self._alarm = asyncio.get_running_loop().call_later(WATCH_AFTER, self._watch)
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """It has not been quick: see to it that the body ends, or watch for the peer to leave. Most requests need neither."""
+        if self._rest:
+            self._alarm = loop.call_later(max(0.0, self._config.body_timeout - WATCH_AFTER), self._reading.interrupt)
+            self._late = True
+        else:
+            self._watch()
 
     def _watch(self) -> None:
         if self._watcher is None:

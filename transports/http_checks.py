@@ -73,6 +73,7 @@ class Place(NamedTuple):
     port: int | None
 
 
+@lru_cache(maxsize=256)
 def place(text: str) -> Place | None:
     """What a `Host` header says; None when it says nothing that makes sense."""
     found = _HOST.fullmatch(text)

@@ -111,6 +111,7 @@ class Engine:
         self._hosts = checks.Hosts(config)
         self._origins = checks.Origins(config)
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
+        self._methods = config.methods
         self._limits = Limits.of_size(config.max_body)
         self._retry = None if config.sse_retry is None else round(config.sse_retry * 1000)
         self._listening: set[Interruption] = set()
@@ -152,19 +153,19 @@ class Engine:
                 await exchange.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
 
     async def _route(self, exchange: _Exchange, path: str, headers: RawHeaders, body: Body) -> None:
-        method, config = exchange.method, self.config
+        method = exchange.method
         path = path.partition("?")[0]
         if not self.owns(path):
             raise Refused(404, (("content-type", "text/plain"),), b"Not Found")
-        if method not in config.methods:
-            raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(config.methods)),))
+        if method not in self._methods:
+            raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(self._methods)),))
         try:
             exchange.headers = folded = checks.fold(headers)
         except checks.Twice as twice:
             raise invalid(400, f"{twice} came twice, and can have one value only") from None
         self._check_where(exchange)
         if method == "OPTIONS":
-            await exchange.reply(204, preflight(config.methods, self._gatekeeper.headers, crossing="origin" in folded))
+            await exchange.reply(204, preflight(self._methods, self._gatekeeper.headers, crossing="origin" in folded))
             return
         admitted = await self._gatekeeper.admit(method, path, folded, exchange.peer)
         if isinstance(admitted, Refusal):
