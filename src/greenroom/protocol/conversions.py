@@ -6,20 +6,31 @@
 from __future__ import annotations
 
 import sys
+from collections import abc
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, Union, cast, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import ModuleType
 
 Mode: TypeAlias = Literal["validation", "serialization"]
 """Whether a schema is for what comes in or for what goes out: a model may have members in one of the two only."""
 
 REFERENCE: Final = "#/$defs/{name}"
+
+
+_ANY_INTEGER: Final = msgspec.inspect.IntType()
+_CONTAINERS: Final = {
+    list, set, frozenset, tuple, dict, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet,
+    abc.Mapping, abc.MutableMapping,
+}  # fmt: skip
+_NUMBERS: Final = (
+    msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.LiteralType, msgspec.inspect.EnumType,
+)  # fmt: skip
 
 
 class _Anything(type):
@@ -37,13 +48,41 @@ class Either(metaclass=_Anything):
 
 def union_of(members: Sequence[Any]) -> Any:
     """The union as msgspec understands it."""
-    union: Any = Union[tuple(members)]  # noqa: UP007 - made of what is there
+    if is_dangerous(members):
+        return _either(members)
     try:
+        overlap = _overlap([msgspec.inspect.type_info(member) for member in members])
+        union: Any = Union[tuple(members)]  # noqa: UP007 - made of what is there
         msgspec.inspect.type_info(union)
-        msgspec.json.schema_components([union], schema_hook=lambda _: {})
     except TypeError:
-        return type("Either", (Either,), {"members": tuple(members)})
-    return union
+        return _either(members)
+    return _either(members) if overlap else union
+
+
+def _either(members: Sequence[Any]) -> Any:
+    return type("Either", (Either,), {"members": tuple(members)})
+
+
+def _overlap(infos: Sequence[msgspec.inspect.Type]) -> bool:
+    """Whether a value may be no good as the one member and still be good as another one of its kind; msgspec tries only one."""
+    numbers = [info for info in infos if isinstance(info, _NUMBERS)]
+    kinds = [type(info) for info in infos]
+    return len(set(kinds)) < len(kinds) or (len(numbers) > 1 and any(one != _ANY_INTEGER for one in numbers[:-1]))
+
+
+def is_dangerous(members: Sequence[Any]) -> bool:
+    """Whether msgspec (0.22) would touch memory that is not its own, were it only shown this union.
+
+    It takes what a list or dict has inside for a text's pattern.
+    """
+    metas = (meta for member in members for meta in getattr(member, "__metadata__", ()))
+    patterns = any(isinstance(meta, msgspec.Meta) and meta.pattern is not None for meta in metas)
+    return patterns and any((get_origin(bare(member)) or bare(member)) in _CONTAINERS for member in members)
+
+
+def bare(hint: Any) -> Any:
+    """The hint without what `Annotated` says about it."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def convert(value: Any, kind: Any) -> Any:
@@ -97,11 +136,9 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
 
     def other(kind: Any) -> dict[str, Any]:
         if isinstance(kind, _Anything):
-            schemas, more = msgspec.json.schema_components(
-                cast("type[Either]", kind).members, schema_hook=other, ref_template=REFERENCE
-            )
+            schemas, more = _components(cast("type[Either]", kind).members, other)
             adopt(more)
-            return {"anyOf": list(schemas)}
+            return {"anyOf": schemas}
         if models := _models(kind):
             made: tuple[dict[str, Any], dict[str, Any]] = models.schema(kind, mode, REFERENCE)
             adopt(made[1])
@@ -110,9 +147,17 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
             return {"type": "string"}
         raise NotImplementedError
 
-    schemas, more = msgspec.json.schema_components(list(kinds), schema_hook=other, ref_template=REFERENCE)
+    schemas, more = _components(kinds, other)
     adopt(more)
-    return list(schemas), defs
+    return schemas, defs
+
+
+def _components(kinds: Iterable[Any], hook: Callable[[Any], Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    try:
+        schemas, more = msgspec.json.schema_components(kinds, schema_hook=hook, ref_template=REFERENCE)
+    except KeyError as error:  # two classes with one and the same full name
+        raise TypeError(f"two different types are called {error}; rename one") from error
+    return list(schemas), more
 
 
 def _models(kind: Any) -> ModuleType | None:

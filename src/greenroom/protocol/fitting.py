@@ -28,6 +28,7 @@ SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "resource": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
     "prompt": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
     "argument": {"title": "2025-06-18"},
+    "annotations": {"lastModified": "2025-06-18"},
     "block": {"_meta": "2025-06-18", "icons": "2025-11-25"},
     "contents": {"_meta": "2025-06-18"},
     "tool result": {"structuredContent": "2025-06-18", "task": "2025-11-25"},
@@ -57,9 +58,12 @@ def fit(method: str, result: dict[str, Any], version: str | None) -> dict[str, A
 def _known(shape: str, value: Any, version: str) -> Any:
     """An object without the members that the revision does not know."""
     since = SINCE[shape]
-    if not is_object(value) or all(at_least(version, since[name]) for name in value if name in since):
+    if not is_object(value) or not any(name in since or name == "annotations" for name in value):
         return value
-    return {name: one for name, one in value.items() if name not in since or at_least(version, since[name])}
+    fitted = {name: one for name, one in value.items() if name not in since or at_least(version, since[name])}
+    if "annotations" in fitted:
+        fitted["annotations"] = _known("annotations", fitted["annotations"], version)
+    return fitted
 
 
 def _block(value: Any, version: str) -> Any:

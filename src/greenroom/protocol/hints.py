@@ -6,6 +6,7 @@ pydantic's `Field`, a plain string in `Annotated`), and become `msgspec.Meta`, w
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from collections import abc
@@ -17,6 +18,7 @@ from typing import (
     Annotated,
     Any,
     Final,
+    Literal,
     Optional,
     TypeGuard,
     Union,
@@ -24,13 +26,14 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    is_typeddict,
 )
 
 import msgspec
 
 from greenroom.errors import GreenroomError
 
-from .conversions import union_of
+from .conversions import is_dangerous, union_of
 from .docstrings import read
 from .wire import is_iterable
 
@@ -176,7 +179,39 @@ def _home(function: Any) -> Any:
 
 
 def refined(hint: Any) -> Any:
-    """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`."""
+    """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`. Raises `BadHint`."""
+    _look_inside(hint)
+    return _refined(hint)
+
+
+def _look_inside(hint: Any) -> None:
+    """Refuse what would be refined, had it not been written inside of a class, where nobody can change it any more."""
+    seen: set[Any] = set()
+    waiting = [(hint, "")]
+    while waiting:
+        part, home = waiting.pop()
+        parts = get_args(part) if get_origin(part) is not Literal else ()
+        waiting += ((one, home) for one in parts if one is not Ellipsis)
+        if home and get_origin(part) in (Union, types.UnionType) and is_dangerous(parts):
+            raise BadHint(
+                f"{home}: a text with a pattern may not stand beside a list or dict in a union, as msgspec cannot tell them "
+                "apart inside of a class; give each a field of its own"
+            )
+        if home and any(_is_from("annotated_types", meta) for meta in getattr(part, "__metadata__", ())):
+            raise BadHint(f"{home}: inside of a class, limits are written with msgspec.Meta, not with annotated-types")
+        if isinstance(part, type) and part not in seen and _has_fields(part):
+            seen.add(part)
+            with contextlib.suppress(NameError, TypeError):  # who makes the schema finds out, and says so
+                inner = get_type_hints(part, include_extras=True)
+                waiting += ((one, f"{part.__name__}.{name}") for name, one in inner.items())
+
+
+def _has_fields(kind: Any) -> bool:
+    """Whether msgspec looks at its annotations."""
+    return hasattr(kind, "__dataclass_fields__") or is_typeddict(kind) or issubclass(kind, (msgspec.Struct, tuple))
+
+
+def _refined(hint: Any) -> Any:
     origin = get_origin(hint)
     if hint is object:
         return Any
@@ -185,14 +220,14 @@ def refined(hint: Any) -> Any:
     if origin is Annotated:
         inner, *said = get_args(hint)
         kept = [meta for one in said for meta in _metas(one)]
-        inner = inner if inner in (datetime, time) and any(meta.tz for meta in kept) else refined(inner)
+        inner = inner if inner in (datetime, time) and any(meta.tz for meta in kept) else _refined(inner)
         return _annotated(inner, kept)
     if origin in (Union, types.UnionType):
-        return union_of([refined(member) for member in get_args(hint)])
+        return union_of([_refined(member) for member in get_args(hint)])
     if origin is abc.Iterable:
         origin = list
     if origin in _CONTAINERS:
-        return cast("Any", origin)[tuple(one if one is Ellipsis else refined(one) for one in get_args(hint))]
+        return cast("Any", origin)[tuple(one if one is Ellipsis else _refined(one) for one in get_args(hint))]
     return hint
 
 
@@ -225,20 +260,27 @@ _LIMITS: Final = (
 
 
 def _metas(said: Any) -> list[msgspec.Meta]:
-    """What one word in `Annotated` says, as `msgspec.Meta`. Whoever it is not meant for ignores it."""
+    """What one word in `Annotated` says, as `msgspec.Meta`. What is not meant for us is ignored."""
     if isinstance(said, msgspec.Meta):
         return [said]
     if isinstance(said, str):
         return [msgspec.Meta(description=said)]
-    if isinstance(said, type):
-        return []
-    if type(said).__module__.startswith("annotated_types") and type(said).__name__ == "Predicate":
-        raise BadHint(f"{said!r} is code, which no schema can say; check it inside of the function")
-    if isinstance(documentation := getattr(said, "documentation", None), str):  # typing_extensions.Doc
-        return [msgspec.Meta(description=documentation)]
+    if _is_from("annotated_types", said):
+        if type(said).__name__ == "Predicate":
+            raise BadHint(f"{said!r} is code, which no schema can say; check it inside of the function")
+        return [meta for one in said for meta in _metas(one)] if is_iterable(said) else _limits(said)
+    if _is_from("typing_extensions", said):  # Doc
+        return [msgspec.Meta(description=said.documentation)] if hasattr(said, "documentation") else []
+    if _is_from("pydantic", said):  # Field
+        return [*_limits(said), *(meta for one in getattr(said, "metadata", ()) for meta in _metas(one))]
+    return []
+
+
+def _is_from(package: str, said: Any) -> bool:
+    """Whether it is of a package's classes, or of one made from them; the package need not be there."""
+    return any(kind.__module__.partition(".")[0] == package for kind in type(said).__mro__)
+
+
+def _limits(said: Any) -> list[msgspec.Meta]:
     members: dict[str, Any] = {name: value for name in _LIMITS if (value := getattr(said, name, None)) is not None}
-    found = [msgspec.Meta(**members)] if members else []
-    inner: Any = getattr(said, "metadata", None)  # pydantic's Field
-    if inner is None and is_iterable(said):  # groups of annotated-types
-        inner = list(said)
-    return [*found, *(meta for one in inner or () for meta in _metas(one))]
+    return [msgspec.Meta(**members)] if members else []

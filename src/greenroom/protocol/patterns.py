@@ -176,6 +176,8 @@ class _Automaton:
         states: frozenset[int] = frozenset()
         before = ""
         spent = len(text)
+        if spent > PATIENCE:  # however well it is known
+            raise TooLong(f"{spent} characters are too many for this pattern")
         for here in (*text, ""):
             key = (states, before if self._minds_words or not before else "-", here)
             found = self._known.get(key)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom.errors import GreenroomError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
+
+_PLAIN: Final = re.compile(r"[\w$-]+")
 
 Path: TypeAlias = "tuple[str | int, ...]"
 
@@ -52,6 +55,6 @@ def path_text(path: Sequence[Any]) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            name = step if str(step).isidentifier() else repr(step)
+            name = step if _PLAIN.fullmatch(str(step)) else repr(step)
             text += f".{name}" if text else str(name)
     return text

@@ -65,7 +65,11 @@ class CallToolResult:
         """A success. Content is whatever a handler might return as content; by default the JSON text of the structured content."""
         if structured_content is None:
             return cls(blocks(content), None, meta=meta)
-        data = in_json(structured_content)
+        return cls.of_data(in_json(structured_content), content, meta)
+
+    @classmethod
+    def of_data(cls, data: Any, content: Any = None, meta: Meta | None = None) -> CallToolResult:
+        """A success that is data, which may be null."""
         shown = [{"type": "text", "text": _as_json(data)}] if content is None else blocks(content)
         return cls(shown, as_object(data), meta=meta)
 
@@ -183,7 +187,7 @@ def tool_result(value: Any, returns: Returns | None = None) -> dict[str, Any]:
         case CallToolResult():
             return value.to_wire()
         case Structured(data, content, meta):
-            return CallToolResult.ok(content, structured_content=in_json(data), meta=meta).to_wire()
+            return CallToolResult.of_data(in_json(data), content, meta).to_wire()
         case WithMeta(result, meta):
             return _with_meta(tool_result(result, returns), meta)
         case ToolError():

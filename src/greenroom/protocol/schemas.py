@@ -214,5 +214,5 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 def _problem_of(error: msgspec.ValidationError) -> Problem:
     """The one problem that msgspec names, for the few that a schema cannot say."""
     text, _, place = str(error).partition(" - at `")
-    path: Path = tuple(int(index) if index else name for name, index in _STEP.findall(place))
+    path: Path = tuple(int(index) if index else name for name, index in _STEP.findall(place.rstrip("`")))
     return Problem(path, Reason(text.replace("`", ""), "type_mismatch"))

@@ -40,6 +40,7 @@ _NAMED: Final = frozenset(
 _SAME_VALUE: Final = frozenset(
     {"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"}
 )
+_NOTHING_INSIDE: Final[Mapping[str, Any]] = {}  # what true and false have, as schemas
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -96,12 +97,33 @@ def _measure(schema: Mapping[str, Any]) -> None:
             waiting += ((one, depth + 1) for one in value)
 
 
+def prepare(schema: dict[str, Any]) -> dict[str, Any]:
+    """Make a copy of a schema ready to be used: reference -> the schema that it leads to. Only the root has an `$id`, so there is one.
+
+    Keywords that look at what the others have found come last, and a member that must not be there is said in a schema of its own.
+    """
+    document = _Document(schema)
+    document.check_references()
+    for _, place in document.places.values():
+        if isinstance(place, dict):
+            _rewrite(place)
+    return document.targets
+
+
+def _rewrite(schema: dict[str, Any]) -> None:
+    for keyword in sorted(schema, key=lambda name: name.startswith("unevaluated")):
+        value = schema[keyword] = schema.pop(keyword)
+        if keyword in _NAMED and is_object(value):
+            schema[keyword] = {name: {"not": {}} if one is False else one for name, one in value.items()}
+
+
 class _Document:
     """One schema with all schemas inside of it, those included that only references lead to."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.root = root
         self.places: dict[int, Place] = {}
+        self.targets: dict[str, Any] = {}
         self._named: dict[str, Mapping[str, Any]] = {}
         self._adopt(Place((), root))
 
@@ -143,11 +165,10 @@ class _Document:
         found = (
             self._pointed(unquote(fragment)) if not fragment or fragment.startswith("/") else self._named.get(fragment)
         )
-        if found is True or found is False:
-            return {}
-        if not is_object(found):
+        if not is_object(found) and not isinstance(found, bool):
             raise BadSchema(where, f"{reference!r} leads nowhere")
-        return found
+        self.targets[reference] = found
+        return found if is_object(found) else _NOTHING_INSIDE
 
     def _pointed(self, pointer: str) -> Any:
         found: Any = self.root

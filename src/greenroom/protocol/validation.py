@@ -24,7 +24,7 @@ from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariabl
 from .patterns import TooLong, compiled
 from .problems import Problem, Reason
 from .reasons import reason_of, unexpected
-from .subschemas import BadSchema, dialect_of, inspect
+from .subschemas import BadSchema, dialect_of, inspect, prepare
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["BadSchema", "Validator", "check_schema", "first_error", "validate"]
 
 MOST_STEPS: Final = 200_000
+"""What the check of one value may cost: a second or less."""
+_COSTS: Final = {"$ref": 4, "$dynamicRef": 4, "$recursiveRef": 4, "allOf": 3, "anyOf": 5, "if": 3, "not": 3, "oneOf": 5}
 MOST_PROBLEMS: Final = 100
 
 
@@ -51,8 +53,9 @@ class _TooMuch(Exception):
 class _Meter:
     """How many steps are left."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, targets: Mapping[str, Any]) -> None:
         self.left = steps
+        self.targets = targets  # where the references of this schema lead
 
     def spend(self, steps: int) -> None:
         self.left -= steps
@@ -92,11 +95,13 @@ class Validator:
         if self.dialect is None:
             check_schema(schema)
         kind = _classes()[self.dialect or dialect_of(schema)]
-        self._validator = kind(_in_order(plain(schema)), format_checker=_checker_of(self.formats))
+        copy: dict[str, Any] = plain(schema)
+        self._targets = prepare(copy)
+        self._validator = kind(copy, format_checker=_checker_of(self.formats))
 
     def errors(self, value: Any, most: int = MOST_PROBLEMS) -> list[Problem]:
         """All that is wrong, up to `most` things, with paths from the root. A value of the wrong type has no other problems."""
-        token = _meter.set(_Meter(self._steps))
+        token = _meter.set(_Meter(self._steps, self._targets))
         found: list[ValidationError] = []
         try:
             found.extend(islice(cast("Iterator[ValidationError]", self._validator.iter_errors(value)), most))
@@ -122,7 +127,7 @@ class Validator:
                 return [Problem((*path, error.message), Reason("is missing", "missing_required"))]
             case "additionalProperties" if error.validator_value is False:
                 return [Problem((*path, error.message), unexpected(error.message, cast("Any", error.schema)))]
-            case "None":
+            case "not" if not error.validator_value:
                 return [Problem(path, Reason("must not be there", "unexpected_property"))]
             case "oneOf" if not error.context:
                 return [
@@ -195,25 +200,17 @@ def _place(error: ValidationError) -> tuple[Any, ...]:
     return (tuple(error.absolute_path), tuple(error.absolute_schema_path)[:-1])
 
 
-def _in_order(schema: Any) -> Any:
-    """The same schema with the keywords last that look at what the others have done: who runs out of steps does so before."""
-    if is_object(schema):
-        names = sorted(schema, key=lambda name: name.startswith("unevaluated"))
-        return {name: _in_order(schema[name]) for name in names}
-    return [_in_order(one) for one in schema] if is_array(schema) else schema
-
-
 @lru_cache(maxsize=1)
 def _classes() -> Mapping[str, Any]:
     """The validators of jsonschema, by dialect, with each keyword counted and some of them ours."""
     ours = {
-        "additionalProperties": _additional_properties, "dependentRequired": _dependent_required, "pattern": _pattern,
+        "$dynamicRef": _reference, "$recursiveRef": _reference, "$ref": _reference, "additionalProperties": _additional_properties, "dependentRequired": _dependent_required, "pattern": _pattern,
         "patternProperties": _pattern_properties, "required": _required, "uniqueItems": _unique_items,
     }  # fmt: skip
 
     def counted(base: Any, more: Mapping[str, Any]) -> Any:
         keywords = {**base.VALIDATORS, **{name: one for name, one in ours.items() if name in base.VALIDATORS}, **more}
-        return cast("Any", extend)(base, {name: _counted(one) for name, one in keywords.items()})
+        return cast("Any", extend)(base, {name: _counted(name, one) for name, one in keywords.items()})
 
     return {
         "2020-12": counted(Draft202012Validator, {}),
@@ -226,16 +223,21 @@ def _classes() -> Mapping[str, Any]:
 Keyword: TypeAlias = "Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]"
 
 
-def _counted(keyword: Keyword) -> Keyword:
-    """The keyword, at the cost of a step and of one more for each thing in it."""
+def _counted(name: str, keyword: Keyword) -> Keyword:
+    """The keyword, at the cost of a step and of one more for each thing in it; trying things out costs more."""
+    cost = _COSTS.get(name, 1)
 
     def at_a_cost(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterable[ValidationError] | None:
         meter = _meter.get(None)
         if meter is not None:
-            meter.spend(1 + len(wanted) if is_array(wanted) or is_object(wanted) else 1)
+            meter.spend(cost + len(wanted) if is_array(wanted) or is_object(wanted) else cost)
         return keyword(validator, wanted, value, schema)
 
     return at_a_cost
+
+
+def _reference(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ARG001 - jsonschema's shape
+    yield from validator.descend(value, _meter.get().targets[wanted])
 
 
 def _required(_: Any, wanted: Any, value: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ARG001 - jsonschema's shape
@@ -283,14 +285,13 @@ def _pattern(_: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Validatio
 
 
 def _unique_items(_: Any, wanted: Any, value: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ARG001 - same
-    if wanted and is_array(value):
-        _meter.get().spend(len(value))
-        if len({_canonical(one) for one in value}) < len(value):
-            yield ValidationError("not unique")
+    if wanted and is_array(value) and len({_canonical(one) for one in value}) < len(value):
+        yield ValidationError("not unique")
 
 
 def _canonical(value: Any) -> Hashable:
     """Equal for values that JSON Schema takes for equal: 1 and 1.0 are, 1 and true are not."""
+    _meter.get().spend(1)
     if is_object(value):
         return ("object", frozenset((name, _canonical(one)) for name, one in value.items()))
     if is_array(value):

@@ -1,0 +1,50 @@
+"""Docstrings in Google's style, taken apart."""
+
+from __future__ import annotations
+
+from greenroom.protocol.docstrings import read
+
+
+def test_sections_are_not_the_description() -> None:
+    text, names = read(
+        """Do it.
+
+        At length: yes.
+
+        Args:
+            a: the first
+            b (int, optional): the second,
+                which is long
+
+                and has two paragraphs
+            *rest: the others
+            **more: even more: with a colon
+
+        Returns:
+            a: nothing of a
+
+        Raises:
+            ValueError: never
+        """
+    )
+    assert text == "Do it.\n\nAt length: yes."
+    assert names == {
+        "a": "the first",
+        "b": "the second, which is long and has two paragraphs",
+        "rest": "the others",
+        "more": "even more: with a colon",
+    }
+
+
+def test_what_comes_after_a_section_is_description_again() -> None:
+    assert read("A.\n\nArgs:\n    a: b\n\nZ.") == ("A.\n\nZ.", {"a": "b"})
+
+
+def test_no_docstring() -> None:
+    assert read(None) == ("", {})
+    assert read("") == ("", {})
+
+
+def test_what_is_no_section() -> None:
+    text = "Example:\n    a: b\n\nSee also: c"
+    assert read(text) == (text, {})
