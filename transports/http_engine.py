@@ -148,7 +148,7 @@ class Engine:
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # whatever a door or a gatekeeper raised is the end of this request, and of nothing else
-            log.exception("%s %s ended in an error of the server", method, path)
+            log.exception("%r %r ended in an error of the server", method, path)
             if not exchange.begun:
                 await exchange.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
 
@@ -169,7 +169,8 @@ class Engine:
             return
         admitted = await self._gatekeeper.admit(method, path, folded, exchange.peer)
         if isinstance(admitted, Refusal):
-            raise Refused(admitted.status, tuple(checks.field(*each) for each in admitted.headers), admitted.body)
+            told = tuple(checks.field(name.lower(), value) for name, value in admitted.headers)
+            raise Refused(admitted.status, told, admitted.body)
         exchange.peer = admitted
         if method == "POST":
             await self._post(exchange, body)

@@ -182,7 +182,7 @@ class _Keeper:
         if who == "split":
             return Refusal(401, [("www-authenticate", "Bearer\r\nset-cookie: a=b")])
         if who is None:
-            return Refusal(401, [("www-authenticate", "Bearer")], b'{"error":"unauthorized"}')
+            return Refusal(401, [("WWW-Authenticate", "Bearer")], b'{"error":"unauthorized"}')
         return Peer(peer.transport, peer.address, who)
 
 
