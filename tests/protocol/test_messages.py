@@ -338,3 +338,12 @@ def test_whatever_is_said_is_a_message_or_refused_with_a_code_and_a_text(value: 
 def test_no_bytes_break_it(data: bytes) -> None:
     found = attempt(parse, data)
     assert not isinstance(found, RemoteProtocolError) or found.message
+
+
+@pytest.mark.parametrize(
+    "message", [Request(1, "a"), Notification("a"), Response(1, {}), Failure(1, PeerError(1, "a"))], ids=str
+)
+def test_a_message_is_what_it_was(message: Message) -> None:
+    for name in message.__struct_fields__:
+        with pytest.raises(AttributeError):
+            setattr(message, name, "changed")
