@@ -120,8 +120,11 @@ class StreamFeed(Waiting):
         """Whoever reads this gets what has been said until now, perhaps the wish to come back later, and then the end."""
         stream = self._stream
         if self._until is None:
-            self._until = stream.last if retry is not None else self._next - 1
-            if retry is not None:
+            if retry is None:
+                self._until = self._next - 1
+                self._ahead.clear()
+            else:
+                self._until = stream.last
                 self._last_words = Event(f"{stream.name}:{stream.last}", b"", retry)
         if stream.reader is self:
             stream.read_by(None)

@@ -1,0 +1,118 @@
+"""However a reader comes and goes, it gets each event once and in order, or is told where some are missing.
+
+A client that loses its connection comes back with the id of the last event that it has seen, or without one when it has seen none; what it was
+handed may have been lost on the way. A plan is a list of what server, network and client do in turn.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenroom.actors.feeds import TRUNCATED
+from greenroom.actors.outlets import ToStreams
+from greenroom.actors.settings import Settings
+from greenroom.supervision.testing import run
+
+if TYPE_CHECKING:
+    from greenroom.transports.seam import Event, Feed
+
+Steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.integers(1, 6)),
+        st.tuples(st.just("read"), st.just(0)),
+        st.tuples(st.just("lose"), st.integers(0, 3)),
+        st.tuples(st.just("leave"), st.just(0)),
+        st.tuples(st.just("take over"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+class Client:
+    """It keeps what it has seen, and comes back for the rest."""
+
+    def __init__(self, outlet: ToStreams) -> None:
+        self.outlet = outlet
+        self.last: str | None = None
+        self.seen: list[int | None] = []
+        self.feed: Feed | None = None
+
+    def come(self) -> Feed:
+        if self.feed is None:
+            self.feed = self.outlet.listen(self.last, "2025-11-25")
+        return self.feed
+
+    async def read(self, lost: int = 0) -> None:
+        """Read what there is; the last `lost` events do not arrive, and with them the connection is gone.
+
+        The mark at the beginning always arrives: whoever has not even that has nothing to come back with.
+        """
+        feed = self.come()
+        events: list[Event] = []
+        while more := await feed.next(0.01):
+            events.extend(more)
+        arrived = len(events) - lost if self.last is not None else max(1, len(events) - lost)
+        for event in events[: max(0, arrived)]:
+            self.see(event)
+        if lost:
+            feed.leave()
+            self.feed = None
+
+    def see(self, event: Event) -> None:
+        if event.id:
+            self.last = event.id
+        if event.data == TRUNCATED:
+            self.seen.append(None)
+        elif event.data:
+            self.seen.append(int(event.data))
+
+
+async def play(steps: list[tuple[str, int]], kept: int) -> None:
+    outlet = ToStreams(Settings(buffer_events=kept))
+    client = Client(outlet)
+    said = 0
+    for step, number in steps:
+        match step:
+            case "say":
+                for _ in range(number):
+                    said += 1
+                    outlet.say(None, b"%d" % said, "2025-11-25")
+            case "read":
+                await client.read()
+            case "lose":
+                await client.read(number)
+            case "leave" if client.feed is not None:
+                client.feed.leave()
+                client.feed = None
+            case "take over":
+                before, client.feed = client.feed, None
+                client.come()
+                assert before is None or await before.next(0.01) is None
+            case _:
+                pass
+    outlet.say(None, b"%d" % (said + 1), "2025-11-25")
+    await client.read()
+    check(client.seen, said + 1)
+
+
+def check(seen: list[int | None], last: int) -> None:
+    """In order, nothing twice, and nothing missing without a word."""
+    assert seen[-1] == last, seen
+    before, gap = 0, False
+    for each in seen:
+        if each is None:
+            gap = True
+            continue
+        assert each > before, f"{each} comes again: {seen}"
+        assert each == before + 1 or gap, f"something before {each} is missing without a word: {seen}"
+        before, gap = each, False
+
+
+@settings(max_examples=300)
+@given(steps=Steps, kept=st.sampled_from([3, 8, 100]))
+def test_each_event_comes_once_and_in_order_or_its_absence_is_told(steps: list[tuple[str, int]], kept: int) -> None:
+    run(partial(play, steps, kept))
