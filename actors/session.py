@@ -92,7 +92,7 @@ class Session(GenServer):
         process.await_death(self)
         settings = self.company.settings
         self._used = self.now()
-        self._arm(_CLAIM, _SWEEP)
+        self._arm(min(_CLAIM, max(1.0, settings.session_idle or _CLAIM)), _SWEEP)
         if settings.session_lifetime is not None:
             self._arm(settings.session_lifetime, _LIFETIME)
 

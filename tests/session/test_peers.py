@@ -173,6 +173,16 @@ async def test_a_session_that_says_nothing_for_long_is_ended() -> None:
 
 
 @pytest.mark.row("SE-11")
+async def test_a_short_patience_is_kept() -> None:
+    company = await open_company(settings=Settings(session_idle=2))
+    player = await join(company)
+    await asyncio.sleep(1.9)
+    assert company.find(player.session.id, PEER) is not None
+    await asyncio.sleep(0.2)
+    assert company.find(player.session.id, PEER) is None
+
+
+@pytest.mark.row("SE-11")
 async def test_looking_for_a_session_does_not_keep_it() -> None:
     company = await open_company(settings=Settings(session_idle=10))
     player = await join(company)
