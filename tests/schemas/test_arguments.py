@@ -370,3 +370,29 @@ def test_members_of_one_kind_are_all_tried() -> None:
     assert into(Annotated[int, msgspec.Meta(ge=5)] | float, 3) == 3.0
     assert into(str | Annotated[str, msgspec.Meta(min_length=1)], "") == ""
     assert into(Literal[1, 2] | float, 7) == 7.0
+
+
+@dataclass
+class Overlapping:
+    amount: Literal[1, 2] | float
+
+
+@dataclass
+class Apart:
+    amount: int | float | Literal["all"] | None
+    color: Color | int = 1
+
+
+def test_inside_of_a_class_such_members_are_refused() -> None:
+    with pytest.raises(BadHint, match=r"Overlapping\.amount: two members of the union are of one kind"):
+        schema_of(list[Overlapping])
+    assert into(Apart, {"amount": 1.5, "color": "red"}) == Apart(1.5, Color.RED)
+
+
+def test_limits_that_nobody_would_see_are_refused() -> None:
+    @dataclass
+    class Limited:
+        amount: Annotated[int, annotated_types.Gt(1)]
+
+    with pytest.raises(BadHint, match=r"Limited\.amount: inside of a class, limits are written with msgspec\.Meta"):
+        schema_of(Limited)

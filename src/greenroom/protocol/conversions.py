@@ -23,14 +23,11 @@ Mode: TypeAlias = Literal["validation", "serialization"]
 REFERENCE: Final = "#/$defs/{name}"
 
 
-_ANY_INTEGER: Final = msgspec.inspect.IntType()
+_ANY_NUMBERS: Final = {msgspec.inspect.IntType, msgspec.inspect.FloatType}
 _CONTAINERS: Final = {
     list, set, frozenset, tuple, dict, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet,
     abc.Mapping, abc.MutableMapping,
 }  # fmt: skip
-_NUMBERS: Final = (
-    msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.LiteralType, msgspec.inspect.EnumType,
-)  # fmt: skip
 
 
 class _Anything(type):
@@ -51,7 +48,7 @@ def union_of(members: Sequence[Any]) -> Any:
     if is_dangerous(members):
         return _either(members)
     try:
-        overlap = _overlap([msgspec.inspect.type_info(member) for member in members])
+        overlap = overlaps(members)
         union: Any = Union[tuple(members)]  # noqa: UP007 - made of what is there
         msgspec.inspect.type_info(union)
     except TypeError:
@@ -63,11 +60,38 @@ def _either(members: Sequence[Any]) -> Any:
     return type("Either", (Either,), {"members": tuple(members)})
 
 
-def _overlap(infos: Sequence[msgspec.inspect.Type]) -> bool:
-    """Whether a value may be no good as the one member and still be good as another one of its kind; msgspec tries only one."""
-    numbers = [info for info in infos if isinstance(info, _NUMBERS)]
-    kinds = [type(info) for info in infos]
-    return len(set(kinds)) < len(kinds) or (len(numbers) > 1 and any(one != _ANY_INTEGER for one in numbers[:-1]))
+def overlaps(members: Sequence[Any]) -> bool:
+    """Whether a value may be no good as the one member and still be good as another one of its kind; msgspec tries only one.
+
+    Raises `TypeError` for members that msgspec does not know.
+    """
+    seen: dict[str, list[msgspec.inspect.Type]] = {}
+    for info in map(msgspec.inspect.type_info, members):
+        for kind in _json_kinds(info):
+            seen.setdefault(kind, []).append(info)
+    return any(
+        len(infos) > 1 and not (kind == "number" and _ANY_NUMBERS.issuperset(map(type, infos)) and _are_plain(infos))
+        for kind, infos in seen.items()
+    )
+
+
+def _json_kinds(info: msgspec.inspect.Type) -> set[str]:
+    """As what its values come in JSON, as far as members of one union can share it."""
+    if isinstance(info, (msgspec.inspect.LiteralType, msgspec.inspect.EnumType)):
+        values = info.values if isinstance(info, msgspec.inspect.LiteralType) else [member.value for member in info.cls]
+        return {"number" if isinstance(value, int) else type(value).__name__ for value in values}
+    return {
+        "number"
+        if type(info) in _ANY_NUMBERS
+        else "str"
+        if isinstance(info, msgspec.inspect.StrType)
+        else type(info).__name__
+    }
+
+
+def _are_plain(infos: Sequence[msgspec.inspect.Type]) -> bool:
+    """Whether nothing was said of which numbers they are."""
+    return all(info == type(info)() for info in infos)
 
 
 def is_dangerous(members: Sequence[Any]) -> bool:

@@ -33,12 +33,12 @@ import msgspec
 
 from greenroom.errors import GreenroomError
 
-from .conversions import is_dangerous, union_of
+from .conversions import is_dangerous, overlaps, union_of
 from .docstrings import read
 from .wire import is_iterable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 MISSING: Final = inspect.Parameter.empty
 
@@ -197,6 +197,11 @@ def _look_inside(hint: Any) -> None:
                 f"{home}: a text with a pattern may not stand beside a list or dict in a union, as msgspec cannot tell them "
                 "apart inside of a class; give each a field of its own"
             )
+        if home and get_origin(part) in (Union, types.UnionType) and _overlaps(parts):
+            raise BadHint(
+                f"{home}: two members of the union are of one kind in JSON, and msgspec tries only one of them inside of a class; "
+                "say both in one, or give each a field of its own"
+            )
         if home and any(_is_from("annotated_types", meta) for meta in getattr(part, "__metadata__", ())):
             raise BadHint(f"{home}: inside of a class, limits are written with msgspec.Meta, not with annotated-types")
         if isinstance(part, type) and part not in seen and _has_fields(part):
@@ -204,6 +209,13 @@ def _look_inside(hint: Any) -> None:
             with contextlib.suppress(NameError, TypeError):  # who makes the schema finds out, and says so
                 inner = get_type_hints(part, include_extras=True)
                 waiting += ((one, f"{part.__name__}.{name}") for name, one in inner.items())
+
+
+def _overlaps(members: Sequence[Any]) -> bool:
+    try:
+        return overlaps(members)
+    except TypeError:
+        return False  # who makes the schema says why
 
 
 def _has_fields(kind: Any) -> bool:
