@@ -57,6 +57,7 @@ class Feed(Protocol):
     @property
     def name(self) -> str:
         """What the feed is called in its events' ids."""
+        ...
 
     async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
         """What has come since the last time, at least one event; empty when the time was up first; None when it has ended.
@@ -79,6 +80,7 @@ class Session(Protocol):
     @property
     def id(self) -> str:
         """What the peer calls it."""
+        ...
 
     @property
     def version(self) -> str | None:
@@ -102,6 +104,7 @@ class Session(Protocol):
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
         """Open the stream for what belongs to no request, or resume the one that the event was on."""
+        ...
 
     async def end(self) -> None:
         """The peer has done with it."""
@@ -119,18 +122,21 @@ class Door(Protocol):
 
     async def enter(self, peer: Peer, hello: Request) -> Entered:
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
+        ...
 
     async def connect(self, peer: Peer) -> Session:
         """Begin a session with a channel, before anything was said. Raises `McpError` when there is no room.
 
         It is linked to nobody: it ends when it is told to, when it has been idle too long, or with its company.
         """
+        ...
 
     def find(self, session_id: str, peer: Peer) -> Session | None:
         """The session of that id, if it is this peer's: a foreign one looks unknown."""
 
     async def once(self, peer: Peer, request: Request, version: str) -> Answer:
         """Answer one request without any session, as the revision wants it that the peer says it follows."""
+        ...
 
 
 class Refusal(NamedTuple):
@@ -147,9 +153,11 @@ class Gatekeeper(Protocol):
     @property
     def headers(self) -> Sequence[str]:
         """The request headers that it reads, for the CORS allow-list."""
+        ...
 
     async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
         """The peer with its principal, or a refusal. `headers` are lower-cased."""
+        ...
 
 
 class OpenDoor:
