@@ -396,3 +396,17 @@ def test_limits_that_nobody_would_see_are_refused() -> None:
 
     with pytest.raises(BadHint, match=r"Limited\.amount: inside of a class, limits are written with msgspec\.Meta"):
         schema_of(Limited)
+
+
+def test_a_malicious_text_does_not_stop_who_wrote_a_careless_pattern() -> None:
+    def tool(code: Annotated[str, msgspec.Meta(pattern="^(a+)+$")]) -> None: ...
+
+    assert arguments_of(tool).bind({"code": "aaa"}) == {"code": "aaa"}
+    assert problems(tool, {"code": "a" * 5_000 + "b"}) == {("code",): "pattern_mismatch"}
+
+
+def test_a_pattern_may_be_in_pythons_dialect() -> None:
+    def tool(code: Annotated[str, msgspec.Meta(pattern=r"\A(?i:ab)\Z")]) -> None: ...
+
+    assert arguments_of(tool).bind({"code": "AB"}) == {"code": "AB"}
+    assert problems(tool, {"code": "abc"}) == {("code",): "pattern_mismatch"}

@@ -63,6 +63,14 @@ def compiled(source: str) -> Pattern:
     return Pattern(source)
 
 
+def may_explode(source: str) -> bool:
+    """Whether `re` may take for ever over it; what cannot be read here is in Python's own dialect, and nobody knows."""
+    try:
+        return _powers(parse(source)) is None
+    except BadPattern:
+        return False
+
+
 def _powers(node: Node) -> int | None:
     """With which power of the text's length `re` may take longer; None when it may be worse than that.
 

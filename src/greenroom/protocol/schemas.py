@@ -8,7 +8,7 @@ Nothing is coerced: "3" is no integer, and 1 is no boolean. A number is a number
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, cast
 
@@ -17,15 +17,17 @@ import msgspec
 from .conversions import convert, schemas_of
 from .docstrings import read
 from .hints import BadHint, name_of, parameters_of, refined
+from .patterns import may_explode
 from .problems import Mismatch, Problem, Reason
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from .conversions import Mode
     from .hints import Parameter
     from .problems import Path
+    from .validation import Validator
 
 __all__ = ["Arguments", "BadHint", "Kind", "Mismatch", "Problem", "arguments_of", "into", "kind_of", "schema_of"]
 
@@ -40,20 +42,30 @@ class Kind:
         """`kind` as `hints.refined` left it."""
         self._kind = kind
         self.schema = dict(schema)
+        self._careful = any(may_explode(pattern) for pattern in _patterns_in(self.schema))
 
     def make(self, value: Any) -> Any:
         """The value that the JSON stands for. Raises `Mismatch` with everything that is wrong."""
+        if self._careful:  # msgspec matches with `re`: nothing comes to it that has not been matched in bounded time
+            self._check(value)
         try:
             return convert(value, self._kind)
         except msgspec.ValidationError as error:
             return self._make_slowly(value, error)
 
-    def _make_slowly(self, value: Any, error: msgspec.ValidationError) -> Any:
-        """What msgspec refused: either all of the reasons, or a 3.0 where it wanted a 3, which are the same number."""
+    @cached_property
+    def _validator(self) -> Validator:
         from .validation import OwnValidator  # noqa: PLC0415 - who makes no mistakes never loads it
 
-        if problems := OwnValidator(self.schema).errors(value, most=MOST_PROBLEMS):
-            raise Mismatch(problems) from None
+        return OwnValidator(self.schema)
+
+    def _check(self, value: Any) -> None:
+        if problems := self._validator.errors(value, most=MOST_PROBLEMS):
+            raise Mismatch(problems)
+
+    def _make_slowly(self, value: Any, error: msgspec.ValidationError) -> Any:
+        """What msgspec refused: either all of the reasons, or a 3.0 where it wanted a 3, which are the same number."""
+        self._check(value)
         try:
             return convert(_with_integers(value), self._kind)
         except msgspec.ValidationError:
@@ -206,6 +218,18 @@ def _with_integers(value: Any) -> Any:
     if is_object(value):
         return {name: _with_integers(one) for name, one in value.items()}
     return [_with_integers(one) for one in value] if is_array(value) else value
+
+
+def _patterns_in(schema: Any) -> Iterator[str]:
+    """Every pattern in a schema that was made from hints."""
+    if is_object(schema):
+        if isinstance(pattern := schema.get("pattern"), str):
+            yield pattern
+        for one in schema.values():
+            yield from _patterns_in(one)
+    elif is_array(schema):
+        for one in schema:
+            yield from _patterns_in(one)
 
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")

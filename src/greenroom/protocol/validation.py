@@ -21,7 +21,7 @@ from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validat
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType] - untyped there
 
-from .patterns import TooLong, compiled
+from .patterns import BadPattern, TooLong, compiled
 from .problems import Problem, Reason
 from .reasons import reason_of, unexpected
 from .subschemas import BadSchema, dialect_of, inspect, prepare
@@ -278,10 +278,19 @@ def _pattern(_: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Validatio
     if isinstance(value, str):
         _meter.get().spend(len(value) // 100)
         try:
-            if not compiled(wanted).search(value):
+            if not _matches(wanted, value):
                 yield ValidationError("no match")
         except TooLong as error:
             yield ValidationError("too long", cause=error)
+
+
+def _matches(source: str, text: str) -> bool:
+    try:
+        return compiled(source).search(text)
+    except (
+        BadPattern
+    ):  # none in a foreign schema: those are looked at first; a hint's author may write in Python's dialect
+        return re.search(source, text) is not None
 
 
 def _unique_items(_: Any, wanted: Any, value: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ARG001 - same
