@@ -70,6 +70,8 @@ class FakeSession:
     general: FakeFeed | None = None
     resumed: list[str | None] = field(default_factory=list[str | None])
     ended: bool = False
+    dying: bool = False
+    """It is found, and gone when it is spoken to."""
     go: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
     given_up: int = 0
@@ -144,7 +146,7 @@ class FakeSession:
             feed.end()
 
     def _alive(self) -> None:
-        if self.ended:
+        if self.ended or self.dying:
             raise ProcessExited(SHUTDOWN)
 
 

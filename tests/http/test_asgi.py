@@ -196,6 +196,23 @@ async def test_a_body_without_an_end_is_given_up(door: FakeDoor) -> None:
     assert server.status == 408
 
 
+async def test_a_slow_body_that_ends_in_time_is_as_good_as_any(door: FakeDoor) -> None:
+    app = endpoint(door, body_timeout=7.0)
+    await _entered(door, app)
+    server = Server(app)
+    task = server.begin(mcp_session_id="s1")
+    body = message("wait")
+    server.body(body[:10])
+    await advance(6)
+    server.body(body[10:])
+    server.end()
+    await advance(60)  # which is not the body's time any more
+    assert not task.done()
+    server.leave()
+    await task
+    assert door.sessions["s1"].given_up == 1
+
+
 async def test_a_refused_body_is_read_for_a_moment_only(door: FakeDoor) -> None:
     server = Server(endpoint(door))
     task = server.begin(origin="https://evil.example")

@@ -495,6 +495,18 @@ async def test_a_session_that_ends_over_a_request_is_said_to_have_ended() -> Non
     assert paper.json["id"] == 8
 
 
+@pytest.mark.row("WC-08")
+async def test_a_session_that_ends_between_two_moments_is_an_unknown_one() -> None:
+    desk = Desk()
+    session = await desk.enter()
+    session.dying = True
+    headers = {"mcp-session-id": "s1"}
+    assert (await desk.post(note(), headers)).error == (404, -32600, "Unknown Mcp-Session-Id")
+    assert (await desk.ask("GET", headers=headers)).error == (404, -32600, "Unknown Mcp-Session-Id")
+    assert (await desk.post({"jsonrpc": "2.0", "id": 3, "result": []}, headers)).status == 400
+    assert (await desk.ask("DELETE", headers=headers)).status == 204
+
+
 # --- answers
 
 
