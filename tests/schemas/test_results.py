@@ -184,6 +184,11 @@ def test_what_has_no_form_in_json_is_the_handlers_bug(value: Any) -> None:
         tool_result(value)
 
 
+def test_half_a_character_is_the_handlers_bug() -> None:
+    with pytest.raises(UnknownShape, match="cannot be written"):
+        tool_result({"a": "\ud800"})
+
+
 def test_what_refers_to_itself_is_the_handlers_bug() -> None:
     endless: list[Any] = []
     endless.append({"a": endless})

@@ -129,3 +129,9 @@ def test_a_broken_promise_is_told_with_all_its_breaks() -> None:
     assert [path for path, _ in found] == [("result", 0, "name")]
     assert returns(int).errors({"result": 1, "more": 2}) != []
     assert returns(int).errors({}) != []
+
+
+def test_what_arrives_is_what_is_checked() -> None:
+    assert [(path, str(reason)) for path, reason in returns(float).errors({"result": float("nan")})] == [
+        (("result",), "expected a number, got null"),
+    ]

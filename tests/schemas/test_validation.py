@@ -329,3 +329,8 @@ def test_a_value_as_deep_as_the_wire_allows() -> None:
     for _ in range(60):
         deep = [deep]
     assert [len(path) for path, _ in validate(deep, {"type": ["array", "string"], "items": {"$ref": "#"}})] == [60]
+
+
+def test_what_is_no_json_is_shown_all_the_same() -> None:
+    assert first_error(["\ud800"], {"type": "string"}) == "expected a string, got ['\\ud800']"
+    assert first_error({1, 2}, {"type": "string"}) == "expected a string, got [1,2]"

@@ -103,5 +103,8 @@ def shown(value: Any) -> str:
     """A value as a message shows it: JSON, and not much of it."""
     if (is_object(value) or is_array(value)) and len(value) > 20:  # noqa: PLR2004 - enough to recognize it
         return f"an {'object' if is_object(value) else 'array'} of {len(value)}"
-    text = msgspec.json.encode(value[:80] if isinstance(value, str) else value).decode()
+    try:
+        text = msgspec.json.encode(value[:80] if isinstance(value, str) else value).decode()
+    except (TypeError, ValueError):  # no JSON at all, which only a local caller can hand in
+        text = ascii(value)
     return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - same

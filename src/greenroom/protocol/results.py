@@ -136,7 +136,7 @@ def as_object(data: Any) -> dict[str, Any]:
 def json_text(value: Any) -> str:
     """The value's JSON as text; what is a string in JSON stays itself, without quotes."""
     data = in_json(value)
-    return data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    return data if isinstance(data, str) else _encoded(data)
 
 
 def in_json(value: Any) -> Any:
@@ -254,7 +254,14 @@ def _contents(value: Any, uri: str, mime: str | None) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> str:
-    return msgspec.json.encode(in_json(value)).decode()
+    return _encoded(in_json(value))
+
+
+def _encoded(data: Any) -> str:
+    try:
+        return msgspec.json.encode(data).decode()
+    except ValueError as error:  # half a character, which no encoding has
+        raise UnknownShape(f"a handler returned a text that cannot be written: {error}") from error
 
 
 def _as_text(content: Any) -> str:

@@ -6,6 +6,8 @@ import types
 from collections import abc
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
+import msgspec
+
 from .errors import McpError, ToolError
 from .hints import MISSING, refined, return_hint_of
 from .problems import Mismatch, Problem, Reason
@@ -28,7 +30,8 @@ class Returns:
         self.schema: dict[str, Any] = _under_result(schema) if self.wrapped else schema
 
     def errors(self, data: Any) -> list[Problem]:
-        """What is wrong with structured content that is about to be sent."""
+        """What is wrong with structured content that is about to be sent. It is looked at as peers will see it: NaN is null there."""
+        data = msgspec.json.decode(msgspec.json.encode(data))
         if self.wrapped:
             if not is_object(data) or set(data) != {"result"}:
                 return [Problem((), Reason("expected an object with `result` and nothing else", "type_mismatch"))]
