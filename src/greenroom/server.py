@@ -31,8 +31,6 @@ from greenroom.transports.asgi import Endpoint
 from greenroom.transports.binding import Binding
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
-from greenroom.transports.listener import listener
-from greenroom.transports.quart_app import shell
 from greenroom.transports.standard import StandardStreams
 from greenroom.transports.stdio import StdioWire, stdio_child
 
@@ -188,6 +186,10 @@ class Server(Decorators):
         return Engine(self.company, replace(config, session_enabled=config.session_enabled and self.settings.sessions))
 
     def _http_listener(self, config: HttpConfig) -> ChildSpec[Any]:
+        # A server on stdio needs neither of these, and they are half of what it would load.
+        from greenroom.transports.listener import listener  # noqa: PLC0415
+        from greenroom.transports.quart_app import shell  # noqa: PLC0415
+
         engine = self._engine(config)
         binding = Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
         app: Any = shell(engine, name=self.settings.name)
