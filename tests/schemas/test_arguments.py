@@ -410,3 +410,9 @@ def test_a_pattern_may_be_in_pythons_dialect() -> None:
 
     assert arguments_of(tool).bind({"code": "AB"}) == {"code": "AB"}
     assert problems(tool, {"code": "abc"}) == {("code",): "pattern_mismatch"}
+
+
+def test_what_annotated_says_to_others_need_not_be_hashable() -> None:
+    assert into(Annotated[int, {"for": "others"}], 3) == 3
+    with pytest.raises(BadHint):
+        into(Annotated[complex, {"for": "others"}], 3)

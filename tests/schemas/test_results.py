@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
+from collections import deque
 from datetime import date
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -182,6 +185,22 @@ def test_a_result_made_by_hand() -> None:
 def test_what_has_no_form_in_json_is_the_handlers_bug(value: Any) -> None:
     with pytest.raises(UnknownShape, match="has no form in JSON"):
         tool_result(value)
+
+
+def test_what_may_never_end_is_no_data() -> None:
+    with pytest.raises(UnknownShape, match="count has no form in JSON"):
+        tool_result({"a": itertools.count()})
+
+
+def test_collections_mappings_and_paths_of_any_class_are_data() -> None:
+    value = {"a": deque([1]), "b": MappingProxyType({"c": 2}), "d": Path("/e"), "f": {"g": 1}.keys(), "h": text("i")}
+    assert tool_result(Structured(value))["structuredContent"] == {
+        "a": [1],
+        "b": {"c": 2},
+        "d": "/e",
+        "f": ["g"],
+        "h": {"type": "text", "text": "i"},
+    }
 
 
 def test_half_a_character_is_the_handlers_bug() -> None:

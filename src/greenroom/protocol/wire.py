@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from binascii import b2a_base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -74,6 +74,11 @@ def is_iterable(value: Any) -> TypeGuard[Iterable[Any]]:
     return isinstance(value, Iterable)
 
 
+def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
+    """Whether there are things in it, and they can be counted."""
+    return isinstance(value, Collection)
+
+
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
 
@@ -100,6 +105,6 @@ def _plain_of_others(value: Any) -> Any:
         return dict(value)
     if isinstance(value, PurePath):
         return str(value)
-    if is_iterable(value):
+    if is_collection(value):  # not what may never end
         return list(value)
     raise TypeError(f"{type(value).__qualname__} has no form in JSON")
