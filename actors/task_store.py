@@ -1,0 +1,85 @@
+"""Where the records of tasks are kept: the interface, and the store that lives as long as the program.
+
+A store is no process, and belongs to the company: collectors write their own task's record, everybody reads. Reading is at once, out of memory
+and without waiting for anybody, so that peers may poll. Everything is called in the node's loop; a store with a thread of its own keeps that to
+itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from .task_record import TaskRecord
+
+
+class TaskStore(Protocol):
+    """What a company needs of it."""
+
+    async def open(self) -> None:
+        """Get ready to be read and written. Called before anything else, and again when whoever called was restarted.
+
+        Records that it has kept from another life are there from then on; the company decides what became of the tasks that had not ended.
+        """
+
+    def put(self, record: TaskRecord) -> Awaitable[None] | None:
+        """This is how the task stands. Readers see it at once; None if that is all, else something to wait for until it is safe.
+
+        Never raises: what goes wrong is raised to whoever waits. Later calls for the same task win, in their order.
+        """
+        raise NotImplementedError
+
+    def get(self, id: str) -> TaskRecord | None:
+        """The newest record of that task."""
+        raise NotImplementedError
+
+    def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
+        """The newest record of each task of that owner, or of everybody, the oldest task first."""
+        raise NotImplementedError
+
+    def remove(self, id: str) -> None:
+        """Forget it; one that there is not is no error."""
+
+    async def close(self) -> None:
+        """Nobody reads or writes any more until it is opened again; what was put is safe when this returns."""
+
+
+class MemoryTaskStore:
+    """Keeps everything for as long as the program runs."""
+
+    __slots__ = ("_by_owner", "_records")
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._records: dict[str, TaskRecord] = {}
+        self._by_owner: dict[str, dict[str, TaskRecord]] = {}
+
+    async def open(self) -> None:
+        """There is nothing to do."""
+
+    def put(self, record: TaskRecord) -> None:
+        """As safe as it will ever be."""
+        self._records[record.id] = record
+        self._by_owner.setdefault(record.owner, {})[record.id] = record
+
+    def get(self, id: str) -> TaskRecord | None:
+        """The newest record of that task."""
+        return self._records.get(id)
+
+    def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
+        """In the order in which they were put first."""
+        return list((self._records if owner is None else self._by_owner.get(owner, {})).values())
+
+    def remove(self, id: str) -> None:
+        """Forget it."""
+        record = self._records.pop(id, None)
+        if record is not None:
+            mine = self._by_owner[record.owner]
+            del mine[id]
+            if not mine:
+                del self._by_owner[record.owner]
+
+    async def close(self) -> None:
+        """There is nothing to do."""
