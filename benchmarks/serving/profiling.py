@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PROFILER = PEERS / "profiler" / "bin" / "py-spy"
-SECONDS = 8
-RATE = 400
+SECONDS = 10
+RATE = 250
 
 LAYERS = (
     ("HTTP parser (h11)", ("/h11/", "(h11/")),
@@ -60,7 +60,7 @@ def shares(lines: Iterable[str]) -> dict[str, float]:
     for line in lines:
         stack, _, count = line.rpartition(" ")
         frames = stack.split(";")
-        if any("run_forever" in frame or "_Hand.run" in frame for frame in frames):
+        if any("run_forever" in frame for frame in frames) or any("_Job.run" in frame for frame in frames):
             counts[layer_of(frames)] += int(count)
     total = sum(counts.values())
     return {name: counts[name] / total for name in (*(name for name, _ in LAYERS), REST)}
@@ -80,7 +80,7 @@ def profile(tool: str, options: Sequence[str]) -> tuple[float, dict[str, float]]
             before = served.processor_time()
             load = drive(crowd, tool, {"text": TEXT}, 3.0)
             cost = (served.processor_time() - before) / len(load.latencies)
-            command = [str(PROFILER), "record", "--nonblocking", "--format", "raw", "--output", str(folder / "stacks")]
+            command = [str(PROFILER), "record", "--format", "raw", "--output", str(folder / "stacks")]
             command += ["--pid", str(served.pid), "--duration", str(SECONDS), "--rate", str(RATE)]
             profiler = subprocess.Popen(  # noqa: S603 - the profiler out of our own lock
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
