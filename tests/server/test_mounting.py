@@ -193,6 +193,26 @@ def test_a_host_that_passes_its_lifespan_on_has_it_ready_before_and_stopped_afte
         assert ping.json()["result"] == {}
 
 
+async def test_a_host_is_told_that_it_cannot_start() -> None:
+    server = make_server()
+
+    def broken() -> Any:
+        raise RuntimeError("no company today")
+
+    server._hosting._spec = broken
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    with pytest.raises(RuntimeError, match="no company today"):
+        await server.asgi()({"type": "lifespan"}, receive, send)
+    assert sent == [{"type": "lifespan.startup.failed", "message": "no company today"}]
+
+
 async def test_two_servers_in_one_host_share_the_loop_and_nothing_else() -> None:
     first, second = make_server().asgi(), make_server().asgi()
     app = Starlette(routes=[Mount("/one", app=first), Mount("/two", app=second)])
