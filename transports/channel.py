@@ -73,9 +73,8 @@ class Channel:
         try:
             session = await self._enter()
         except Exception as error:
-            refusal = McpError.wrap(
-                error
-            )  # whatever keeps a session from beginning: who asked is told, and may ask again
+            # Whatever keeps a session from beginning: who asked is told, and may ask again.
+            refusal = McpError.wrap(error)
             if refusal is not error:
                 log.exception("no session could begin")
             if isinstance(message, Request):

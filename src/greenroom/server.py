@@ -32,7 +32,7 @@ from greenroom.transports.binding import Binding
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
 from greenroom.transports.standard import StandardStreams
-from greenroom.transports.stdio import StdioWire, stdio_child
+from greenroom.transports.stdio import LINE_LIMIT, StdioWire, stdio_child
 
 from . import running
 from .decorators import Decorators
@@ -100,15 +100,17 @@ class Server(Decorators):
         port: int | None = None,
         config: HttpConfig | None = None,
         grace: float = running.GRACE,
+        line_limit: int = LINE_LIMIT,
     ) -> None:
         """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds.
 
-        Ends the program with exit code 1 when the server cannot be kept alive.
+        `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. Ends the program with exit code 1 when the
+        server cannot be kept alive.
         """
         running.check_no_loop()
         try:
             if transport == "stdio":
-                self._run_stdio(grace)
+                self._run_stdio(grace, line_limit)
             elif transport == "http":
                 self._run_http(http_config(config, host, port), grace)
             else:
@@ -116,9 +118,9 @@ class Server(Decorators):
         except running.GaveUp as error:
             sys.exit(f"greenroom: {error}")
 
-    def _run_stdio(self, grace: float) -> None:
+    def _run_stdio(self, grace: float, line_limit: int) -> None:
         streams = StandardStreams()
-        wire = StdioWire(self.company, streams.input, streams.output)
+        wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
         try:
             running.run(
                 lambda: [self._spec([stdio_child(wire, name=self.company.name("stdio"), grace=grace)])],
@@ -144,6 +146,7 @@ class Server(Decorators):
         port: int | None = None,
         config: HttpConfig | None = None,
         streams: StandardStreams | None = None,
+        line_limit: int = LINE_LIMIT,
     ) -> ChildSpec[Any]:
         """The whole company as a child of anybody's supervisor, with a transport if one is named.
 
@@ -154,7 +157,7 @@ class Server(Decorators):
         if transport == "http":
             return self._spec([self._http_listener(http_config(config, host, port))])
         streams = StandardStreams() if streams is None else streams
-        wire = StdioWire(self.company, streams.input, streams.output)
+        wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
         return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
 
     def asgi(self, config: HttpConfig | None = None) -> Mounted:

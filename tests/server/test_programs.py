@@ -133,3 +133,17 @@ def test_a_supervised_channel_is_a_child_of_anybodys_tree(tmp_path: Path) -> Non
         served.hang_up()
         with pytest.raises(subprocess.TimeoutExpired):
             served.process.wait(0.3)  # the program is somebody else's, and goes on
+
+
+def test_a_longer_line_may_be_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "longer.py"
+    file.write_text(
+        f"import sys\nsys.path.insert(0, {str(EVERYTHING.parent)!r})\n"
+        "from everything import server\nserver.run(line_limit=6_000_000)\n"
+    )
+    with program(tmp_path, file=file) as served:
+        served.greet()
+        served.call("echo", 1, text="x" * 5_000_000)
+        assert len(served.answer(1)["content"][0]["text"]) == 5_000_000
+        served.call("echo", 2, text="x" * 6_000_000)
+        assert "the limit is 6000000" in served.answer(2)["message"]
