@@ -158,6 +158,8 @@ class Stdio(GenServer):
     def handle_info(self, message: object) -> Stop | None:
         """One of the helpers has ended, or it is time to look for the parent."""
         match message:
+            case Exit(pid=pid) if self._finisher is not None and pid != self._finisher:
+                pass  # they are not needed any more
             case Exit(reason=Normal()):
                 self._conclude()
             case Exit(reason=reason):
@@ -175,6 +177,8 @@ class Stdio(GenServer):
         """The input has ended, nobody reads the output, or the parent is dead."""
         if self._finisher is None:
             self._finisher = spawn_link(self._wire.conclude, self._grace)
+            assert self._reader is not None
+            kill(self._reader)
 
     async def terminate(self, reason: ExitReason) -> None:
         """Told to stop: listen no more, but answer what was asked."""

@@ -18,6 +18,7 @@ from greenroom.supervision import (
     SHUTDOWN,
     Ref,
     Supervisor,
+    is_alive,
     kill,
     start,
     stop,
@@ -252,6 +253,11 @@ async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
         ends.say(line("talk", 2, times=10, pad="x"))
         await asyncio.wait_for(ends.wire.over.wait(), 5)
         assert ends.door.sessions[0].ended
+        ends.say(line("echo", 3))  # nobody would hear the answer
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(ends.door.sessions) == 1
+        assert is_alive(ends.served)
         os.close(spare)
 
 
