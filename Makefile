@@ -8,10 +8,10 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/pytest
 PEERS  := .referees
-PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast profiler
+PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast profiler fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop format bench profile blast soak docs lock clean venv
+.PHONY: help run test check conformance interop format bench profile blast fuzz soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,8 +52,14 @@ profile: $(STAMP) $(PEERS)/profiler/.installed ## where a served call's time goe
 blast: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what dies with a tool, here and elsewhere: the page of figures anew
 	$(BIN)/python -m benchmarks.serving.blast --write
 
-soak: $(STAMP) ## the long tests
+fuzz: $(STAMP) $(PEERS)/fuzz/.installed ## look for inputs that break it: SECONDS=60 for each target, ONLY="values events"
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(ONLY),--only $(ONLY))
+SECONDS ?= 60
+
+soak: $(STAMP) $(PEERS)/fuzz/.installed ## the long tests, and FUZZ=3600 seconds of fuzzing in all
 	$(PYTEST) -m soak
+	$(BIN)/python -m tests.fuzz --total $(FUZZ)
+FUZZ ?= 3600
 
 docs: $(STAMP) ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -b html docs docs/_build/html

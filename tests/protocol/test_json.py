@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, Unacceptable
 from greenroom.protocol.json import LIMITS, Limits, decode, encode, is_object
@@ -59,38 +60,6 @@ def test_what_is_written_is_read_back(value: Any) -> None:
 @given(VALUES, st.sampled_from([None, 2, "\t"]), st.booleans())
 def test_every_spelling_of_a_value_is_that_value(value: Any, indent: Any, ascii_only: bool) -> None:  # noqa: FBT001
     assert decode(json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()) == value
-
-
-class Twice(ValueError):
-    pass
-
-
-def python_says(data: bytes) -> Any:
-    """What Python's own parser makes of it, held to the same strictness; raises ValueError."""
-
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in found}) != len(found):
-            raise Twice
-        return dict(found)
-
-    def constant(name: str) -> Any:
-        raise ValueError(name)
-
-    def whole(digits: str) -> int:
-        if len(digits.lstrip("-")) > 308:
-            raise ValueError(digits)
-        return int(digits)
-
-    def real(digits: str) -> float:
-        number = float(digits)
-        if math.isinf(number):
-            raise ValueError(digits)
-        return number
-
-    text = data.decode()
-    value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_int=whole, parse_float=real)
-    json.dumps(value, ensure_ascii=False).encode()  # finds halves of characters
-    return value
 
 
 SCRAPS = st.sampled_from(

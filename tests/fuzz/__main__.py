@@ -1,0 +1,138 @@
+"""The command: `python -m tests.fuzz [--seconds N] [--only TARGET…]`, which is `make fuzz`.
+
+Every target gets so many seconds, one after the other, in a process of its own, led by which code an input reaches. An
+input that breaks a promise ends its target's run and is kept as a file, by which `--again FILE` repeats what happened; the command then ends with 1.
+What was learned is kept as well, so that the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .catalogue import TARGETS
+from .target import Target, dictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[2]
+PLACE = ROOT / ".referees" / "fuzz"
+SECONDS = 60
+SLOW = 10
+"""Seconds that a single input may take."""
+MEMORY = 2048
+"""Megabytes that a target's process may have."""
+SLACK = 60
+"""Seconds beyond its time within which a target's process has to end."""
+
+_DONE = re.compile(r"^Done (\d+) runs in (\d+) second", re.MULTILINE)
+_LINE = re.compile(r"^#(\d+)\s.*?\bcov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Run:
+    """How it went for one target."""
+
+    target: str
+    seconds: float
+    runs: int
+    coverage: int
+    features: int
+    corpus: int
+    findings: tuple[Path, ...]
+    wrong: str
+
+    def __str__(self) -> str:
+        verdict = f"WRONG\n{self.wrong}" if self.wrong else "right"
+        figures = f"{self.runs:>10} runs {self.coverage:>6} edges {self.features:>6} features {self.corpus:>5} kept"
+        return f"{self.target:<12} {self.seconds:6.0f} s {figures}  {verdict}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Give each target its time, and print a line for each; 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Inputs that break greenroom.")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help=f"for each target; {SECONDS} unless told")
+    parser.add_argument("--total", type=int, help="seconds for all targets together instead")
+    parser.add_argument("--only", metavar="TARGET", nargs="+", choices=sorted(TARGETS), default=list(TARGETS))
+    parser.add_argument(
+        "--again", metavar="FILE", type=Path, help="repeat one finding, whose name begins with its target"
+    )
+    parser.add_argument(
+        "--findings", metavar="FOLDER", type=Path, default=PLACE / "findings", help="where they are kept"
+    )
+    options = parser.parse_args(arguments)
+    if options.again is not None:
+        target = TARGETS[options.again.name.partition("-")[0]]
+        target.check(options.again.read_bytes())
+        print(f"{options.again.name}: nothing is wrong with it")
+        return 0
+    options.findings.mkdir(parents=True, exist_ok=True)
+    seconds = options.seconds if options.total is None else max(1, options.total // len(options.only))
+    runs: list[Run] = []
+    for name in options.only:
+        runs.append(searched(TARGETS[name], seconds, options.findings))
+        print(runs[-1], flush=True)
+    return 1 if any(run.wrong for run in runs) else 0
+
+
+def searched(target: Target, seconds: int, findings: Path) -> Run:
+    """Look for what breaks one target."""
+    corpus = PLACE / "corpus" / target.name
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(target.seeds()):
+        (corpus / f"seed-{number:03}").write_bytes(seed)
+    words = PLACE / f"{target.name}.dict"
+    words.write_text(dictionary(target.words), "ascii")
+    before = set(findings.iterdir())
+    command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(corpus)]
+    command += [
+        f"-max_total_time={seconds}",
+        f"-timeout={SLOW}",
+        f"-rss_limit_mb={MEMORY}",
+        f"-max_len={target.longest}",
+    ]
+    command += [f"-dict={words}", f"-artifact_prefix={findings}/{target.name}-", "-print_final_stats=1"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds + SLACK,
+            check=False,
+        )
+        code, output = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        code, output = -1, late.output or b""
+    return reported(target.name, code, output.decode(errors="replace"), tuple(sorted(set(findings.iterdir()) - before)))
+
+
+def environment() -> dict[str, str]:
+    """Ours, with Atheris at hand, and with the rooms where an instrumented import finds them."""
+    (packages,) = PLACE.glob("lib/python3*/site-packages")
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(packages)])}
+
+
+def reported(name: str, code: int, output: str, findings: tuple[Path, ...]) -> Run:
+    """What libFuzzer said."""
+    lines = _LINE.findall(output)
+    runs, coverage, features, corpus = map(int, lines[-1]) if lines else (0, 0, 0, 0)
+    done = _DONE.search(output)
+    seconds = float(done[2]) if done else 0.0
+    wrong = ""
+    if code != 0 or findings or done is None:
+        kept = "\n".join(f"kept: {path}" for path in findings)
+        wrong = f"{output[-4000:]}\n{kept}\nended with {code}"
+    return Run(name, seconds, int(done[1]) if done else runs, coverage, features, corpus, findings, wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""All targets there are."""
+
+from __future__ import annotations
+
+from .targets import events, framing, headers, parsing, templates, values
+
+TARGETS = {module.TARGET.name: module.TARGET for module in (framing, values, parsing, events, templates, headers)}

@@ -1,0 +1,27 @@
+"""One target under Atheris, in a process of its own: `python -m tests.fuzz.guided TARGET [libFuzzer's options]`.
+
+It runs with the project's own packages and Atheris beside them on the path, and with nothing of Hypothesis or pytest. What it
+imports is instrumented on the way in, so nothing of greenroom may be imported before.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+PACKAGES = ("greenroom", "h11", "hypercorn")
+
+
+def main() -> None:
+    """Look for an input that breaks the target, until libFuzzer's own limits say that it is enough."""
+    atheris: Any = import_module("atheris")
+    name, *options = sys.argv[1:]
+    with atheris.instrument_imports(include=PACKAGES):
+        check = import_module("tests.fuzz.catalogue").TARGETS[name].check
+    atheris.Setup([sys.argv[0], *options], check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""JSON-RPC messages: each is what its members say, or refused under no id but its own; what is read can be written again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.fuzz.target import Target, numbers, seeded
+from tests.fuzz.targets.values import TOO_DEEP, measure
+from tests.protocol.python_json import python_says
+
+from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
+from greenroom.protocol.json import Limits, decode, is_object
+from greenroom.protocol.lines import Overlong
+from greenroom.protocol.messages import (
+    ID_LIMIT,
+    Failure,
+    Message,
+    Notification,
+    Request,
+    Response,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+    parse,
+)
+from greenroom.protocol.methods import METHODS, check_params, check_result
+from greenroom.protocol.salvage import salvage
+
+TEXTS = (
+    *(
+        json.dumps(
+            {"jsonrpc": "2.0", "id": 1, "method": name, "params": {"name": "x", "uri": "a:b", "_meta": {}}}
+        ).encode()
+        for name in METHODS
+    ),
+    b'{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}',
+    b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"x","data":[1]}}',
+    b'{"jsonrpc":"2.0","id":"1","error":7,"result":{}}',
+    b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"a","progress":1e3}}',
+    b'{"jsonrpc":"1.0","id":{},"method":null,"params":[]}',
+    b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
+    b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}',
+    b'{"method":"ping","params":{"id":3,"x":"' + b"y" * 300 + b'"},"jsonrpc":"2.0","id":4}',
+)
+WORDS = (
+    *(
+        b'"jsonrpc":"2.0"',
+        b'"id":1',
+        b'"id":',
+        b'"method":',
+        b'"params":{',
+        b'"result":{}',
+        b'"error":{}',
+        b"null",
+        b"{}",
+    ),
+    *(
+        b'"_meta":{"progressToken":1}',
+        b'"code":',
+        b'"message":',
+        b'"',
+        b"\\",
+        b",",
+        b":",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"\\u0069d",
+    ),
+    *(b'"' + name.encode() + b'"' for name in METHODS),
+)
+MISSING = object()
+
+
+def check(data: bytes) -> None:
+    front, text = numbers(data, 2)
+    size = len(text) - 1 if front[0] == 1 else 1 << 22
+    try:
+        message = parse(text, Limits(size=size))
+    except RemoteProtocolError as error:
+        look_at(error, text)
+    else:
+        assert kind(python_says(text)) is type(message)
+        write(message)
+        shape(message)
+    found = salvage(text[: front[1] + 16], text[-(front[1] + 16) :] if front[0] & 2 else b"")
+    assert found.id is None or found.id in ids(text)
+    Overlong.of(text)
+
+
+def look_at(error: RemoteProtocolError, text: bytes) -> None:
+    """A refusal travels under the id of what was refused, or under none."""
+    assert error.status in (200, 400, 413)
+    assert error.code in (ErrorCode.PARSE_ERROR, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS)
+    assert error.id is None or error.answers is None
+    for id in (error.id, error.answers):
+        assert id is None or ids(text)[-1:] == [id], (id, ids(text))
+    wire = decode(encode_error(error.id, error))
+    assert wire["id"] == error.id
+    assert wire["error"]["message"]
+    try:
+        value = python_says(text)
+    except (ValueError, RecursionError):
+        return
+    assert error.status == 413 or kind(value) is None or measure(value)[0] > TOO_DEEP
+
+
+def ids(text: bytes) -> list[Any]:
+    """What stands as `id` in the outermost object, as a lenient reader has it."""
+    found: list[Any] = []
+
+    def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        found[:] = [value for key, value in members if key == "id"]  # the outermost object comes last
+        return dict(members)
+
+    try:
+        value = json.loads(text.decode(errors="surrogateescape"), object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
+        return [Anything()]
+    return found if isinstance(value, dict) else []
+
+
+class Anything:
+    """Equal to all: of a broken text nobody can say what its id is."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def kind(value: Any) -> type[Message] | None:
+    """Which message an object is; None for none."""
+    if not is_object(value) or value.get("jsonrpc") != "2.0":
+        return None
+    id, method = value.get("id", MISSING), value.get("method", MISSING)
+    answered = [word for word in ("result", "error") if word in value]
+    if method is MISSING:
+        if len(answered) != 1:
+            return None
+        if answered == ["error"]:
+            return Failure if id in (MISSING, None) or type(id) in (str, int) else None
+        return Response if type(id) in (str, int) and is_object(value["result"]) else None
+    if type(method) is not str or answered or not (value.get("params") is None or is_object(value["params"])):
+        return None
+    if id is MISSING:
+        return Notification
+    return Request if type(id) is int or (type(id) is str and len(id) <= ID_LIMIT) else None
+
+
+def write(message: Message) -> None:
+    """What was read can be written, and is read again."""
+    written = writing(message)
+    assert b"\n" not in written
+    assert parse(written) == message
+
+
+def writing(message: Message) -> bytes:
+    if isinstance(message, Request):
+        return encode_request(message.id, message.method, message.params)
+    if isinstance(message, Notification):
+        return encode_notification(message.method, message.params)
+    if isinstance(message, Response):
+        return encode_result(message.id, message.result)
+    return encode_error(message.id, message.error)
+
+
+def shape(message: Message) -> None:
+    """Params and results are in their shape, or the error says what is wrong with them."""
+    if isinstance(message, Request | Notification):
+        assert isinstance(message.meta, dict)
+        method = METHODS.get(message.method)
+        if method is not None:
+            try:
+                check_params(method, message.params)
+            except McpError as error:
+                assert error.code == ErrorCode.INVALID_PARAMS
+                encode_error(1, error)
+    if isinstance(message, Response):
+        for method in METHODS.values():
+            try:
+                check_result(method, message.result)
+            except McpError as error:
+                assert error.code == ErrorCode.INTERNAL_ERROR
+
+
+TARGET = Target("parsing", check, lambda: seeded(TEXTS, b"\0\0", b"\3\x10"), WORDS)
