@@ -30,7 +30,7 @@ from greenroom.supervision.kernel import clock
 
 from .agreement import JOIN, WAITS, Agreement
 from .answers import at_once, timeout_of
-from .asking import Questions, Unanswered
+from .asking import Expects, Questions, Unanswered, Visited, Withdrawn
 from .calls import Calls, Late, Lingers
 from .hooks import Returned, run_hook, run_job
 from .jobs import Failed, Finished, Job
@@ -102,6 +102,9 @@ class Session(GenServer):
             timer.cancel()  # or the loop would remember the dead until it goes off
         self.calls.abandon_all("the session has ended")
         self.questions.abandon_all()
+        if self.card.channel is not None:  # streams know what is owed on them, a channel does not
+            for call in self.calls.table:
+                self.outlet.answer(call, _last_words(call.id))
         self.outlet.end(_last_words)
 
     def report_state(self) -> str:
@@ -291,8 +294,8 @@ class Session(GenServer):
                 calls.late(key)
             case Lingers():
                 calls.linger(message)
-            case Unanswered():
-                self.questions.late(message)
+            case Unanswered() | Withdrawn() | Expects() | Visited():
+                self.questions.hear(message)
             case Interrupt(key=key, retry=retry):
                 call = calls.table.get(key)
                 if call is not None:

@@ -62,8 +62,11 @@ class Endpoint:
         address = f"{client[0]}:{client[1]}" if client else ""
         try:
             with exchange.waiting:
+                path = relative_path(scope)
+                if query := scope.get("query_string"):
+                    path = f"{path}?{query.decode('latin-1')}"
                 await self.engine.handle(
-                    scope["method"], relative_path(scope), scope["headers"], exchange.body, exchange, address=address
+                    scope["method"], path, scope["headers"], exchange.body, exchange, address=address
                 )
         finally:
             exchange.close()

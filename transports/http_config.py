@@ -63,6 +63,13 @@ class HttpConfig:
     honour_accept_order: bool = False
     """Whether an answer goes as an event stream, though there is only the answer, when the peer names that first."""
 
+    plain: bool = False
+    """Plain HTTP for the oldest clients: one POST, one JSON answer, no sessions and no streams."""
+    old_sse: bool = False
+    """Whether clients of 2024-11-05 may come too, who open a stream at `old_sse_path` and post to `old_messages_path`."""
+    old_sse_path: str = "/sse"
+    old_messages_path: str = "/messages"
+
     max_body: int = 4 * _MIB
     body_timeout: float = 30.0
     """How long a request's body may take to arrive, all of it."""
@@ -87,8 +94,14 @@ class HttpConfig:
     """How long requests that are running may take to end, once the listener is told to stop."""
 
     def __post_init__(self) -> None:
-        if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
-            raise ConfigError(f"path must begin with a slash and be a path alone, not {self.path!r}")
+        for name in ("path", "old_sse_path", "old_messages_path"):
+            path: str = getattr(self, name)
+            if not path.startswith("/") or "?" in path or "#" in path:
+                raise ConfigError(f"{name} must begin with a slash and be a path alone, not {path!r}")
+        if self.old_sse and len({self.path, self.old_sse_path, self.old_messages_path}) < 3:  # noqa: PLR2004 - all differ
+            raise ConfigError("path, old_sse_path and old_messages_path must differ")
+        if self.plain and self.old_sse:
+            raise ConfigError("plain and old_sse exclude each other: plain has no streams")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - what a port is
             raise ConfigError(f"port must be between 0 and 65535, not {self.port!r}")
         for name in ("allowed_origins", "allowed_hosts"):
@@ -128,7 +141,7 @@ class HttpConfig:
     @property
     def methods(self) -> tuple[str, ...]:
         """The HTTP methods that are served, as `Allow` names them."""
-        off = {"GET": not self.enable_get, "DELETE": not self.allow_delete}
+        off = {"GET": self.plain or not self.enable_get, "DELETE": self.plain or not self.allow_delete}
         return tuple(method for method in METHODS if not off.get(method))
 
 

@@ -36,11 +36,12 @@ from .http_answers import (
     visible,
 )
 from .http_config import HttpConfig
+from .http_old import OldStreams
 from .interruption import Interruption
 from .seam import Answer, Event, OpenDoor, Peer, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from greenroom.protocol.messages import RequestId
 
@@ -77,12 +78,13 @@ class Responder(Protocol):
         """That was all."""
 
 
-class _Exchange:
+class Exchange:
     """One request, as far as it is known, and the way back."""
 
     __slots__ = ("begun", "cors", "headers", "method", "peer", "responder")
 
     def __init__(self, method: str, address: str, responder: Responder) -> None:
+        """Nothing is known yet but the method."""
         self.method = method
         self.responder = responder
         self.peer = Peer("http", address)
@@ -91,6 +93,7 @@ class _Exchange:
         self.begun = False
 
     async def reply(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """The answer, whole."""
         self.begun = True
         await self.responder.reply(status, (*headers, *self.cors) if self.cors else headers, body)
 
@@ -113,23 +116,34 @@ class Engine:
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
         self._methods = config.methods
         self._limits = Limits.of_size(config.max_body)
+        self._sessions = config.session_enabled and not config.plain
+        self._old = OldStreams(door, config, self._limits) if config.old_sse else None
         self._retry = None if config.sse_retry is None else round(config.sse_retry * 1000)
         self._listening: set[Interruption] = set()
         self._stopping = False
 
     def owns(self, path: str) -> bool:
         """Whether a path, without its query, is this endpoint's."""
-        return path in self._paths or (path.rstrip("/") or "/") in self._paths
+        return self._methods_at(path) is not None
+
+    def _methods_at(self, path: str) -> Sequence[str] | None:
+        if path in self._paths or (path.rstrip("/") or "/") in self._paths:
+            return self._methods
+        return None if self._old is None else self._old.methods(path)
 
     def start_listening(self) -> None:
         """Streams that belong to no request are welcome: they are from the beginning, and again after they were not."""
         self._stopping = False
+        if self._old is not None:
+            self._old.stopping = False
 
     def stop_listening(self) -> None:
         """End all streams that belong to no request, now and from now on; whoever waits for an answer still gets it."""
         self._stopping = True
         for stream in tuple(self._listening):
             stream.interrupt()
+        if self._old is not None:
+            self._old.stop()
 
     async def handle(
         self, method: str, path: str, headers: RawHeaders, body: Body, responder: Responder, *, address: str = ""
@@ -138,7 +152,7 @@ class Engine:
 
         What reads it may raise `Refused` or `PeerGone`.
         """
-        exchange = _Exchange(method, address, responder)
+        exchange = Exchange(method, address, responder)
         try:
             await self._route(exchange, path, headers, body)
         except Refused as refusal:
@@ -152,34 +166,37 @@ class Engine:
             if not exchange.begun:
                 await exchange.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
 
-    async def _route(self, exchange: _Exchange, path: str, headers: RawHeaders, body: Body) -> None:
+    async def _route(self, exchange: Exchange, path: str, headers: RawHeaders, body: Body) -> None:
         method = exchange.method
-        path = path.partition("?")[0]
-        if not self.owns(path):
+        path, _, query = path.partition("?")
+        methods = self._methods_at(path)
+        if methods is None:
             raise Refused(404, (("content-type", "text/plain"),), b"Not Found")
-        if method not in self._methods:
-            raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(self._methods)),))
+        if method not in methods:
+            raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(methods)),))
         try:
             exchange.headers = folded = checks.fold(headers)
         except checks.Twice as twice:
             raise invalid(400, f"{twice} came twice, and can have one value only") from None
         self._check_where(exchange)
         if method == "OPTIONS":
-            await exchange.reply(204, preflight(self._methods, self._gatekeeper.headers, crossing="origin" in folded))
+            await exchange.reply(204, preflight(methods, self._gatekeeper.headers, crossing="origin" in folded))
             return
         admitted = await self._gatekeeper.admit(method, path, folded, exchange.peer)
         if isinstance(admitted, Refusal):
             told = tuple(checks.field(name.lower(), value) for name, value in admitted.headers)
             raise Refused(admitted.status, told, admitted.body)
         exchange.peer = admitted
-        if method == "POST":
+        if self._old is not None and methods is not self._methods:
+            await self._old.serve(exchange, query, lambda: self._read(exchange, body))
+        elif method == "POST":
             await self._post(exchange, body)
         elif method == "GET":
             await self._get(exchange)
         else:
             await self._delete(exchange)
 
-    def _check_where(self, exchange: _Exchange) -> None:
+    def _check_where(self, exchange: Exchange) -> None:
         headers = exchange.headers
         if not self._hosts.allow(headers.get("host")):
             raise invalid(403, "This server does not go by the name in Host; if it should, say so in allowed_hosts")
@@ -191,32 +208,30 @@ class Engine:
         if origin is not None:
             exchange.cors = visible(origin)
 
-    def _check_version(self, exchange: _Exchange, id: RequestId | None = None) -> str:
+    def _check_version(self, exchange: Exchange, id: RequestId | None = None) -> str:
         """The revision that the request says it follows; what to assume where it does not say."""
         said = exchange.headers.get("mcp-protocol-version")
         if said is None or (not self.config.validate_protocol_version and not versions.is_supported(said)):
-            return versions.DEFAULT_NEGOTIATED
+            return versions.V2024_11_05 if self.config.plain else versions.DEFAULT_NEGOTIATED
         if not versions.is_supported(said):
             known = ", ".join(versions.SUPPORTED)
             raise invalid(400, f"MCP-Protocol-Version {said[:32]!r} is not supported; these are: {known}", id)
         return said
 
-    def _session(self, exchange: _Exchange, id: RequestId | None = None) -> Session:
+    def _session(self, exchange: Exchange, id: RequestId | None = None) -> Session:
         name = exchange.headers.get(SESSION_HEADER)
         if not name:
             raise invalid(400, "Mcp-Session-Id header required", id)
         session = self._door.find(name, exchange.peer)
-        if session is None:
+        if session is None or session.channel is not None:  # one with a channel is somebody's who listens elsewhere
             raise invalid(404, "Unknown Mcp-Session-Id", id)
         return session
 
     # --- POST
 
-    async def _post(self, exchange: _Exchange, body: Body) -> None:
+    async def _post(self, exchange: Exchange, body: Body) -> None:
         accepted = self._check_post(exchange)
-        data = body if isinstance(body, bytes) else await body()
-        if len(data) > self.config.max_body:
-            raise too_large(self.config)
+        data = await self._read(exchange, body)
         try:
             message = parse(data, self._limits)
         except RemoteProtocolError as error:
@@ -235,26 +250,34 @@ class Engine:
                     await session.respond(message)
             except ProcessExited:
                 raise invalid(404, "Unknown Mcp-Session-Id") from None
-        await exchange.reply(202, ())
+        await exchange.reply(204 if self.config.plain else 202, ())
 
-    def _check_post(self, exchange: _Exchange) -> tuple[str, ...]:
+    def _check_post(self, exchange: Exchange) -> tuple[str, ...]:
         """What the peer accepts, of JSON and event streams, in its order."""
         headers, config = exchange.headers, self.config
-        accepted = checks.accepted(headers.get("accept", "*/*"))
-        if len(accepted) < (2 if config.accept == "both" else 1):
+        accepted = (checks.JSON,) if config.plain else checks.accepted(headers.get("accept", "*/*"))
+        if not config.plain and len(accepted) < (2 if config.accept == "both" else 1):
             both = "both " if config.accept == "both" else ""
             either = "and" if both else "or"
             raise invalid(406, f"Accept header must include {both}application/json {either} text/event-stream")
         if not checks.is_json(headers.get("content-type")):
             raise invalid(415, "Unsupported Media Type: Content-Type must be application/json")
+        return accepted
+
+    async def _read(self, exchange: Exchange, body: Body) -> bytes:
+        """The body, unless it is too large, which its length may tell before it is read."""
+        headers, config = exchange.headers, self.config
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise invalid(415, "Unsupported Media Type: send the body without a Content-Encoding")
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > config.max_body):
             raise too_large(config)
-        return accepted
+        data = body if isinstance(body, bytes) else await body()
+        if len(data) > config.max_body:
+            raise too_large(config)
+        return data
 
-    async def _broken_answer(self, exchange: _Exchange, error: RemoteProtocolError) -> None:
+    async def _broken_answer(self, exchange: Exchange, error: RemoteProtocolError) -> None:
         """Somebody waits for the answer that was broken: it is an answer all the same, if only that."""
         name = exchange.headers.get(SESSION_HEADER)
         session = self._door.find(name, exchange.peer) if name and error.answers is not None else None
@@ -262,15 +285,14 @@ class Engine:
             with contextlib.suppress(ProcessExited):
                 await session.respond(Failure(error.answers, PeerError(error.code, error.message, error.data)))
 
-    def _has_session(self, exchange: _Exchange) -> bool:
+    def _has_session(self, exchange: Exchange) -> bool:
         """Whether a session is asked for, or has to be."""
-        config = self.config
-        return config.session_enabled and (config.require_session or SESSION_HEADER in exchange.headers)
+        return self._sessions and (self.config.require_session or SESSION_HEADER in exchange.headers)
 
-    async def _request(self, exchange: _Exchange, request: Request, accepted: tuple[str, ...]) -> None:
+    async def _request(self, exchange: Exchange, request: Request, accepted: tuple[str, ...]) -> None:
         hello = request.method == "initialize"
         version = versions.DEFAULT_NEGOTIATED if hello else self._check_version(exchange, request.id)
-        if hello and self.config.session_enabled and SESSION_HEADER not in exchange.headers:
+        if hello and self._sessions and SESSION_HEADER not in exchange.headers:
             session, answer = await self._door.enter(exchange.peer, request)
             headers = () if session is None else (checks.field(SESSION_HEADER, session.id),)
             await self._reply(exchange, answer, accepted, headers)
@@ -290,7 +312,7 @@ class Engine:
             await self._reply(exchange, await self._door.once(exchange.peer, request, version), accepted)
 
     async def _reply(
-        self, exchange: _Exchange, answer: Answer | None, accepted: tuple[str, ...], headers: Headers = ()
+        self, exchange: Exchange, answer: Answer | None, accepted: tuple[str, ...], headers: Headers = ()
     ) -> None:
         """One message, as what the peer likes best. A request that the peer has cancelled has an answer without one."""
         if answer is None:
@@ -316,7 +338,7 @@ class Engine:
 
     # --- GET and DELETE
 
-    async def _get(self, exchange: _Exchange) -> None:
+    async def _get(self, exchange: Exchange) -> None:
         if checks.EVENTS not in checks.accepted(exchange.headers.get("accept", "*/*")):
             raise invalid(406, "Accept header must include text/event-stream")
         self._check_version(exchange)
@@ -336,21 +358,21 @@ class Engine:
         if stream.fired:
             await exchange.responder.stream_end()
 
-    async def _delete(self, exchange: _Exchange) -> None:
+    async def _delete(self, exchange: Exchange) -> None:
         self._check_version(exchange)
         session = self._kept_session(exchange)
         with contextlib.suppress(ProcessExited):  # it had ended already, which is what was asked for
             await session.end()
         await exchange.reply(204, ())
 
-    def _kept_session(self, exchange: _Exchange) -> Session:
-        if not self.config.session_enabled:
+    def _kept_session(self, exchange: Exchange) -> Session:
+        if not self._sessions:
             raise invalid(400, "Sessions not enabled")
         return self._session(exchange)
 
     # --- streams
 
-    async def _stream(self, exchange: _Exchange, feed: Feed, session: Session, id: RequestId | None) -> None:
+    async def _stream(self, exchange: Exchange, feed: Feed, session: Session, id: RequestId | None) -> None:
         """Send what comes on a feed until it ends. `id` is of the request that it has to answer, if any."""
         responder, heartbeat, retry = exchange.responder, self.config.heartbeat, self._retry
         answered = id is None
