@@ -17,7 +17,7 @@ from .desk import Desk, Paper, note, sse
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-HELLO = {
+HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 0,
     "method": "initialize",
