@@ -1,7 +1,7 @@
 """The command: `python -m tests.interop [--only NAME] [--server PROGRAM…]`, which is `make interop`.
 
-Every client plays its part against the playhouse, over HTTP (one server for all of them, one after the other) and over stdio
-(a server of its own, which has to be gone when the client is). A row is right when the client went through exactly the steps
+Every client plays its part against the playhouse, over HTTP (one server for all of them, one after the other; those that speak the
+transport of 2024-11-05 over that as well) and over stdio (a server of its own, which has to be gone when the client is). A row is right when the client went through exactly the steps
 that it has to, and ended with 0.
 """
 
@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(place)
         with served(options.server, folder / "http.log") as url:
             rows += [_shown(play(peer, "http", [url], folder)) for peer in _chosen("http", options.only)]
+            old = f"{url.removesuffix('/mcp')}/sse"
+            rows += [_shown(play(peer, "sse", [old], folder)) for peer in _chosen("sse", options.only) if peer.old]
         rows += [_shown(play_on_stdio(peer, options.server, folder)) for peer in _chosen("stdio", options.only)]
     wrong = sum(1 for row in rows if row.wrong)
     steps = sum(len(row.passed) for row in rows)

@@ -38,6 +38,8 @@ class Peer:
     mode: str
     command: tuple[str, ...]
     steps: tuple[str, ...] = ALL
+    old: bool = False
+    """Whether it speaks the transport of 2024-11-05, too."""
 
 
 def _python(place: str, script: str) -> tuple[str, ...]:
@@ -61,15 +63,21 @@ def _connection(mode: str) -> Peer:
     return Peer("Inspector mcpdo 2.12.0", mode, (driver, script, mode, str(NODE), str(program)), KEPT)
 
 
-def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...]) -> tuple[Peer, ...]:
-    return tuple(Peer(name, mode, (*command, mode)) for mode in modes)
+def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...], *, old: str = "") -> tuple[Peer, ...]:
+    """`old` is the mode in which it is played over the old transport as well."""
+    return tuple(Peer(name, mode, (*command, mode), old=mode == old) for mode in modes)
 
 
 PEERS = (
     *_plain("Python mcp 2.3.0", ("auto", "legacy"), _python("mcp-2", "sdk2")),
-    *_plain("Python mcp 1.30.0", ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"), _python("mcp-1", "sdk1")),
+    *_plain(
+        "Python mcp 1.30.0",
+        ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"),
+        _python("mcp-1", "sdk1"),
+        old="2024-11-05",
+    ),
     *_plain("FastMCP 4.1.2", ("auto", "legacy"), _python("fastmcp", "fastmcp4")),
-    *_plain("TypeScript sdk 1.32.2", ("legacy",), _node("sdk1")),
+    *_plain("TypeScript sdk 1.32.2", ("legacy",), _node("sdk1"), old="legacy"),
     *_plain("TypeScript client 2.4.0", ("legacy", "auto"), _node("client2")),
     _inspector("legacy"),
     _inspector("auto"),

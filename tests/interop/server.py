@@ -97,7 +97,7 @@ async def narrate(ctx: Context) -> str:
 @server.tool
 async def ask_model(question: str, ctx: Context) -> str:
     """Have the client's model answer."""
-    said = await ctx.sample(question, max_tokens=50, system="Be brief.")
+    said = await ctx.sample(question, max_tokens=50, system_prompt="Be brief.")
     return f"{said.model} says {said.text}"
 
 
@@ -223,7 +223,7 @@ def main(arguments: list[str]) -> None:
         server.run()
     else:
         # a heart that beats fast, so that every client meets what is no event
-        server.run("http", port=int(arguments[0]), config=HttpConfig(heartbeat=0.1))
+        server.run("http", port=int(arguments[0]), config=HttpConfig(heartbeat=0.1, old_sse=True))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 "use strict";
 
 const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
+const { SSEClientTransport } = require("@modelcontextprotocol/sdk/client/sse.js");
 const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
 const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
 const types = require("@modelcontextprotocol/sdk/types.js");
@@ -25,13 +26,18 @@ run(async (_mode, where) => {
   client.setNotificationHandler(types.ToolListChangedNotificationSchema, () => {
     ears.changes.push("tools");
   });
-  const transport = where instanceof URL ? new StreamableHTTPClientTransport(where) : new StdioClientTransport(where);
+  const old = where instanceof URL && where.pathname === "/sse";
+  const transport = old
+    ? new SSEClientTransport(where)
+    : where instanceof URL
+      ? new StreamableHTTPClientTransport(where)
+      : new StdioClientTransport(where);
   const player = {
     ears,
     hello: () => ({
       ...client.getServerVersion(),
       instructions: client.getInstructions(),
-      protocol: transport.protocolVersion,
+      protocol: old ? "2025-11-25" : transport.protocolVersion, // the old transport keeps it to itself
       capabilities: client.getServerCapabilities(),
     }),
     ping: () => client.ping(),
@@ -53,7 +59,7 @@ run(async (_mode, where) => {
   try {
     return await perform(player);
   } finally {
-    if (where instanceof URL) await transport.terminateSession();
+    if (where instanceof URL && !old) await transport.terminateSession();
     await client.close();
   }
 });

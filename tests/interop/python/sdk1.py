@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import play
 from mcp import ClientSession, McpError, StdioServerParameters, types
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
@@ -139,7 +140,9 @@ async def main(arguments: list[str]) -> bool:
     # it would always ask for its newest, though it speaks them all
     player.revision = types.LATEST_PROTOCOL_VERSION = mode
     async with AsyncExitStack() as stack:
-        if where[0].startswith("http"):
+        if where[0].endswith("/sse"):
+            read, write = await stack.enter_async_context(sse_client(where[0]))
+        elif where[0].startswith("http"):
             read, write, _ = await stack.enter_async_context(streamable_http_client(where[0]))
         else:
             server = StdioServerParameters(command=where[0], args=where[1:])
