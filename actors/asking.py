@@ -6,7 +6,7 @@ sent. Whoever asked hears exactly once: the answer, the deadline, the end of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
@@ -16,14 +16,32 @@ from greenroom.protocol.negotiation import missing
 from greenroom.supervision import CallTimeout, send_after
 
 from .outbound import NoStream, Outbound
+from .visits import Expects, Visited, Visits
+from .voice import Withdrawn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from greenroom.protocol.messages import Response
     from greenroom.supervision import Caller
 
     from .inflight import Call
+    from .outbound import Question
     from .session import Session
     from .voice import Ask
+
+
+def refusal(method: str, params: Mapping[str, Any], version: str, capabilities: Mapping[str, Any]) -> McpError | None:
+    """Why a peer of that revision, with those capabilities, must not be asked that; None when it may be."""
+    if methods.find(method) is not None and methods.find(method, version, Side.CLIENT) is None:
+        return McpError(ErrorCode.MISSING_CLIENT_CAPABILITY, f"{method}: revision {version} does not have it")
+    needed = missing(method, params, capabilities, Side.CLIENT, version)
+    if needed is None:
+        return None
+    return McpError(
+        ErrorCode.MISSING_CLIENT_CAPABILITY,
+        f"{method} needs the capability {needed!r}, which the client has not declared",
+    )
 
 
 class Unanswered(NamedTuple):
@@ -33,14 +51,19 @@ class Unanswered(NamedTuple):
     seconds: float
 
 
+Heard: TypeAlias = Unanswered | Withdrawn | Expects | Visited
+"""What clocks, askers and hosts tell of questions."""
+
+
 class Questions:
     """What one session has asked its peer."""
 
-    __slots__ = ("_session", "table")
+    __slots__ = ("_session", "table", "visits")
 
     def __init__(self, session: Session) -> None:
         """Nothing yet."""
         self.table = Outbound()
+        self.visits = Visits(session)
         self._session = session
 
     def ask(self, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
@@ -55,51 +78,68 @@ class Questions:
         call = None if ask.key is None else session.calls.table.get(ask.key)
         if ask.key is not None and call is None:
             raise NoStream(f"{ask.method}: the call is over, so nobody can be asked on its behalf")
-        if (
-            methods.find(ask.method) is not None
-            and methods.find(ask.method, session.agreed.version, Side.CLIENT) is None
-        ):
-            raise McpError(
-                ErrorCode.MISSING_CLIENT_CAPABILITY, f"{ask.method}: revision {session.agreed.version} does not have it"
-            )
-        needed = missing(ask.method, ask.params, session.card.client_capabilities, Side.CLIENT)
-        if needed is not None:
-            raise McpError(
-                ErrorCode.MISSING_CLIENT_CAPABILITY,
-                f"{ask.method} needs the capability {needed!r}, which the client has not declared",
-            )
-        limit = session.company.settings.max_asks
-        if len(self.table) >= limit:
-            raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
+        self._check(ask)
         body = encode_request(self.table.next_id, ask.method, ask.params)
-        question = self.table.begin(ask.method, caller, ask.key)
-        if not session.outlet.ask(call, body, session.agreed.version):
+        question = self.table.begin(ask, caller)
+        visit = question.visit
+        if visit is not None and not self.visits.expect(visit, ask.key):
             self.table.take(question.id)
+            raise LocalProtocolError("the id of an elicitation is new; this one belongs to another session")
+        if not session.outlet.ask(call, body, session.agreed.version):
+            self._take(question.id)
             raise NoStream(f"{ask.method}: no stream leads to the client just now")
         if call is not None:
             call.heard = session.now()
         if ask.timeout is not None:
             question.timer = send_after(ask.timeout, session.own_ref, Unanswered(question.id, ask.timeout))
 
+    def _check(self, ask: Ask) -> None:
+        """Only what the peer has said it can do, and only so much at once."""
+        session = self._session
+        refused = refusal(ask.method, ask.params, session.agreed.version, session.card.client_capabilities)
+        if refused is not None:
+            raise refused
+        limit = session.company.settings.max_asks
+        if len(self.table) >= limit:
+            raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
+
     def answered(self, answer: Response | Failure) -> None:
         """The peer has answered; an id that is not open is ignored."""
         question = self.table.take(answer.id)
         if question is None:
             return
-        if isinstance(answer, Failure):
-            question.caller.fail(answer.error)
-            return
         try:
+            if isinstance(answer, Failure):
+                raise answer.error
             if question.method in methods.METHODS:
                 methods.check_result(question.method, answer.result)
         except McpError as error:
+            self._stays(question)
             question.caller.fail(error)
         else:
+            if answer.result.get("action") != "accept":
+                self._stays(question)
             question.caller.reply(answer.result)
 
-    def late(self, message: Unanswered) -> None:
+    def hear(self, message: Heard) -> None:
+        """What is no answer."""
+        match message:
+            case Unanswered():
+                self._late(message)
+            case Withdrawn(ask):
+                question = self.table.asked(ask)
+                if question is not None:
+                    self._take(question.id)
+                    self._take_back(question.id, question.key, "nobody waits for the answer any more")
+            case Expects(key, ids):
+                for id in ids:
+                    self.visits.expect(id, key)
+            case Visited(id):
+                self.visits.done(id)
+
+    def _late(self, message: Unanswered) -> None:
         """The deadline is over: the asker is told, and so is the peer."""
-        question = self.table.take(message.id)
+        question = self._take(message.id)
         if question is not None:
             self._take_back(message.id, question.key, "it was not answered in time")
             question.caller.fail(CallTimeout(message.seconds, "the client", f"answer {question.method}"))
@@ -107,7 +147,7 @@ class Questions:
     def drop(self, call: Call) -> None:
         """The call is over, and with it whatever was asked on its behalf."""
         for question in self.table.of(call.key):
-            self.table.take(question.id)
+            self._take(question.id)
             self._take_back(question.id, None, "the call that asked is over", call)
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
 
@@ -116,6 +156,18 @@ class Questions:
         for question in self.table:
             if question.timer is not None:
                 question.timer.cancel()
+
+    def _take(self, id: str) -> Question | None:
+        """The question, which nobody will answer."""
+        question = self.table.take(id)
+        if question is not None:
+            self._stays(question)
+        return question
+
+    def _stays(self, question: Question) -> None:
+        """Whoever was to be sent to a page does not go."""
+        if question.visit is not None:
+            self.visits.forget(question.visit)
 
     def _take_back(self, id: str, key: int | None, why: str, call: Call | None = None) -> None:
         session = self._session

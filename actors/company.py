@@ -6,6 +6,7 @@
     ├─ registry         who writes the catalogue
     ├─ subscriptions    who wants to hear of which change
     ├─ workers          a process for each piece of user code
+    ├─ tasks            a process for each task that has not ended, and who looks after their records
     ├─ sessions         a process for each peer
     └─ listeners        sockets and pipes; the first to stop
 
@@ -50,7 +51,11 @@ from .session import REFUSED, Session
 from .sessions import Sessions, find_session, open_session
 from .settings import Settings
 from .subscriptions import Board, subscriptions_child
+from .task_keeper import tasks_child
+from .task_store import MemoryTaskStore
+from .tasks import Tasks
 from .tree import Tree, named
+from .visits import Expects
 from .worker import work
 
 if TYPE_CHECKING:
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
     from .readiness import WaitFor
     from .registrar import Registrar
     from .subscriptions import Subscriptions
+    from .task_store import TaskStore
 
 _INTENSITY: Final = 5
 _PERIOD: Final = 10.0
@@ -81,11 +87,12 @@ class Company:
         hooks: Hooks | None = None,
         listeners: Sequence[ChildSpec[Any]] = (),
         wait_for: WaitFor = None,
+        task_store: TaskStore | None = None,
         work: Callable[[Job], Coroutine[Any, Any, None]] = work,
     ) -> None:
         """`listeners` are the children that let peers in; more can be started under `listeners` later.
 
-        Who registers something waits until `wait_for` has come. `work` is what a worker does with a job.
+        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `work` is what a worker does with a job.
         """
         self.settings = Settings() if settings is None else settings
         self.hooks = Hooks() if hooks is None else hooks
@@ -97,6 +104,8 @@ class Company:
         """Where plain hooks run."""
         self.key = Key.new(self.settings.name)
         self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
+        self.tasks = Tasks(self, MemoryTaskStore() if task_store is None else task_store)
+        """The tasks, and who has them."""
         self.sessions: Ref[Sessions] = Ref(self.name("sessions"), None)
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
         registrar: Ref[Registrar] = Ref(self.name("registry"))
@@ -116,6 +125,12 @@ class Company:
         """What the process with that role is registered as."""
         return Name(self.key, role)
 
+    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
+        """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
+        found = find_session(self, session_id)
+        if found is not None:
+            found[0].send(Expects(key, ids))
+
     def child_spec(self, listeners: Sequence[ChildSpec[Any]] = ()) -> ChildSpec[Ref[Tree]]:
         """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with."""
         settings = self.settings
@@ -124,6 +139,7 @@ class Company:
             registrar_child(self.name("registry"), self.shelf, self._readiness, self.subscriptions, self.board),
             subscriptions_child(self.name("subscriptions"), self.board),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
+            tasks_child(self),
             child(Sessions, max_children=settings.max_sessions).but(id="sessions", name=self.name("sessions")),
             child(Tree, doors, intensity=_INTENSITY, period=_PERIOD).but(id="listeners", name=self.name("listeners")),
         ]

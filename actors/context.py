@@ -11,19 +11,18 @@ import asyncio
 import math
 import threading
 from concurrent.futures import CancelledError as FutureCancelled
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.fitting import fit
-from greenroom.protocol.problems import Mismatch
+from greenroom.protocol.outgoing import prepared
 from greenroom.protocol.wire import plain
 
-from .questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled, roots_of, sampling_params
+from .asker import Asker
 from .settings import LEVELS, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator, Mapping, Sequence
+    from collections.abc import Awaitable, Generator, Mapping
 
     from .cancellation import Cancellation
     from .jobs import Facts, Voice
@@ -67,7 +66,7 @@ _TAKEN: Final = Said(taken=True)
 _TO_NOBODY: Final = Said(taken=False)
 
 
-class Context:
+class Context(Asker):
     """One call's own. A parameter annotated with it, or called `ctx`, gets it."""
 
     __slots__ = (
@@ -247,94 +246,16 @@ class Context:
     ) -> dict[str, Any]:
         """Ask the client anything. Raises `McpError` (its answer, or that it has not said it can do this), or `CallTimeout`.
 
-        `timeout` is the company's `ask_timeout` unless given; `math.inf` waits for ever.
+        What no client would take is refused at once, with `LocalProtocolError`. `timeout` is the company's `ask_timeout` unless given; `math.inf` waits for ever.
         """
         if self._over:
             raise CallEnded(method)
         seconds = self._ask_timeout if timeout is None else timeout
-        said = fit(method, plain(dict(params or {})), self._facts.version)
+        said = prepared(method, plain(dict(params or {})), self._facts.version)
         asking = self._voice.ask(method, said, None if seconds == math.inf else seconds)
         if asyncio.get_running_loop() is self._loop:
             return await asking
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
-
-    async def sample(  # noqa: PLR0913 - the protocol's own parameters
-        self,
-        messages: Any,
-        *,
-        max_tokens: int = 1024,
-        system: str | None = None,
-        temperature: float | None = None,
-        stop: Sequence[str] = (),
-        model_preferences: Mapping[str, Any] | None = None,
-        include_context: str | None = None,
-        tools: Sequence[Any] = (),
-        tool_choice: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
-    ) -> Sampled:
-        """Have the client's model continue `messages`: a text, a message, or several."""
-        params = sampling_params(
-            messages,
-            maxTokens=max_tokens,
-            systemPrompt=system,
-            temperature=temperature,
-            stopSequences=list(stop) or None,
-            modelPreferences=model_preferences,
-            includeContext=include_context,
-            tools=list(tools) or None,
-            toolChoice=None if tool_choice is None else {"mode": tool_choice},
-            metadata=metadata,
-        )
-        return Sampled.of(await self.request("sampling/createMessage", params, timeout=timeout))
-
-    @overload
-    async def elicit(
-        self, message: str, form: Mapping[str, Any], *, timeout: float | None = ...
-    ) -> Elicited[dict[str, Any]]: ...
-
-    @overload
-    async def elicit(self, message: str, form: type[T], *, timeout: float | None = ...) -> Elicited[T]: ...
-
-    async def elicit(self, message: str, form: Any, *, timeout: float | None = None) -> Elicited[Any]:
-        """Have the user fill in a form: a class with fields, or a schema. `Accepted(value)`, `Declined()` or `Dismissed()`."""
-        from greenroom.protocol.forms import answer_into, form_of  # noqa: PLC0415 - few ask, and it is much to load
-
-        asked = {"message": message, "requestedSchema": form_of(form)}
-        result = await self.request("elicitation/create", asked, timeout=timeout)
-        match result.get("action"):
-            case "accept":
-                try:
-                    return Accepted(answer_into(form, result.get("content")))
-                except Mismatch as error:
-                    problem = f"the client's answer does not fit the form: {error}"
-                    raise PeerError(ErrorCode.INTERNAL_ERROR, problem) from error
-            case "decline":
-                return Declined()
-            case "cancel":
-                return Dismissed()
-            case other:
-                raise PeerError(
-                    ErrorCode.INTERNAL_ERROR, f"the client answered with the action {other!r}, which is none"
-                )
-
-    async def elicit_url(
-        self, message: str, url: str, elicitation_id: str, *, timeout: float | None = None
-    ) -> Elicited[None]:
-        """Have the user visit a page. Accepted means that they went there, not that they are done."""
-        asked = {"mode": "url", "message": message, "url": url, "elicitationId": elicitation_id}
-        result = await self.request("elicitation/create", asked, timeout=timeout)
-        match result.get("action"):
-            case "accept":
-                return Accepted(None)
-            case "decline":
-                return Declined()
-            case _:
-                return Dismissed()
-
-    async def roots(self, *, timeout: float | None = None) -> list[Root]:
-        """Which folders or other places the client works in."""
-        return roots_of(await self.request("roots/list", timeout=timeout))
 
     # --- from threads
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.protocol.errors import McpError
     from greenroom.supervision import Ref
@@ -45,6 +45,9 @@ class House(Protocol):
     @property
     def own(self) -> Mapping[str, Own]:
         """By method: what the server answers by code of its own, instead of from the catalogue."""
+
+    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
+        """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
 
 
 class Voice(Protocol):
@@ -92,6 +95,8 @@ class Job:
     voice: Voice
     cancelled: Cancellation
     house: House
+    task: str | None = None
+    """The task that this is the work of; then `session` is the process that keeps the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Caller, Timer
 
+    from .voice import Ask
+
 PREFIX: Final = "srv-"
 
 
@@ -25,15 +27,35 @@ class NoStream(GreenroomError):
 class Question:
     """One open request of ours."""
 
-    __slots__ = ("caller", "id", "key", "method", "timer")
+    __slots__ = ("ask", "caller", "id", "timer")
 
-    def __init__(self, id: str, method: str, caller: Caller[dict[str, Any]], key: int | None) -> None:
-        """`key` is the number of the call on whose behalf we ask, if it is one's."""
+    def __init__(self, id: str, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
+        """`caller` waits for the answer."""
         self.id = id
-        self.method = method
+        self.ask = ask
         self.caller = caller
-        self.key = key
         self.timer: Timer | None = None
+
+    @property
+    def method(self) -> str:
+        """What is asked."""
+        return self.ask.method
+
+    @property
+    def key(self) -> int | None:
+        """The number of the call on whose behalf, or on whose stream, we ask, if it is one's."""
+        return self.ask.key
+
+    @property
+    def task(self) -> str | None:
+        """The task that asks, if it is one."""
+        return self.ask.task
+
+    @property
+    def visit(self) -> str | None:
+        """The id of the page that the user is sent to, if that is what is asked."""
+        sends = self.method == "elicitation/create" and self.ask.params.get("mode") == "url"
+        return self.ask.params.get("elicitationId") if sends else None
 
 
 class Outbound:
@@ -57,9 +79,9 @@ class Outbound:
         """What the next question will be called."""
         return f"{PREFIX}{self._count + 1}"
 
-    def begin(self, method: str, caller: Caller[dict[str, Any]], key: int | None) -> Question:
+    def begin(self, ask: Ask, caller: Caller[dict[str, Any]]) -> Question:
         """A new question, with an id that was never used before."""
-        question = Question(self.next_id, method, caller, key)
+        question = Question(self.next_id, ask, caller)
         self._count += 1
         if self._open is None:
             self._open = {}
@@ -74,6 +96,10 @@ class Outbound:
         if question is not None and question.timer is not None:
             question.timer.cancel()
         return question
+
+    def asked(self, ask: Ask) -> Question | None:
+        """The open question that this very wish became."""
+        return next((each for each in (self._open or {}).values() if each.ask is ask), None)
 
     def of(self, key: int) -> list[Question]:
         """The open questions of one call."""

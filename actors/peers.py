@@ -6,18 +6,23 @@ session (`g0`), or its channel, and is kept there for a while when nobody listen
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.fitting import fit
 from greenroom.protocol.messages import encode_notification
 from greenroom.protocol.negotiation import declares
-from greenroom.supervision import ProcessExited
+from greenroom.protocol.outgoing import prepared
+from greenroom.protocol.versions import LATEST
+from greenroom.protocol.wire import plain
+from greenroom.supervision import ProcessExited, current_node
 
 from .session import ENDED, Session
-from .sessions import Sessions, find_session
+from .sessions import Sessions, card_of, find_session
 from .settings import LEVELS
 from .subscriptions import Subscriptions
-from .voice import Ask, log_body
+from .visits import Visited, find_visited
+from .voice import Ask, asked, log_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,13 +141,13 @@ class Peers:
         """Send a request to one peer, and wait for its result.
 
         Raises `McpError` (its answer, or that it has not said it can do this), `NoStream` when it cannot be reached just now, `CallTimeout`
-        after `timeout` seconds (the company's `ask_timeout` unless given), `ProcessExited` when its session ends.
+        after `timeout` seconds (the company's `ask_timeout` unless given; `math.inf` waits for ever), `ProcessExited` when its session ends,
+        `LocalProtocolError` for what no client would take.
         """
         seconds = self._company.settings.ask_timeout if timeout is None else timeout
         ref, card = self._find(session_id)
-        fitted = fit(method, dict(params or {}), card.version)
-        answer: dict[str, Any] = await ref.within(None).ask(Ask(None, method, fitted, seconds))
-        return answer
+        said = prepared(method, plain(dict(params or {})), card.version or LATEST)
+        return await asked(ref, Ask(None, method, said, None if seconds == math.inf else seconds))
 
     async def sample(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Have the client's model go on (`sampling/createMessage`)."""
@@ -151,6 +156,20 @@ class Peers:
     async def elicit(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Ask the user (`elicitation/create`)."""
         return await self.ask(session_id, "elicitation/create", params, timeout)
+
+    def elicitation_complete(self, elicitation_id: str) -> bool:
+        """A user has done with the page that they were sent to: the one client that was asked to send them is told.
+
+        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already.
+        """
+        found = find_visited(current_node(), self._company, elicitation_id)
+        return found is not None and found.send(Visited(elicitation_id))
+
+    def elicited(self, elicitation_id: str) -> Card | None:
+        """Who was asked to send their user to a page: whoever opens it has to be that principal. None when nobody was, or is any more."""
+        found = find_visited(current_node(), self._company, elicitation_id)
+        process = None if found is None else current_node().process(found.pid)
+        return None if process is None else card_of(process)
 
     async def roots(self, session_id: str, timeout: float | None = None) -> list[dict[str, Any]]:
         """The client's roots."""

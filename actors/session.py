@@ -14,7 +14,6 @@ from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import Side
 from greenroom.supervision import (
-    Crash,
     Down,
     Exit,
     GenServer,
@@ -30,14 +29,17 @@ from greenroom.supervision.kernel import clock
 
 from .agreement import JOIN, WAITS, Agreement
 from .answers import at_once, timeout_of
-from .asking import Expects, Questions, Unanswered, Visited, Withdrawn
+from .asking import Questions, Unanswered
 from .calls import Calls, Late, Lingers
 from .hooks import Returned, run_hook, run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
 from .settings import LEVELS
 from .subscriptions import Announced
-from .voice import Ask, Began, CallVoice, Interrupt, Said
+from .task_calls import TaskCalls
+from .task_collector import Decided, Withdrawn
+from .visits import Expects, Visited
+from .voice import Ask, Began, CallVoice, Interrupt, Said, Withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +65,7 @@ _CLAIM = 10.0
 LINGER = 30.0
 """How long the stream of an answered call is kept at least, and at most twice as long, for a reader that lost its end."""
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
+_OF_TASKS = frozenset({"tasks/get", "tasks/list", "tasks/result", "tasks/cancel"})
 
 
 class Session(GenServer):
@@ -78,6 +81,7 @@ class Session(GenServer):
         self.gated = gated and company.settings.gate
         self.calls = Calls(self)
         self.questions = Questions(self)
+        self.tasks = TaskCalls(self)
         self.agreed = Agreement(self)
         self.own_ref: Ref[Session]
         self._used = 0.0
@@ -220,6 +224,10 @@ class Session(GenServer):
         if name in _SUBSCRIBING and name not in self.company.own:
             self.agreed.subscribe(request)
             return _DEFERRED
+        if name in _OF_TASKS and name not in self.company.own:
+            return self.tasks.take(request) or _DEFERRED
+        if name == "tools/call" and self.tasks.begin(request):
+            return _DEFERRED
         return at_once(request, self.agreed.facts, self.company) or self._work(request)
 
     def _is_off(self, method: methods.Method) -> bool:
@@ -305,6 +313,12 @@ class Session(GenServer):
                     calls.nobody_starts()
                 elif self.agreed.watches(ref):
                     self.agreed.join()
+                else:
+                    self.tasks.gone(ref)
+            case Decided():
+                self.tasks.decided(message)
+            case Withdrawn(task=task):
+                self.questions.withdraw(task)
             case _ if message is JOIN:
                 self.agreed.join()
             case _ if message is _SWEEP:
@@ -320,12 +334,14 @@ class Session(GenServer):
         return None if self._ending is None else Stop(self._ending)
 
     def _say(self, said: Said) -> bool:
-        call = None
+        call, voice = None, said.voice
+        if voice is not None:
+            voice.ahead -= 1
         if said.key is not None:
             call = self.calls.table.get(said.key)
-            if call is None:
+            if call is None and voice is None:
                 return False  # decided: nobody listens any more
-            if call.voice is not None:
+            if call is not None and call.voice is not None:
                 call.voice.ahead -= 1
         if said.level is not None and LEVELS.index(said.level) < self.agreed.level:
             return False
@@ -347,20 +363,6 @@ class Session(GenServer):
         if not self._tidying:
             self._tidying = True
             self._arm(LINGER, _TIDY)
-
-    def crashed(self, call: Call, reason: ExitReason) -> None:
-        """A worker died without a word, and its call was still open: answer for it, in general terms."""
-        settings = self.company.settings
-        detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
-        if call.method == "tools/call" and settings.crashes == "tool":
-            text = f"Tool execution failed{detail}"
-            result = {"content": [{"type": "text", "text": text}], "isError": True}
-            self.calls.answer(call, encode_result(call.id, result))
-            return
-        code = ErrorCode.TOOL_ERROR if call.method == "tools/call" else ErrorCode.INTERNAL_ERROR
-        text = "Tool execution failed" if call.method == "tools/call" else "Internal server error"
-        status = 500 if call.method == "initialize" else 200
-        self.calls.answer(call, encode_error(call.id, McpError(code, text + detail)), status)
 
     def _sweep(self) -> None:
         """End the session if nothing was said for long; calls and readers count as saying something."""

@@ -6,6 +6,7 @@ decides where they go.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid, Ref
 
     from .cancellation import Cancellation
+    from .task_voice import TaskVoice
 
 
 class Began(NamedTuple):
@@ -32,6 +34,8 @@ class Said(NamedTuple):
     key: int | None
     body: bytes
     level: str | None = None
+    voice: TaskVoice | None = None
+    """The voice of a task, which goes on when the call that waits for its result is over."""
 
 
 class Interrupt(NamedTuple):
@@ -49,6 +53,24 @@ class Ask:
     method: str
     params: Mapping[str, Any]
     timeout: float | None
+    task: str | None = None
+    """The task that asks, if it is one: the question is over when the task is."""
+
+
+class Withdrawn(NamedTuple):
+    """Whoever asked that does not wait for the answer any more."""
+
+    ask: Ask
+
+
+async def asked(session: Ref[Any], ask: Ask) -> dict[str, Any]:
+    """Have a session send it, and wait for the result. Whoever stops waiting takes it back."""
+    try:
+        answer: dict[str, Any] = await session.within(None).ask(ask)
+    except asyncio.CancelledError:
+        session.send(Withdrawn(ask))
+        raise
+    return answer
 
 
 def log_body(level: str, data: Any, logger: str | None) -> bytes:
@@ -59,7 +81,7 @@ def log_body(level: str, data: Any, logger: str | None) -> bytes:
     return encode_notification("notifications/message", params)
 
 
-_AHEAD: Final = 1024
+AHEAD: Final = 1024
 """How many words of one call may wait for its session; a handler that says more without a pause is told that nobody gets them."""
 
 
@@ -88,8 +110,7 @@ class CallVoice:
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer and wait for its result."""
-        answer: dict[str, Any] = await self._session.within(None).ask(Ask(self._key, method, params, timeout))
-        return answer
+        return await asked(self._session, Ask(self._key, method, params, timeout))
 
     def interrupt_stream(self, retry: float | None) -> bool:
         """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
@@ -97,7 +118,7 @@ class CallVoice:
         return not self._cancelled and self._session.send(Interrupt(self._key, wish))
 
     def _say(self, said: Said) -> bool:
-        if self._cancelled or self.ahead >= _AHEAD or not self._session.send(said):
+        if self._cancelled or self.ahead >= AHEAD or not self._session.send(said):
             return False
         self.ahead += 1
         return True

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from greenroom.protocol.elicitations import UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
 from greenroom.protocol.fitting import fit
 from greenroom.protocol.messages import encode_result
+from greenroom.protocol.negotiation import declares
 from greenroom.protocol.results import tool_result
+from greenroom.protocol.versions import V2025_11_25, at_least
 from greenroom.supervision.kernel.current import current_process
 
 from .answers import ANSWERS
 from .cancellation import RequestCancelled
 from .context import Context
 from .jobs import Failed, Finished
+from .task_record import related
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +52,7 @@ async def work(job: Job) -> None:
             job.session.send(_told(job, expected))
             return
         if isinstance(expected, McpError):
-            job.session.send(Failed(job.key, expected))
+            job.session.send(Failed(job.key, sent_away(job, expected)))
             return
         job.session.send(crashed(job, error))
         if isinstance(error, RequestCancelled) and job.cancelled:
@@ -58,7 +62,25 @@ async def work(job: Job) -> None:
     job.session.send(ending)
 
 
+def sent_away(job: Job, error: McpError) -> McpError:
+    """An error that sends the user to a page is for clients that can; whoever was sent is told of the end."""
+    if not isinstance(error, UrlElicitationRequired):
+        return error
+    facts = job.facts
+    # Whoever has not introduced themselves (there is no session) has not declared anything, and may be able all the same.
+    able = declares(facts.client_capabilities, "elicitation.url") or not facts.client_info
+    if not able or not at_least(facts.version, V2025_11_25):
+        problem = (
+            f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
+        )
+        return McpError(ErrorCode.MISSING_CLIENT_CAPABILITY, problem)
+    job.house.expect(facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations])
+    return error
+
+
 def _finished(job: Job, result: dict[str, Any]) -> Finished:
+    if job.task is not None:
+        result = related(result, job.task)
     return Finished(job.key, encode_result(job.request_id, fit(job.method, result, job.facts.version)))
 
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
         text_resource,
     )
     from greenroom.protocol.definitions import Annotations, Icon, PromptArgument, ToolAnnotations
-    from greenroom.protocol.errors import ErrorCode, McpError, PeerError, ProtocolError, ToolError
+    from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
+    from greenroom.protocol.errors import BadAnswer, ErrorCode, McpError, PeerError, ProtocolError, ToolError
     from greenroom.protocol.results import (
         CallToolResult,
         Completion,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         message,
         user_message,
     )
+    from greenroom.protocol.sampling import ToolResult, ToolUse
     from greenroom.transports.http_config import HttpConfig
 
     from .errors import ConfigError, GreenroomError
@@ -55,6 +57,7 @@ __all__ = [
     "Accepted",
     "Annotations",
     "Audio",
+    "BadAnswer",
     "CallEnded",
     "CallToolResult",
     "Completion",
@@ -93,6 +96,10 @@ __all__ = [
     "ToolAnnotations",
     "ToolError",
     "ToolOptions",
+    "ToolResult",
+    "ToolUse",
+    "UrlElicitation",
+    "UrlElicitationRequired",
     "WithMeta",
     "__version__",
     "assistant_message",
@@ -119,6 +126,7 @@ _HOMES: Final[dict[str, str]] = {
     "Accepted": "greenroom.actors.questions",
     "Annotations": "greenroom.protocol.definitions",
     "Audio": "greenroom.protocol.content",
+    "BadAnswer": "greenroom.protocol.errors",
     "CallEnded": "greenroom.actors.context",
     "CallToolResult": "greenroom.protocol.results",
     "Completion": "greenroom.protocol.results",
@@ -157,6 +165,10 @@ _HOMES: Final[dict[str, str]] = {
     "ToolAnnotations": "greenroom.protocol.definitions",
     "ToolError": "greenroom.protocol.errors",
     "ToolOptions": "greenroom.actors.options",
+    "ToolResult": "greenroom.protocol.sampling",
+    "ToolUse": "greenroom.protocol.sampling",
+    "UrlElicitation": "greenroom.protocol.elicitations",
+    "UrlElicitationRequired": "greenroom.protocol.elicitations",
     "WithMeta": "greenroom.protocol.results",
     "assistant_message": "greenroom.protocol.results",
     "audio": "greenroom.protocol.content",

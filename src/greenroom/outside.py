@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.cancellation import Cancellation
@@ -41,7 +42,7 @@ class _Voice:
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request and wait for its result."""
-        return await self._peers.ask(self._id, method, params, timeout)
+        return await self._peers.ask(self._id, method, params, math.inf if timeout is None else timeout)
 
     def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that anybody waits for
         """There is no stream of a call."""

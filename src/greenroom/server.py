@@ -26,6 +26,7 @@ from greenroom.actors.catalogue import Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import tell_changed, tell_updated
+from greenroom.actors.visits import Visited, find_visited
 from greenroom.supervision import current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.binding import Binding
@@ -243,6 +244,16 @@ class Server(Decorators):
     def notify_list_changed(self, kind: Kind) -> None:
         """What is offered has changed in a way that was not registered here. From any thread."""
         self._changed(kind)
+
+    def elicitation_complete(self, elicitation_id: str) -> bool:
+        """A user has done with the page that they were sent to: the one client that was asked to send them is told. From any thread.
+
+        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already.
+        """
+        company = self.company
+        nodes = [node for node in tuple(self._nodes) if node.running]
+        found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
+        return any(node.from_thread(node.context.run, ref.send, Visited(elicitation_id)) for node, ref in found)
 
     def _changed(self, kind: Kind) -> None:
         company = self.company

@@ -143,7 +143,10 @@ def test_an_elicitation_that_names_no_mode_means_forms(capabilities: dict[str, A
         ("roots/list", {}, ["roots"]),
         ("ping", {}, []),
         ("sampling/createMessage", {}, ["sampling"]),
-        ("sampling/createMessage", {"tools": []}, ["sampling"]),
+        ("sampling/createMessage", {"tools": None}, ["sampling"]),
+        ("sampling/createMessage", {"tools": []}, ["sampling", "sampling.tools"]),
+        ("sampling/createMessage", {"includeContext": "none"}, ["sampling"]),
+        ("sampling/createMessage", {"includeContext": "allServers"}, ["sampling", "sampling.context"]),
         ("sampling/createMessage", {"tools": [{"name": "a"}]}, ["sampling", "sampling.tools"]),
         ("sampling/createMessage", {"toolChoice": {"mode": "auto"}}, ["sampling", "sampling.tools"]),
         ("sampling/createMessage", {"task": {}}, ["sampling", "tasks.requests.sampling.createMessage"]),
@@ -160,12 +163,20 @@ def test_a_client_is_asked_only_for_what_it_has_declared(
     assert needs(method, params, Side.CLIENT) == needed
     everything: dict[str, Any] = {
         "roots": {},
-        "sampling": {"tools": {}},
+        "sampling": {"tools": {}, "context": {}},
         "elicitation": {"form": {}, "url": {}},
         "tasks": {"requests": {"sampling": {"createMessage": {}}}},
     }
     assert missing(method, params, everything, Side.CLIENT) is None
     assert missing(method, params, {}, Side.CLIENT) == (needed[0] if needed else None)
+
+
+@pytest.mark.row("SX-09", "SC-08")
+def test_before_there_were_parts_forms_and_context_needed_no_word_of_their_own() -> None:
+    declared: dict[str, Any] = {"sampling": {}, "elicitation": {"url": {}}}
+    for method, params in (("elicitation/create", {}), ("sampling/createMessage", {"includeContext": "allServers"})):
+        assert missing(method, params, declared, Side.CLIENT, "2025-06-18") is None
+        assert missing(method, params, declared, Side.CLIENT) is not None
 
 
 def test_whatever_a_method_asks_for_can_be_declared() -> None:

@@ -286,7 +286,7 @@ async def test_a_server_asks_nothing_that_was_not_declared() -> None:
     feed = await player.session.listen()
     for method in ("sampling/createMessage", "elicitation/create", "roots/list"):
         with pytest.raises(McpError, match="has not declared"):
-            await company.peers.ask(player.session.id, method)
+            await company.peers.ask(player.session.id, method, SAMPLING[method])
     assert said(await read(feed)) == []
 
 

@@ -21,7 +21,7 @@ from greenroom.supervision import Down, Exit, Ref, TaskSupervisor, link, start, 
 from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.actors.entries import Entry
     from greenroom.supervision import ExitReason, Pid
@@ -36,6 +36,11 @@ class House:
     shelf: Shelf = field(default_factory=Shelf)
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
     own: dict[str, Any] = field(default_factory=dict[str, Any])
+    sent: list[tuple[str, int | None, list[str]]] = field(default_factory=list[tuple[str, int | None, list[str]]])
+
+    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
+        """Take note of who is sent where."""
+        self.sent.append((session_id, key, list(ids)))
 
     def put(self, *entries: Entry) -> None:
         """Register."""

@@ -16,6 +16,7 @@ from greenroom.actors.jobs import Facts
 from greenroom.actors.questions import Accepted, Declined, Dismissed, Root
 from greenroom.protocol.errors import McpError, PeerError
 from greenroom.protocol.results import assistant_message, user_message
+from greenroom.protocol.sampling import ToolUse
 from greenroom.supervision import CallTimeout
 from greenroom.transports.seam import Peer
 
@@ -216,7 +217,7 @@ async def test_sampling_asks_the_clients_model(ear: Ear) -> None:
         "stopReason": "endTurn",
     }
     ctx = make(ear)
-    said = await ctx.sample("Capital of France?", max_tokens=10, system="Be brief", temperature=0.5, stop=["\n"])
+    said = await ctx.sample("Capital of France?", max_tokens=10, system_prompt="Be brief", temperature=0.5, stop=["\n"])
     assert (said.text, said.model, said.stop_reason, said.role) == ("Paris", "m1", "endTurn", "assistant")
     assert ear.asked == [
         (
@@ -236,7 +237,11 @@ async def test_sampling_asks_the_clients_model(ear: Ear) -> None:
 async def test_sampling_takes_messages_in_many_forms(ear: Ear) -> None:
     ear.answers["sampling/createMessage"] = {
         "role": "assistant",
-        "content": [{"type": "text", "text": "a"}, {"type": "tool_use"}, {"type": "text", "text": "b"}],
+        "content": [
+            {"type": "text", "text": "a"},
+            {"type": "tool_use", "id": "u1", "name": "t", "input": {}},
+            {"type": "text", "text": "b"},
+        ],
         "model": "m1",
     }
     said = await make(ear).sample(
@@ -246,10 +251,11 @@ async def test_sampling_takes_messages_in_many_forms(ear: Ear) -> None:
             assistant_message({"type": "text", "text": "three"}),
             {"role": "user", "content": {"type": "text", "text": "four"}},
         ],
-        tools=[{"name": "t"}],
+        tools=[{"name": "t", "inputSchema": {"type": "object"}}],
         tool_choice="auto",
     )
     assert said.text == "ab"
+    assert said.tool_uses == [ToolUse("u1", "t", {})]
     assert len(said.blocks) == 3
     params = ear.asked[0][1]
     assert [(m["role"], m["content"]["text"]) for m in params["messages"]] == [
@@ -320,7 +326,7 @@ async def test_a_form_may_be_a_schema_by_hand(ear: Ear) -> None:
 
 async def test_the_user_may_be_sent_to_a_page(ear: Ear) -> None:
     ctx = make(ear)
-    for action, expected in (("accept", Accepted(None)), ("decline", Declined()), ("cancel", Dismissed())):
+    for action, expected in (("accept", Accepted("e1")), ("decline", Declined()), ("cancel", Dismissed())):
         ear.answers["elicitation/create"] = {"action": action}
         assert await ctx.elicit_url("pay", "https://pay.example", "e1") == expected
     assert ear.asked[0][1] == {"mode": "url", "message": "pay", "url": "https://pay.example", "elicitationId": "e1"}

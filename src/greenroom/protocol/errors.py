@@ -5,6 +5,7 @@
     GreenroomError
     ├─ McpError                 a JSON-RPC error: code, message, data; raised by a handler, it is the answer
     │  └─ PeerError             the other side answered our request with this one
+    │     └─ BadAnswer          or with what was not asked for
     ├─ ToolError                a tool says that it failed: `isError`, which the model sees and can act on
     └─ ProtocolError            somebody broke the rules of the wire
        ├─ LocalProtocolError    we did: nothing was sent
@@ -18,9 +19,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class ErrorCode(IntEnum):
@@ -101,6 +105,18 @@ class PeerError(McpError):
             message if type(message) is str else "the peer's error has no message",
             error.get("data"),
         )
+
+
+class BadAnswer(PeerError):
+    """The peer answered one of our requests with what was not asked for. `problems` are all of them, where they have a place."""
+
+    def __init__(self, message: str, problems: Sequence[Any] = ()) -> None:
+        """`problems` as a check of values tells them: path and reason."""
+        super().__init__(ErrorCode.INTERNAL_ERROR, message)
+        self.problems = list(problems)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.problems)
 
 
 class ToolError(GreenroomError):

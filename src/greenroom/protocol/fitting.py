@@ -129,12 +129,18 @@ def _contents(result: dict[str, Any], version: str) -> dict[str, Any]:
 
 
 def _messages(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """A message has room for one block there: several are as many messages."""
     fitted: dict[str, Any] = {**_known("sampling", result, version)}
-    fitted["messages"] = [
-        {**one, "content": _blocks(one.get("content"), version)} if is_object(one) else one
-        for one in result.get("messages", ())
-    ]
+    fitted["messages"] = [single for one in result.get("messages", ()) for single in _singles(one, version)]
     return fitted
+
+
+def _singles(message: Any, version: str) -> list[Any]:
+    if not is_object(message):
+        return [message]
+    content = message.get("content")
+    blocks = content if is_array(content) else [content]
+    return [{**message, "content": _block(block, version)} for block in blocks]
 
 
 def _progress(params: dict[str, Any], version: str) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import EnumType
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from .form_rules import FORMATS, SAYS, check_form
 from .hints import BadHint
 from .problems import Mismatch, Problem, Reason
 from .schemas import into, schema_of
@@ -41,21 +43,38 @@ class Titles:
         return hash((frozenset(self.of.items()), self.legacy))
 
 
-# What a field may say, by its type. What else a type says (a pattern, a multiple) the form cannot; the answer is held against it.
-_SAYS: Final[Mapping[str, frozenset[str]]] = {
-    "string": frozenset({"minLength", "maxLength", "format", "enum", "enumNames", "oneOf"}),
-    "number": frozenset({"minimum", "maximum"}),
-    "integer": frozenset({"minimum", "maximum"}),
-    "boolean": frozenset(),
-    "array": frozenset({"items", "minItems", "maxItems"}),
-}
-FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
+_UNSAID: Final = frozenset({"pattern"})
+"""What the newest schema has no member for, and clients would read in a dialect of their own: the answer is held against it here."""
 
 
 def form_of(kind: Any) -> dict[str, Any]:
-    """The form for a type, or the schema itself where it was written by hand. Raises `BadHint` for what is no flat form."""
+    """The form for a type, or the schema itself where it was written by hand; None is a form without fields.
+
+    Raises `BadHint` for what is no flat form.
+    """
     if is_object(kind):
-        return _checked(kind)
+        check_form(kind)
+        return dict(kind)
+    try:
+        return dict(_form_of_type(kind))
+    except TypeError as error:
+        if isinstance(error, BadHint):
+            raise
+        return _make_form(kind)  # cannot be kept: its Annotated holds something unhashable
+
+
+def _make_form(kind: Any) -> dict[str, Any]:
+    if kind is None:
+        return {"type": "object", "properties": {}}
+    form = _derived(kind)
+    check_form(form)
+    return form
+
+
+_form_of_type = lru_cache(maxsize=256)(_make_form)
+
+
+def _derived(kind: Any) -> dict[str, Any]:
     schema = schema_of(kind)
     if "properties" not in schema:
         field = _field("value", schema, schema.get("$defs", {}), kind)
@@ -70,37 +89,27 @@ def form_of(kind: Any) -> dict[str, Any]:
 
 
 def answer_into(kind: Any, content: Any) -> Any:
-    """The value that the user's answer stands for. Raises `Mismatch` with everything that is wrong, whatever the client has checked."""
+    """The value that the user's answer stands for. Raises `Mismatch` with everything that is wrong, whatever the client has checked.
+
+    A field that may be left out and is null was left out, which several clients say so. What the form did not ask for is not in the value.
+    """
     form = form_of(kind)
-    if problems := _wrong_with(form, content):
-        raise Mismatch(problems)
-    if is_object(kind):
-        return content
-    return into(kind, content) if "properties" in schema_of(kind) else into(kind, content["value"])
-
-
-def _wrong_with(form: Mapping[str, Any], content: Any) -> list[Problem]:
+    fields = form["properties"]
+    if content is None and not fields:
+        content = {}
+    if not is_object(content):
+        raise Mismatch([Problem((), Reason("the answer has to be an object", "type_mismatch"))])
+    required = form.get("required", ())
+    given = {
+        name: value for name, value in content.items() if name in fields and (value is not None or name in required)
+    }
     from .validation import FormValidator  # noqa: PLC0415 - jsonschema is much to load, and few ask
 
-    if not is_object(content):
-        return [Problem((), Reason("the answer has to be an object", "type_mismatch"))]
-    return FormValidator(form).errors(content)
-
-
-def _checked(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A form that was written by hand: an object of fields, each of a type that forms have."""
-    fields = schema.get("properties")
-    if schema.get("type") != "object" or not is_object(fields):
-        raise BadHint('a form is an object: {"type": "object", "properties": {…}}')
-    for name, field in fields.items():
-        kind = field.get("type") if is_object(field) else None
-        if kind not in _SAYS:
-            raise BadHint(f"the form's field {name} has the type {kind!r}; there are {', '.join(_SAYS)}")
-        if kind == "array" and not is_object(field.get("items")):
-            raise BadHint(
-                f"the form's field {name} is a list of nothing: its items need an enum, or an anyOf with titles"
-            )
-    return dict(schema)
+    if problems := FormValidator(form).errors(given):
+        raise Mismatch(problems)
+    if kind is None or is_object(kind):
+        return None if kind is None else given
+    return into(kind, given) if "properties" in schema_of(kind) else into(kind, given["value"])
 
 
 def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: Any) -> dict[str, Any]:
@@ -110,9 +119,9 @@ def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: 
         field = _choice(name, full, hint)
     else:
         kind = str(full.get("type"))
-        if kind not in _SAYS or "contentEncoding" in full:
+        if kind not in SAYS or "contentEncoding" in full:
             raise BadHint(f"the form's field {name} is no text, number, yes or no, date or choice; forms are flat")
-        field = {one: value for one, value in full.items() if one in _SAYS[kind]}
+        field = {one: value for one, value in full.items() if one in SAYS[kind] - _UNSAID}
         if kind == "array":
             field |= _choices(name, full, defs, hint)
         elif kind == "integer":

@@ -13,7 +13,7 @@ import msgspec
 
 from . import shapes
 from .complaints import explain
-from .errors import ErrorCode, McpError
+from .errors import BadAnswer, ErrorCode, McpError
 from .versions import OLDEST, V2025_06_18, V2025_11_25
 
 if TYPE_CHECKING:
@@ -198,10 +198,10 @@ def check_params(method: Method | str, params: dict[str, Any]) -> Any:
 
 
 def check_result(method: Method | str, result: dict[str, Any]) -> Any:
-    """The peer's result in its shape. Raises `McpError` (-32603) when it is not what the method answers with."""
+    """The peer's result in its shape. Raises `BadAnswer` when it is not what the method answers with."""
     method = METHODS[method] if isinstance(method, str) else method
     shape = method.result or shapes.Result
     try:
         return msgspec.convert(result, shape)
     except msgspec.ValidationError as error:
-        raise McpError(ErrorCode.INTERNAL_ERROR, f"Invalid result of {method.name}: {explain(error, shape)}") from None
+        raise BadAnswer(f"Invalid result of {method.name}: {explain(error, shape)}") from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .errors import ErrorCode, McpError
 from .json import is_object
 from .methods import METHODS, Side, check_params
+from .sampling import uses_tools
 from .versions import V2025_03_26, V2025_11_25, at_least, negotiate
 
 if TYPE_CHECKING:
@@ -105,24 +106,36 @@ def declares(capabilities: Mapping[str, Any], path: str) -> bool:
     return here is True or is_object(here)
 
 
-def missing(method: str, params: Mapping[str, Any], capabilities: Mapping[str, Any], hearer: Side) -> str | None:
+def missing(
+    method: str, params: Mapping[str, Any], capabilities: Mapping[str, Any], hearer: Side, version: str = V2025_11_25
+) -> str | None:
     """The first capability that a request needs of `hearer` and that was not declared; None when it may be sent."""
-    for path in needs(method, params, hearer):
+    for path in needs(method, params, hearer, version):
         if not declares(capabilities, path):
             return path
     return None
 
 
-def needs(method: str, params: Mapping[str, Any], hearer: Side) -> list[str]:
-    """All capabilities that `hearer` must have declared for a request: its method's, and what the params ask for besides."""
+def needs(method: str, params: Mapping[str, Any], hearer: Side, version: str = V2025_11_25) -> list[str]:
+    """All capabilities that `hearer` must have declared for a request: its method's, and what the params ask for besides.
+
+    Parts of capabilities came with the newest revision; before it, forms and context needed no word of their own.
+    """
     line = METHODS.get(method)
     if line is None:
         return []
     paths = [line.capability] if line.capability and line.declarer(hearer) is hearer else []
+    in_parts = at_least(version, V2025_11_25)
     if method == "elicitation/create":
-        paths.append("elicitation.url" if params.get("mode") == "url" else "elicitation.form")
-    if method == "sampling/createMessage" and (params.get("tools") or params.get("toolChoice")):
-        paths.append("sampling.tools")
+        if params.get("mode") == "url":
+            paths.append("elicitation.url")
+        elif in_parts:
+            paths.append("elicitation.form")
+    if method == "sampling/createMessage":
+        if uses_tools(params):
+            paths.append("sampling.tools")
+        if in_parts and params.get("includeContext") not in (None, "none"):
+            paths.append("sampling.context")
     if params.get("task") is not None:
         paths.append(f"tasks.requests.{method.replace('/', '.')}")
     return paths

@@ -1,0 +1,94 @@
+"""The pages that the user of one session was sent to, and is not known to have done with.
+
+Each has the session's process registered under its id, so whoever hears of the end finds the one session that has to be told, or nobody: the
+names go with the process, however that ends. There are only so many of them; the oldest is forgotten first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from greenroom.protocol.messages import encode_notification
+from greenroom.supervision import AlreadyRegistered, Ref, register, unregister
+from greenroom.supervision.kernel.names import find
+
+from .names import Name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from greenroom.supervision import Node
+
+    from .company import Company
+    from .names import Key
+    from .session import Session
+
+_KEPT: Final = 128
+"""How many pages one session's user may be out on."""
+
+
+class Expects(NamedTuple):
+    """The peer is about to hear of these pages, on behalf of that call if it is one's."""
+
+    key: int | None
+    ids: Sequence[str]
+
+
+class Visited(NamedTuple):
+    """The user has done what that page was for."""
+
+    id: str
+
+
+class Visits:
+    """One session's."""
+
+    __slots__ = ("_open", "_session")
+
+    def __init__(self, session: Session) -> None:
+        """Nobody was sent anywhere."""
+        self._session = session
+        self._open: dict[str, int | None] | None = None
+
+    def expect(self, id: str, key: int | None) -> bool:
+        """The user is sent there, on behalf of that call. False when somebody else was, under the same id."""
+        if self._open is None:
+            self._open = {}
+        if id not in self._open:
+            try:
+                register(name_of(self._session.company.key, id))
+            except AlreadyRegistered:
+                return False
+        self._open.pop(id, None)
+        self._open[id] = key
+        while len(self._open) > _KEPT:
+            self.forget(next(iter(self._open)))
+        return True
+
+    def forget(self, id: str) -> bool:
+        """They did not go. Whether they were to."""
+        if self._open is None or id not in self._open:
+            return False
+        del self._open[id]
+        unregister(name_of(self._session.company.key, id))
+        return True
+
+    def done(self, id: str) -> None:
+        """Tell the peer, once: on the stream of the call that sent them there if it goes on, else on the general one."""
+        key = None if self._open is None else self._open.get(id)
+        if self.forget(id):
+            session = self._session
+            call = None if key is None else session.calls.table.get(key)
+            body = encode_notification("notifications/elicitation/complete", {"elicitationId": id})
+            session.outlet.say(call, body, session.agreed.version)
+
+
+def name_of(company: Key, elicitation_id: str) -> Name:
+    """What the session that was asked is registered as besides."""
+    return Name(company, "elicitation", elicitation_id)
+
+
+def find_visited(node: Node, company: Company, elicitation_id: str) -> Ref[Session] | None:
+    """The session whose user was sent to that page. From any thread."""
+    process = find(node, name_of(company.key, elicitation_id))
+    return None if process is None or process.life else Ref.of(process)
