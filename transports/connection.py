@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -43,7 +44,10 @@ LOOK: Final = 1.0
 """Seconds between two looks whether a peer that has sent ahead is still there."""
 HARD: Final = 0.2
 """Seconds for a connection that was cut to be gone, before its task is cancelled; and as many after that."""
+AHEAD: Final = 16 * 1024
+"""How many bytes the kernel takes for a connection beyond what is on its way; it would take megabytes for who does not read."""
 _MINUTE: Final = 60.0
+_FORGET: Final = struct.pack("ii", 1, 0)
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
 
 
@@ -176,8 +180,12 @@ class Connection(TCPServer):
         with suppress(OSError):  # of a connection that is gone already
             raw: socket.socket = self._transport.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # what the kernel holds for a peer that is gone, or does not read
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1000)))
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, AHEAD)
+            if hasattr(
+                socket, "TCP_USER_TIMEOUT"
+            ):  # for what the kernel holds; it gives up in silence, so we are to be first
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1400)))
             if hasattr(socket, "TCP_KEEPIDLE"):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(self._hall.config.heartbeat)))
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / 2)))
@@ -187,7 +195,10 @@ class Connection(TCPServer):
         self._transport.close()
 
     def cut(self) -> None:
-        """Close it, and forget what was not read."""
+        """Close it, and forget what was not read: else the kernel goes on for whoever does not read, who never hears of the end."""
+        with suppress(OSError):  # it is closed already
+            raw: socket.socket = self._transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
         self._transport.abort()
 
     # --- what Hypercorn's TCP server calls
@@ -261,7 +272,7 @@ class Connection(TCPServer):
             return
         with suppress(OSError, RuntimeError, NotImplementedError):
             self.writer.write_eof()
-        self._alarm = self.loop.call_later(LINGER, self.cut)
+        self._alarm = self.loop.call_later(LINGER, self._transport.abort)
 
     async def _close(self) -> None:
         """The connection is over: let the kernel have what is left, and be gone."""

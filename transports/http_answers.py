@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SESSION_HEADER: Final = "mcp-session-id"
 KEEP_ALIVE: Final = sse.KEEP_ALIVE
-PIECE: Final = 64 * 1024
+PIECE: Final = 16 * 1024
 """How many bytes of a stream are on their way at once, unless one event has more: the rest waits where it is kept anyway."""
 PREFLIGHT_AGE: Final = "600"
 

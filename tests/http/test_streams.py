@@ -76,11 +76,11 @@ async def test_what_has_piled_up_is_sent_in_pieces() -> None:
     async with listening(desk) as (paper, _):
         assert session.general is not None
         await paper.until(1)
-        for size in (30_000, 30_000, 30_000, 200_000, 10, 10):
+        for size in (7_000, 7_000, 7_000, 50_000, 10, 10):
             session.general.put(b"x" * size)
         events = sse(await paper.until(5))
-        assert [len(event["data"]) for event in events] == [0, 30_000, 30_000, 30_000, 200_000, 10, 10]
-        assert [len(chunk) // 10_000 for chunk in paper.chunks] == [0, 6, 3, 20, 0]
+        assert [len(event["data"]) for event in events] == [0, 7_000, 7_000, 7_000, 50_000, 10, 10]
+        assert [len(chunk) // 7_000 for chunk in paper.chunks] == [0, 2, 1, 7, 0]
 
 
 @pytest.mark.row("ST-11")
