@@ -17,7 +17,7 @@ from greenroom.supervision import CallTimeout, send_after
 
 from .outbound import NoStream, Outbound
 from .visits import Expects, Visited, Visits
-from .voice import Withdrawn
+from .voice import GivenUp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Unanswered(NamedTuple):
     seconds: float
 
 
-Heard: TypeAlias = Unanswered | Withdrawn | Expects | Visited
+Heard: TypeAlias = Unanswered | GivenUp | Expects | Visited
 """What clocks, askers and hosts tell of questions."""
 
 
@@ -126,7 +126,7 @@ class Questions:
         match message:
             case Unanswered():
                 self._late(message)
-            case Withdrawn(ask):
+            case GivenUp(ask):
                 question = self.table.asked(ask)
                 if question is not None:
                     self._take(question.id)
@@ -150,6 +150,14 @@ class Questions:
             self._take(question.id)
             self._take_back(question.id, None, "the call that asked is over", call)
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
+
+    def withdraw(self, task: str) -> None:
+        """The task is over, and with it whatever it asked."""
+        for question in self.table:
+            if question.task == task:
+                self._take(question.id)
+                self._take_back(question.id, question.key, "the task that asked is over")
+                question.caller.fail(NoStream(f"{question.method}: the task is over"))
 
     def abandon_all(self) -> None:
         """The session is gone; whoever asked has heard of that."""

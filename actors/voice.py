@@ -57,7 +57,7 @@ class Ask:
     """The task that asks, if it is one: the question is over when the task is."""
 
 
-class Withdrawn(NamedTuple):
+class GivenUp(NamedTuple):
     """Whoever asked that does not wait for the answer any more."""
 
     ask: Ask
@@ -68,7 +68,7 @@ async def asked(session: Ref[Any], ask: Ask) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = await session.within(None).ask(ask)
     except asyncio.CancelledError:
-        session.send(Withdrawn(ask))
+        session.send(GivenUp(ask))
         raise
     return answer
 
