@@ -39,7 +39,7 @@ from .subscriptions import Announced
 from .task_calls import TaskCalls
 from .task_collector import Decided, Withdrawn
 from .visits import Expects, Visited
-from .voice import Ask, Began, CallVoice, Interrupt, Said, Withdrawn
+from .voice import Ask, Began, CallVoice, GivenUp, Interrupt, Said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -302,7 +302,7 @@ class Session(GenServer):
                 calls.late(key)
             case Lingers():
                 calls.linger(message)
-            case Unanswered() | Withdrawn() | Expects() | Visited():
+            case Unanswered() | GivenUp() | Expects() | Visited():
                 self.questions.hear(message)
             case Interrupt(key=key, retry=retry):
                 call = calls.table.get(key)
