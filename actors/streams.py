@@ -8,6 +8,7 @@ the readers' (`feeds.py`) read; when the process dies, however, `exited` ends al
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from greenroom.transports.seam import Event
@@ -29,7 +30,19 @@ _WHOLE: Final = 4
 class Stream:
     """One stream, and who reads it."""
 
-    __slots__ = ("_events", "_reader", "_store", "answers", "delivered", "last", "name", "over", "size", "stale")
+    __slots__ = (
+        "_answered",
+        "_bodies",
+        "_reader",
+        "_store",
+        "answers",
+        "delivered",
+        "last",
+        "name",
+        "over",
+        "size",
+        "stale",
+    )
 
     def __init__(self, name: str, store: Streams, answers: str | int | None = None) -> None:
         """`answers` is the id of the request whose answer ends the stream."""
@@ -41,7 +54,9 @@ class Stream:
         self.over = False
         self.stale = False
         self._reader: ref[StreamFeed] | None = None  # weak: a reader that got lost on its way must not count as one
-        self._events: deque[Event] | None = None  # most sessions never say anything out of turn
+        # Bodies alone: what all sessions are told is one thing in memory, and events are made for who reads them. Most say nothing.
+        self._bodies: deque[bytes] | None = None
+        self._answered: str | int | None = None
         self._store = store
 
     @property
@@ -56,18 +71,18 @@ class Stream:
     @property
     def first(self) -> int:
         """The number of the oldest event that is still kept; one more than the last when none is."""
-        return self.last + 1 - (len(self._events) if self._events else 0)
+        return self.last + 1 - (len(self._bodies) if self._bodies else 0)
 
-    def push(self, body: bytes, answers: str | int | None = None) -> None:
+    def push(self, body: bytes) -> None:
         """Say something. Whatever is too much goes, the oldest first; the newest always stays."""
         self.last += 1
-        if self._events is None:
-            self._events = deque()
-        self._events.append(Event(f"{self.name}:{self.last}", body, answers=answers))
+        if self._bodies is None:
+            self._bodies = deque()
+        self._bodies.append(body)
         self.size += len(body)
         store = self._store
         store.size += len(body)
-        while self.size > store.max_bytes or len(self._events) > store.max_events:
+        while self.size > store.max_bytes or len(self._bodies) > store.max_events:
             if not self.drop():
                 break
         store.trim()
@@ -75,9 +90,9 @@ class Stream:
 
     def finish(self, body: bytes) -> None:
         """Say the last thing: the answer."""
-        self.push(body, self.answers)
-        self.answers = None
-        self.end()
+        self._answered, self.answers = self.answers, None
+        self.over = True
+        self.push(body)
 
     def end(self) -> None:
         """Nothing will be said any more."""
@@ -86,19 +101,20 @@ class Stream:
 
     def drop(self) -> bool:
         """Let go of the oldest event, unless it is the only one."""
-        events = self._events
-        if events is None or len(events) < 2:  # noqa: PLR2004 - one always stays
+        bodies = self._bodies
+        if bodies is None or len(bodies) < 2:  # noqa: PLR2004 - one always stays
             return False
-        size = len(events.popleft().data)
+        size = len(bodies.popleft())
         self.size -= size
         self._store.size -= size
         return True
 
     def since(self, number: int) -> Iterator[Event]:
         """The events from this number on, as far as they are kept."""
-        events = self._events or ()
-        skip = max(0, number - self.first)
-        return (event for index, event in enumerate(events) if index >= skip)
+        first, answer = self.first, self.last if self.over else 0
+        skip = max(0, number - first)
+        for at, body in enumerate(islice(self._bodies or (), skip, None), first + skip):
+            yield Event(f"{self.name}:{at}", body, answers=self._answered if at == answer else None)
 
     def wake(self) -> None:
         """There is something new for the reader."""
