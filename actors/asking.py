@@ -17,7 +17,7 @@ from greenroom.supervision import CallTimeout, send_after
 
 from .outbound import NoStream, Outbound
 from .visits import Expects, Visited, Visits
-from .voice import GivenUp
+from .voice import GivenUp, Withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +51,8 @@ class Unanswered(NamedTuple):
     seconds: float
 
 
-Heard: TypeAlias = Unanswered | GivenUp | Expects | Visited
-"""What clocks, askers and hosts tell of questions."""
+Heard: TypeAlias = Unanswered | GivenUp | Withdrawn | Expects | Visited
+"""What clocks, askers, tasks and hosts tell of questions."""
 
 
 class Questions:
@@ -131,6 +131,11 @@ class Questions:
                 if question is not None:
                     self._take(question.id)
                     self._take_back(question.id, question.key, "nobody waits for the answer any more")
+            case Withdrawn(task):
+                for question in self.table:
+                    if question.task == task and self._take(question.id) is not None:
+                        self._take_back(question.id, question.key, "the task that asked is over")
+                        question.caller.fail(NoStream(f"{question.method}: the task is over"))
             case Expects(key, ids):
                 for id in ids:
                     self.visits.expect(id, key)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.messages import encode_error
-from greenroom.supervision import Shutdown, exit, kill, monitor, send_after
+from greenroom.protocol.messages import encode_error, encode_result
+from greenroom.supervision import Crash, Shutdown, exit, kill, monitor, send_after
 from greenroom.supervision.task_supervisor import TaskSupervisor
 
 from .inflight import Call, InFlight
@@ -137,7 +137,20 @@ class Calls:
         call = self.table.gone(worker)
         if call is not None and self.table.take(call.key) is not None:
             call.cancelled.set("its worker is gone")
-            self._session.crashed(call, reason)
+            self._crashed(call, reason)
+
+    def _crashed(self, call: Call, reason: ExitReason) -> None:
+        """A worker died without a word, and its call was still open: answer for it, in general terms."""
+        settings = self._session.company.settings
+        detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
+        if call.method == "tools/call" and settings.crashes == "tool":
+            text = f"Tool execution failed{detail}"
+            result = {"content": [{"type": "text", "text": text}], "isError": True}
+            self.answer(call, encode_result(call.id, result))
+            return
+        code = ErrorCode.TOOL_ERROR if call.method == "tools/call" else ErrorCode.INTERNAL_ERROR
+        text = "Tool execution failed" if call.method == "tools/call" else "Internal server error"
+        self.answer(call, encode_error(call.id, McpError(code, text + detail)), _status(call))
 
     def nobody_starts(self) -> None:
         """Whoever starts our workers is gone, and with it what it had not begun."""
@@ -168,6 +181,8 @@ class Calls:
 
     def _abandon(self, call: Call, why: str, reason: Shutdown) -> None:
         call.cancelled.set(why)
+        if call.task is not None:
+            self._session.tasks.left(call)
         if call.worker is not None:
             self._remind(Lingers(call.worker, reason))
 
@@ -176,6 +191,8 @@ class Calls:
 
     def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
         """Say what has been decided; whatever was asked on behalf of the call is over with it."""
+        if call.task is not None:
+            self._session.tasks.settled(call)
         self._session.questions.drop(call)
         self._session.outlet.answer(call, body, status)
         if call.stream is not None:

@@ -79,7 +79,7 @@ _PERIOD: Final = 10.0
 class Company:
     """One company, before and while it runs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whatever may be brought along, and all of it need not be
         self,
         settings: Settings | None = None,
         *,
@@ -92,7 +92,8 @@ class Company:
     ) -> None:
         """`listeners` are the children that let peers in; more can be started under `listeners` later.
 
-        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `work` is what a worker does with a job.
+        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `work` is what a
+        worker does with a job.
         """
         self.settings = Settings() if settings is None else settings
         self.hooks = Hooks() if hooks is None else hooks

@@ -119,6 +119,8 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
             f"{what}: a tool's name is 1 to 128 letters, digits, '_', '-', '.' or '/', which is what clients agree on: "
             "give it one with name=…"
         )
+    if options.long_running and options.as_task == "forbidden":
+        raise RegistrationError(f"{what}: what is long_running is answered with a task, and task_support forbids that")
     handler = handler_of(what, function, options)
     try:
         by_hand = None if options.input_schema is None else _schema(what, "input_schema", options.input_schema)
@@ -132,9 +134,11 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         input_schema=binder.schema,
         title=options.title,
         description=_description(function, options),
-        output_schema=output if returns is None else returns.schema,
+        # What is long running may be answered with a task where none was asked for, and that keeps no such promise.
+        output_schema=None if options.long_running else output if returns is None else returns.schema,
         annotations=options.annotations,
         icons=list(options.icons),
+        execution=None if options.as_task == "forbidden" else {"taskSupport": options.as_task},
         meta=options.meta,
     )
     return ToolEntry(

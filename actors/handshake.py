@@ -12,6 +12,8 @@ from greenroom.protocol import negotiation
 from greenroom.protocol.definitions import Implementation
 from greenroom.protocol.fitting import fit
 
+from .tasks import CAPABILITY, declared
+
 if TYPE_CHECKING:
     from .catalogue import Catalogue
     from .settings import Settings
@@ -39,6 +41,7 @@ def capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict
         prompts_list_changed=True,
         logging=True,
         completions=bool(catalogue.count("completion")),
+        tasks=CAPABILITY if declared(settings, catalogue) else None,
         experimental=settings.experimental,
     ).to_wire(version)
     for name, said in settings.capabilities.items():

@@ -41,6 +41,7 @@ class Call:
         "name",
         "note",
         "stream",
+        "task",
         "timer",
         "voice",
         "worker",
@@ -57,6 +58,8 @@ class Call:
         self.note: Any = None
         """What is to be done with what a hook returns."""
         self.stream: Stream | None = None
+        self.task: str | None = None
+        """The task that answers it, instead of a worker."""
         self.worker: Pid | None = None
         self.voice: CallVoice | None = None
         self.timer: Timer | None = None
@@ -144,7 +147,7 @@ class InFlight:
 
     def unstarted(self) -> list[Call]:
         """The calls that no worker has begun with."""
-        return [call for call in self._calls.values() if call.worker is None]
+        return [call for call in self._calls.values() if call.worker is None and call.task is None]
 
     # --- cancellations that overtook their requests
 

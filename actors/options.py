@@ -15,6 +15,9 @@ Isolation: TypeAlias = Literal["loop", "thread", "process"]
 """Where a function runs. An `async def` runs in the loop, a `def` in a thread; `"thread"` gives an `async def` that may
 block a thread with a loop of its own; `"process"` is not there yet."""
 
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+"""Whether a peer may, or must, ask for a task instead of an answer when it calls a tool."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
@@ -46,6 +49,9 @@ class ToolOptions(Shown):
     Without an `input_schema` the function's type hints are the schema, and arguments are always checked and converted. With one,
     arguments come as they are; `validate_input` checks them first. `validate_output` checks structured results against
     `output_schema`. None leaves both to the company (`strict`).
+
+    `task_support` is whether peers may call it as a task. One that is `long_running` may be, and answers with a task also where nobody
+    asked for one, unless the peer's revision has no tasks.
     """
 
     input_schema: Mapping[str, Any] | None = None
@@ -54,7 +60,13 @@ class ToolOptions(Shown):
     validate_input: bool | None = None
     validate_output: bool | None = None
     long_running: bool = False
+    task_support: TaskSupport | None = None
     scopes: Sequence[str] = ()
+
+    @property
+    def as_task(self) -> TaskSupport:
+        """Whether it can be called as a task, as said or as follows."""
+        return self.task_support or ("optional" if self.long_running else "forbidden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,9 +37,9 @@ from .names import shown
 from .settings import LEVELS
 from .subscriptions import Announced
 from .task_calls import TaskCalls
-from .task_collector import Decided, Withdrawn
+from .task_collector import Decided
 from .visits import Expects, Visited
-from .voice import Ask, Began, CallVoice, GivenUp, Interrupt, Said
+from .voice import Ask, Began, CallVoice, GivenUp, Interrupt, Said, Withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -302,7 +302,7 @@ class Session(GenServer):
                 calls.late(key)
             case Lingers():
                 calls.linger(message)
-            case Unanswered() | GivenUp() | Expects() | Visited():
+            case Unanswered() | GivenUp() | Withdrawn() | Expects() | Visited():
                 self.questions.hear(message)
             case Interrupt(key=key, retry=retry):
                 call = calls.table.get(key)
@@ -317,8 +317,6 @@ class Session(GenServer):
                     self.tasks.gone(ref)
             case Decided():
                 self.tasks.decided(message)
-            case Withdrawn(task=task):
-                self.questions.withdraw(task)
             case _ if message is JOIN:
                 self.agreed.join()
             case _ if message is _SWEEP:

@@ -78,6 +78,21 @@ class Settings:
     """How many messages wait for the reader of a channel; then notifications are refused, and requests wait."""
     channel_bytes: int = 16 * _MIB
 
+    max_tasks: int = 64
+    """How many tasks of one owner may be unfinished at once. An owner is a principal, or without authentication a session."""
+    max_tasks_kept: int = 512
+    """How many that have ended are kept for each owner; the oldest go first, whatever their ttl."""
+    task_bytes: int = 16 * _MIB
+    """How many bytes of results those may hold together; the newest always stays."""
+    task_ttl: float = 3600.0
+    """How long a task is kept when it has ended, if the peer does not say."""
+    task_ttl_max: float = 86_400.0
+    """The longest that a peer may say."""
+    task_lifetime: float = 86_400.0
+    """How long a task may take, input from its peer included; then it has failed."""
+    task_poll: float = 1.0
+    """How often peers are asked to look how a task is doing, at most."""
+
     log_level: Level = "info"
     """The level of a session that has set none."""
     page_size: int = 50
@@ -125,6 +140,13 @@ _KINDS: Final[Mapping[str, int]] = {
     "buffer_bytes": _COUNT,
     "channel_events": _COUNT,
     "channel_bytes": _COUNT,
+    "max_tasks": _COUNT,
+    "max_tasks_kept": _COUNT,
+    "task_bytes": _COUNT,
+    "task_ttl": _SECONDS,
+    "task_ttl_max": _SECONDS,
+    "task_lifetime": _SECONDS,
+    "task_poll": _SECONDS,
     "page_size": _COUNT,
     "tool_threads": _COUNT,
     "principal_threads": _COUNT,

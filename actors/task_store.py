@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from asyncio import Future
+    from collections.abc import Sequence
 
     from .task_record import TaskRecord
 
@@ -24,7 +25,7 @@ class TaskStore(Protocol):
         Records that it has kept from another life are there from then on; the company decides what became of the tasks that had not ended.
         """
 
-    def put(self, record: TaskRecord) -> Awaitable[None] | None:
+    def put(self, record: TaskRecord) -> Future[None] | None:
         """This is how the task stands. Readers see it at once; None if that is all, else something to wait for until it is safe.
 
         Never raises: what goes wrong is raised to whoever waits. Later calls for the same task win, in their order.

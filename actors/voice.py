@@ -63,6 +63,12 @@ class GivenUp(NamedTuple):
     ask: Ask
 
 
+class Withdrawn(NamedTuple):
+    """Whatever that task has asked is over, and so is the task."""
+
+    task: str
+
+
 async def asked(session: Ref[Any], ask: Ask) -> dict[str, Any]:
     """Have a session send it, and wait for the result. Whoever stops waiting takes it back."""
     try:

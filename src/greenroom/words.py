@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from greenroom.actors.options import Isolation
+    from greenroom.actors.options import Isolation, TaskSupport
 
 
 class RunningWords(TypedDict, total=False):
@@ -36,6 +36,7 @@ class ToolWords(ShownWords, total=False):
     validate_input: bool | None
     validate_output: bool | None
     long_running: bool
+    task_support: TaskSupport | None
     scopes: Sequence[str]
 
 
