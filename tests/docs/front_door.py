@@ -1,0 +1,129 @@
+"""The reference page of the front door: every name of `greenroom`, with its signature and its first sentence.
+
+``python tests/docs/front_door.py`` writes docs/reference/front-door.md; with ``--check`` it only says whether that is due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import greenroom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+PAGE = "docs/reference/front-door.md"
+
+SHOWN = {"Server", "Context"}
+"""Classes whose methods are listed, too."""
+
+THEMES = (
+    ("Servers", ("Server", "McpServer", "Context", "Settings", "HttpConfig", "Hooks")),
+    ("Registering", ("ToolOptions", "ResourceOptions", "TemplateOptions", "PromptOptions", "CompletionOptions")),
+)
+_FIRST = re.compile(r"\A(.+?[.!?])(?:\s|\Z)", re.DOTALL)
+
+
+def sentence(value: Any) -> str:
+    """The first sentence of its docstring, or of its class's."""
+    text = inspect.cleandoc(inspect.getdoc(value) or "")
+    found = _FIRST.match(text.partition("\n\n")[0].replace("\n", " "))
+    return (found[1] if found else text.partition("\n")[0]).rstrip(":")
+
+
+def signature(name: str, value: Any) -> str:
+    """How one writes it."""
+    if isinstance(value, type) and issubclass(value, BaseException | Enum):
+        return name
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return name
+    arguments: list[str] = []
+    star = False
+    for each in found.parameters.values():
+        if each.name == "self" or each.name.startswith("_"):
+            continue
+        if each.kind is each.KEYWORD_ONLY and not star:
+            arguments.append("*")
+            star = True
+        if each.kind is each.VAR_POSITIONAL:
+            star = True
+        prefix = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        arguments.append(f"{prefix}{each.name}{'' if each.default is each.empty else '=…'}")
+    return f"{name}({', '.join(arguments)})"
+
+
+def methods(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties of a class, its ancestors' among them, in alphabetical order."""
+    for name in sorted(dir(kind)):
+        if not name.startswith("_"):
+            value = inspect.getattr_static(kind, name)
+            if isinstance(value, property | classmethod | staticmethod) or inspect.isfunction(value):
+                yield name, value
+
+
+def render() -> str:
+    """The page."""
+    names = [name for name in greenroom.__all__ if not name.startswith("_")]
+    placed = {name for _, members in THEMES for name in members}
+    errors = [name for name in names if _is_error(getattr(greenroom, name)) and name not in placed]
+    values = [name for name in names if name not in placed and name not in errors]
+    lines = [
+        "# The front door",
+        "",
+        "Everything that `from greenroom import …` has. Made from the code by `python tests/docs/front_door.py`; what tests and actors need is in",
+        "[supervision](supervision.md).",
+    ]
+    for title, members in (*THEMES, ("Values, contents and results", values), ("Errors", errors)):
+        lines += ["", f"## {title}", ""]
+        for name in (each for each in members if each in names):
+            value = getattr(greenroom, name)
+            settings = dataclasses.is_dataclass(value) and title in ("Servers", "Registering")
+            lines.append(f"- `{name if settings else signature(name, value)}`: {sentence(value)}")
+            if name in SHOWN:
+                lines += [f"  - `{_member(each, member)}`: {_about(member)}" for each, member in methods(value)]
+            elif settings:
+                lines.append(f"  - {', '.join(f'`{field.name}`' for field in dataclasses.fields(value))}")
+    return "\n".join(lines) + "\n"
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _member(name: str, value: Any) -> str:
+    if isinstance(value, property):
+        return f".{name}"
+    return signature(f".{name}", getattr(value, "__func__", value))
+
+
+def _about(value: Any) -> str:
+    return sentence(value.fget if isinstance(value, property) else getattr(value, "__func__", value))
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write the page, or say whether it has to be written."""
+    parser = argparse.ArgumentParser(description=f"Write {PAGE}.")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    check: bool = parser.parse_args(arguments).check
+    page = root / PAGE
+    text = render()
+    if not check:
+        page.write_text(text, encoding="utf-8")
+    elif not page.exists() or page.read_text(encoding="utf-8") != text:
+        sys.stderr.write(f"{PAGE} is out of date: run `python tests/docs/front_door.py`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
