@@ -41,7 +41,7 @@ def sentence(value: Any) -> str:
 
 def signature(name: str, value: Any) -> str:
     """How one writes it."""
-    if isinstance(value, type) and issubclass(value, BaseException | Enum):
+    if _is(value, BaseException, Enum):
         return name
     try:
         found = inspect.signature(value)
@@ -57,7 +57,7 @@ def signature(name: str, value: Any) -> str:
             star = True
         if each.kind is each.VAR_POSITIONAL:
             star = True
-        prefix = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        prefix = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         arguments.append(f"{prefix}{each.name}{'' if each.default is each.empty else '=…'}")
     return f"{name}({', '.join(arguments)})"
 
@@ -75,7 +75,7 @@ def render() -> str:
     """The page."""
     names = [name for name in greenroom.__all__ if not name.startswith("_")]
     placed = {name for _, members in THEMES for name in members}
-    errors = [name for name in names if _is_error(getattr(greenroom, name)) and name not in placed]
+    errors = [name for name in names if _is(getattr(greenroom, name), BaseException) and name not in placed]
     values = [name for name in names if name not in placed and name not in errors]
     lines = [
         "# The front door",
@@ -86,18 +86,21 @@ def render() -> str:
     for title, members in (*THEMES, ("Values, contents and results", values), ("Errors", errors)):
         lines += ["", f"## {title}", ""]
         for name in (each for each in members if each in names):
-            value = getattr(greenroom, name)
-            settings = dataclasses.is_dataclass(value) and title in ("Servers", "Registering")
+            value: Any = getattr(greenroom, name)
+            settings: bool = dataclasses.is_dataclass(value) and title in ("Servers", "Registering")
             lines.append(f"- `{name if settings else signature(name, value)}`: {sentence(value)}")
             if name in SHOWN:
-                lines += [f"  - `{_member(each, member)}`: {_about(member)}" for each, member in methods(value)]
+                lines += [
+                    f"  - `{_member(each, member)}`: {_about(member)}"
+                    for each, member in methods(getattr(greenroom, name))
+                ]
             elif settings:
                 lines.append(f"  - {', '.join(f'`{field.name}`' for field in dataclasses.fields(value))}")
     return "\n".join(lines) + "\n"
 
 
-def _is_error(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseException)
+def _is(value: object, *kinds: type) -> bool:
+    return inspect.isclass(value) and issubclass(value, kinds)
 
 
 def _member(name: str, value: Any) -> str:
