@@ -37,7 +37,7 @@ from .names import shown
 from .settings import LEVELS
 from .subscriptions import Announced
 from .task_calls import TaskCalls
-from .task_collector import Decided
+from .task_words import Decided
 from .visits import Expects, Visited
 from .voice import Ask, Began, CallVoice, GivenUp, Interrupt, Said, Withdrawn
 

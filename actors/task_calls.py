@@ -17,9 +17,9 @@ from greenroom.protocol.methods import Side
 from greenroom.protocol.pages import page
 from greenroom.supervision import Ref, demonitor, monitor
 
-from .task_collector import Cancel, Decided, Plan, Unwait, Wait
 from .task_endings import answer
 from .task_record import belongs_to_session, owner_of
+from .task_words import Cancel, Plan, Unwait, Wait
 from .tasks import declared
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .inflight import Call
     from .session import Session
     from .task_record import TaskRecord
+    from .task_words import Decided
     from .tasks import Tasks
 
 _UNREAD: Final = "Another tasks/result of yours waits for this task, and nobody reads this one"

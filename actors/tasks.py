@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .catalogue import Catalogue
     from .company import Company
     from .settings import Settings
-    from .task_collector import Plan
     from .task_store import TaskStore
+    from .task_words import Plan
 
 CAPABILITY: Final[Mapping[str, Any]] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
