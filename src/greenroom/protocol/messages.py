@@ -114,7 +114,8 @@ def encode_request(id: RequestId, method: str, params: Any = None) -> bytes:
 def encode_notification(method: str, params: Any = None) -> bytes:
     """A notification as one line. Raises `LocalProtocolError` when the params cannot be written."""
     message = {"jsonrpc": JSONRPC, "method": method}
-    return encode(message if params is None else message | {"params": params})
+    # A stream keeps it for those who come back. It was written into a kilobyte, of which a small one would hold on to most: so a copy.
+    return memoryview(encode(message if params is None else message | {"params": params})).tobytes()
 
 
 def encode_result(id: RequestId, result: Any) -> bytes:
