@@ -44,8 +44,6 @@ from .task_words import Cancel, Decided, Unwait, Update, Wait
 from .voice import Began, Said
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
     from .company import Company
@@ -65,8 +63,17 @@ class TaskCollector(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, company: Company, record: TaskRecord, plan: Plan | None, origin: Ref[Any] | None) -> None:
-        """Without a `plan`, the task is the host's. `origin` is the session that it belongs to."""
+    def __init__(
+        self,
+        company: Company,
+        record: TaskRecord,
+        plan: Plan | None,
+        origin: Ref[Any] | None,
+        *,
+        announces: bool = True,
+    ) -> None:
+        """Without a `plan`, the task is the host's. `origin` is the session that it belongs to; `announces` whether that hears of it."""
+        self._announces = announces
         self.record = record
         self.cancelled = Cancellation()
         self.own_ref: Ref[TaskCollector]
@@ -145,7 +152,7 @@ class TaskCollector(GenServer):
         if not self.record.terminal:
             ending = error_of(McpError(ErrorCode.INTERNAL_ERROR, STOPPED))
             self.record = ending.of(self.record, self._tasks.now())
-            _noted(self._tasks.store.put(self.record))
+            self._tasks.note(self.record)
             self.cancelled.set(STOPPED)
             self._listeners.drop_questions()
             self._announce()
@@ -271,14 +278,14 @@ class TaskCollector(GenServer):
         if self.record.terminal or self.record.status == status:
             return
         self.record = self.record.moved(status, self._tasks.now(), self.record.message)
-        _noted(self._tasks.store.put(self.record))
+        self._tasks.note(self.record)
         self._announce()
 
     def _update(self, text: str | None) -> None:
         if not self.record.terminal:
             now = max(self._tasks.now(), self.record.updated)
             self.record = msgspec.structs.replace(self.record, message=text, updated=now)
-            _noted(self._tasks.store.put(self.record))
+            self._tasks.note(self.record)
             self._announce()
 
     async def _put(self, record: TaskRecord) -> None:
@@ -287,7 +294,7 @@ class TaskCollector(GenServer):
             await safe
 
     def _announce(self) -> None:
-        if self._listeners.origin is not None:
+        if self._announces and self._listeners.origin is not None:
             self._listeners.origin.send(
                 Said(None, encode_notification("notifications/tasks/status", self.record.to_wire()))
             )
@@ -297,9 +304,3 @@ class TaskCollector(GenServer):
         if before is not None:
             before.cancel()
         self._timers[message] = send_after(seconds, self.pid, message)
-
-
-def _noted(safe: Future[None] | None) -> None:
-    """Nobody waits for it; what went wrong is the store's to tell."""
-    if safe is not None:
-        safe.add_done_callback(lambda done: done.cancelled() or done.exception())

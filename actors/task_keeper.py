@@ -78,9 +78,7 @@ class TaskKeeper(GenServer):
         record = self._tasks.store.get(id)
         if record is not None and not record.terminal:
             error = McpError(ErrorCode.INTERNAL_ERROR, why)
-            safe = self._tasks.store.put(error_of(error).of(record, self._tasks.now()))
-            if safe is not None:
-                safe.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._tasks.note(error_of(error).of(record, self._tasks.now()))
 
 
 def tasks_child(company: Company) -> ChildSpec[Ref[Tree]]:

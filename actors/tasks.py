@@ -83,6 +83,12 @@ class Tasks:
         """What that process is registered as."""
         return Name(self._company.key, "task", id)
 
+    def note(self, record: TaskRecord) -> None:
+        """This is how it stands, and nobody waits until that is safe; what goes wrong is the store's to tell."""
+        safe = self.store.put(record)
+        if safe is not None:
+            safe.add_done_callback(_overlook)
+
     # --- beginning
 
     def admit(self, owner: str, *, method: str, name: str, session_id: str, ttl: float | None) -> TaskRecord:
@@ -105,13 +111,15 @@ class Tasks:
             ttl=settings.task_ttl if ttl is None else min(ttl, settings.task_ttl_max),
             poll=settings.task_poll,
         )
-        self.store.put(record)
+        self.note(record)
         return record
 
-    def launch(self, record: TaskRecord, plan: Plan | None, origin: Ref[Any] | None) -> bool:
+    def launch(self, record: TaskRecord, plan: Plan | None, origin: Ref[Any] | None, *, announces: bool = True) -> bool:
         """Start the process that keeps it, some time. False when there is nobody to do so: then it never was."""
         options = Options(name=self.name(record.id), label="task")
-        spec = child(TaskCollector, self._company, record, plan, origin).but(restart="temporary", options=options)
+        spec = child(TaskCollector, self._company, record, plan, origin, announces=announces).but(
+            restart="temporary", options=options
+        )
         begun = self.collectors.cast(DynamicSupervisor.start_child, spec)
         if not begun:
             self.store.remove(record.id)
@@ -160,3 +168,8 @@ def declared(settings: Settings, catalogue: Catalogue) -> bool:
 
 def _end(record: TaskRecord) -> float:
     return record.ended or 0.0
+
+
+def _overlook(done: asyncio.Future[None]) -> None:
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,135 @@
+"""`server.tasks`: tasks that the program itself begins and ends, and a look at all others.
+
+Work that is done elsewhere (a queue, another service, a person) is a task without a worker: `create` makes it for a session, whose peer then
+has all four methods for it, and `finish` or `fail` ends it. Everything here works from any thread and any coroutine: in a node's own loop it
+acts at once, from elsewhere it has that loop act and waits for it, which takes no longer than the loop's next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from greenroom.actors.peers import UnknownSession
+from greenroom.actors.session import ENDED
+from greenroom.actors.sessions import find_session
+from greenroom.actors.task_endings import error_of, returned
+from greenroom.actors.task_record import owner_of
+from greenroom.actors.task_words import Cancel, Update
+from greenroom.protocol import methods
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.methods import Side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from greenroom.actors.company import Company
+    from greenroom.actors.task_record import TaskRecord
+    from greenroom.supervision import Node
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 10.0
+_ELSEWHERE: Final = object()
+
+
+class HostTasks:
+    """Those of one server, wherever it runs."""
+
+    def __init__(self, company: Company, nodes: Iterable[Node]) -> None:
+        """`nodes` are those that it has run in."""
+        self._company = company
+        self._nodes = nodes
+
+    # --- begin and end
+
+    def create(self, session_id: str, name: str = "", *, method: str = "tools/call", ttl: float | None = None) -> str:
+        """A task of that session's peer, which works until somebody ends it: its id.
+
+        `ttl` is for how many seconds it is kept when it has ended. Raises `UnknownSession`, and `McpError` when the peer has too many.
+        """
+
+        def begin() -> Any:
+            found = find_session(self._company, session_id)
+            if found is None:
+                return _ELSEWHERE
+            session, card = found
+            tasks = self._company.tasks
+            owner = owner_of(card.peer, card.id)
+            record = tasks.admit(owner, method=method, name=name, session_id=card.id, ttl=ttl)
+            knows = methods.find("tasks/get", card.version or "", Side.SERVER) is not None
+            if not tasks.launch(record, None, session, announces=knows):
+                raise McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again")
+            return record.id
+
+        made = self._wherever(begin)
+        if made is _ELSEWHERE:
+            raise UnknownSession(ENDED, session_id)
+        return str(made)
+
+    def finish(self, task_id: str, value: Any) -> bool:
+        """It is done, and this came of it: what a tool may return. False when it has ended already, or never was."""
+        return self._tell(task_id, lambda record: returned(record, value))
+
+    def fail(self, task_id: str, error: str | McpError) -> bool:
+        """It has ended in an error."""
+        told = error if isinstance(error, McpError) else McpError(ErrorCode.TOOL_ERROR, error)
+        return self._tell(task_id, lambda _: error_of(told))
+
+    def cancel(self, task_id: str, why: str = "by the server") -> bool:
+        """Nobody wants it any more. What runs for it is told, and ended."""
+        return self._tell(task_id, lambda _: Cancel(why))
+
+    def update(self, task_id: str, message: str | None) -> bool:
+        """Say how it goes, for those who look."""
+        return self._tell(task_id, lambda _: Update(message))
+
+    # --- look
+
+    def get(self, task_id: str) -> TaskRecord | None:
+        """How it stands."""
+        return self._company.tasks.store.get(task_id)
+
+    def all(self, session_id: str | None = None) -> list[TaskRecord]:
+        """All of them, or those that were asked for in that session; the oldest first."""
+        found = self._company.tasks.store.list()
+        return [each for each in found if session_id is None or each.session_id == session_id]
+
+    def _tell(self, task_id: str, word: Callable[[TaskRecord], object]) -> bool:
+        def tell() -> Any:
+            tasks = self._company.tasks
+            record = tasks.store.get(task_id)
+            if record is None or record.terminal:
+                return _ELSEWHERE
+            return tasks.tell(task_id, word(record)) or _ELSEWHERE
+
+        return self._wherever(tell) is not _ELSEWHERE
+
+    def _wherever(self, act: Callable[[], Any]) -> Any:
+        for node in tuple(self._nodes):
+            if node.running:
+                found = _in_node(node, act)
+                if found is not _ELSEWHERE:
+                    return found
+        return _ELSEWHERE
+
+
+def _in_node(node: Node, act: Callable[[], T]) -> T:
+    try:
+        here = asyncio.get_running_loop() is node.loop
+    except RuntimeError:
+        here = False
+    if here:
+        return act()
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(node.context.run(act))
+        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+            done.set_exception(error)
+
+    if not node.from_thread(run):
+        raise RuntimeError("the server does not run any more")
+    return done.result(_PATIENCE)
