@@ -37,6 +37,7 @@ from greenroom.transports.stdio import LINE_LIMIT, StdioWire, stdio_child
 
 from . import running
 from .decorators import Decorators
+from .host_tasks import HostTasks
 from .hosting import Hosting
 from .mounting import Mounted
 from .outside import context_of
@@ -80,6 +81,8 @@ class Server(Decorators):
         self.registry = Registrations(self._shelf, self._changed)
         self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for)
         self._nodes: WeakSet[Node] = WeakSet()
+        self.tasks = HostTasks(self.company, self._nodes)
+        """Work that the program begins and ends itself, and a look at all tasks. From any thread."""
         self._hosting = Hosting(self.child_spec)
         self._bindings: list[tuple[Binding, str]] = []
 
