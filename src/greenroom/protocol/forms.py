@@ -8,7 +8,7 @@ Choices are a `Literal` or an `Enum` of texts; a list of them is a choice of sev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import EnumType
 from functools import lru_cache
@@ -20,10 +20,10 @@ from .form_rules import FORMATS, SAYS, check_form
 from .hints import BadHint
 from .problems import Mismatch, Problem, Reason
 from .schemas import into, schema_of
-from .wire import is_array, is_object
+from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Email: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "email"})]
 Uri: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
@@ -81,8 +81,11 @@ def _derived(kind: Any) -> dict[str, Any]:
         return {"type": "object", "properties": {"value": field}, "required": ["value"]}
     hints = _hints_of(kind)
     defs = schema.get("$defs", {})
-    fields = {name: _field(name, one, defs, hints.get(name)) for name, one in schema["properties"].items()}
-    form: dict[str, Any] = {"type": "object", "properties": fields}
+    properties = {name: _field(name, one, defs, hints.get(name)) for name, one in schema["properties"].items()}
+    for name, chosen in _made_defaults(kind):
+        if properties.get(name, {}).get("type") == "array":
+            properties[name].setdefault("default", plain(chosen()))
+    form: dict[str, Any] = {"type": "object", "properties": properties}
     if required := schema.get("required"):
         form["required"] = required
     return form
@@ -94,14 +97,14 @@ def answer_into(kind: Any, content: Any) -> Any:
     A field that may be left out and is null was left out, which several clients say so. What the form did not ask for is not in the value.
     """
     form = form_of(kind)
-    fields = form["properties"]
-    if content is None and not fields:
+    asked = form["properties"]
+    if content is None and not asked:
         content = {}
     if not is_object(content):
         raise Mismatch([Problem((), Reason("the answer has to be an object", "type_mismatch"))])
     required = form.get("required", ())
     given = {
-        name: value for name, value in content.items() if name in fields and (value is not None or name in required)
+        name: value for name, value in content.items() if name in asked and (value is not None or name in required)
     }
     from .validation import FormValidator  # noqa: PLC0415 - jsonschema is much to load, and few ask
 
@@ -198,6 +201,18 @@ def _hints_of(kind: Any) -> dict[str, Any]:
         return get_type_hints(get_origin(kind) or kind, include_extras=True)
     except (NameError, TypeError):
         return {}
+
+
+def _made_defaults(kind: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The defaults that a class makes anew for each value, which is how it has a list for one."""
+    if is_dataclass(kind):
+        for one in fields(kind):
+            if one.default_factory is not MISSING:
+                yield one.name, one.default_factory
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        for each in msgspec.structs.fields(kind):
+            if each.default_factory is not msgspec.NODEFAULT:
+                yield each.encode_name, each.default_factory
 
 
 def _parts_of(hint: Any) -> list[Any]:
