@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -28,12 +26,15 @@ from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import ConnectionState
 
 from .asgi import PATIENT
+from .sockets import forget, prepare
 
 if TYPE_CHECKING:
+    import socket
+
     from hypercorn.events import Event
     from hypercorn.protocol.events import Event as StreamEvent
 
-    from .asgi import App
+    from .hall import Hall
     from .http_config import HttpConfig
 
 log: Final = logging.getLogger("greenroom.http")
@@ -42,12 +43,6 @@ LINGER: Final = 1.0
 """Seconds for which a closed connection still listens, so that what was said last is not lost in a reset."""
 LOOK: Final = 1.0
 """Seconds between two looks whether a peer that has sent ahead is still there."""
-HARD: Final = 0.2
-"""Seconds for a connection that was cut to be gone, before its task is cancelled; and as many after that."""
-AHEAD: Final = 16 * 1024
-"""How many bytes the kernel takes for a connection beyond what is on its way; it would take megabytes for who does not read."""
-_MINUTE: Final = 60.0
-_FORGET: Final = struct.pack("ii", 1, 0)
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
 
 
@@ -71,72 +66,37 @@ class _Settings(Config):
         return self._date
 
 
-class Hall:
-    """All connections of one listener."""
+class Hypercorn:
+    """What Hypercorn wants to have for the connections of one hall."""
 
-    def __init__(self, app: App, config: HttpConfig) -> None:
-        """None are open yet."""
-        self.config = config
-        self.app: Any = ASGIWrapper(app)  # type: ignore[arg-type]  # any callable of three will do
-        self.settings = _Settings(config)
+    def __init__(self, hall: Hall) -> None:
+        """Nothing is open yet."""
+        self.hall = hall
+        self.app: Any = ASGIWrapper(hall.app)  # type: ignore[arg-type]  # any callable of three will do
+        self.settings = _Settings(hall.config)
         self.context = WorkerContext(None)
-        self.loop = asyncio.get_running_loop()
-        self.open: set[Connection] = set()
-        self.ending = False
-        self._empty = asyncio.Event()
-        self._complained = -_MINUTE
+        self.context.terminated = _Ending(hall)  # type: ignore[assignment]  # only this is asked of it
 
     def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody has connected."""
-        if self.ending or len(self.open) >= self.config.max_connections:
-            self._turn_away(writer)
+        hall = self.hall
+        if not hall.has_room():
+            writer.write(_FULL)
+            writer.close()
             return
         connection = Connection(self, reader, writer)
-        self.open.add(connection)
-        self._empty.clear()
-        connection.task = self.loop.create_task(connection.serve(), name="greenroom-http")
+        hall.enter(connection)
+        connection.task = hall.loop.create_task(connection.serve(), name="greenroom-http")
 
-    def _turn_away(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(_FULL)
-        writer.close()
-        now = self.loop.time()
-        if not self.ending and now - self._complained >= _MINUTE:
-            self._complained = now
-            log.warning("there are %d connections, which is all that max_connections allows", len(self.open))
 
-    def left(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self.open.discard(connection)
-        if not self.open:
-            self._empty.set()
+class _Ending:
+    """Hypercorn asks it whether a connection may go on after the request that is running."""
 
-    async def drain(self, grace: float) -> None:
-        """Hang up on who is idle, let what is running end, for so long; then cut what is left."""
-        self.ending = True
-        await self.context.terminated.set()
-        for connection in tuple(self.open):
-            if not connection.busy:
-                connection.hang_up()
-        if not await self._gone(grace):
-            self.cut()
-            if not await self._gone(HARD):
-                for connection in tuple(self.open):
-                    connection.task.cancel()
-                await self._gone(HARD)
+    def __init__(self, hall: Hall) -> None:
+        self._hall = hall
 
-    def cut(self) -> None:
-        """Cut all connections."""
-        self.ending = True
-        for connection in tuple(self.open):
-            connection.cut()
-
-    async def _gone(self, seconds: float) -> bool:
-        if not self.open:
-            return True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._empty.wait()
-        return not self.open
+    def is_set(self) -> bool:
+        return self._hall.ending
 
 
 class Connection(TCPServer):
@@ -144,11 +104,13 @@ class Connection(TCPServer):
 
     task: asyncio.Task[None]
 
-    def __init__(self, hall: Hall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, shared: Hypercorn, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """It is served by its task."""
-        super().__init__(hall.app, hall.loop, hall.settings, hall.context, {PATIENT: True}, reader, writer)
+        hall = shared.hall
+        super().__init__(shared.app, hall.loop, shared.settings, shared.context, {PATIENT: True}, reader, writer)
         self.busy = False
         self.corked = False
+        self.is_tls = writer.get_extra_info("sslcontext") is not None
         self._hall = hall
         self._transport = writer.transport
         self._held = b""
@@ -156,10 +118,17 @@ class Connection(TCPServer):
         self._alarm: asyncio.TimerHandle | None = None
         self.idle_task: Any = _Idle(self, hall.config)
 
+    @property
+    def ending(self) -> bool:
+        """Whether the request that is running is the last."""
+        return self._hall.ending
+
     async def serve(self) -> None:
         """Serve it until it is closed."""
         try:
-            self._prepare()
+            # A send is over when the kernel has it all: only so can it be seen that a peer does not read.
+            self._transport.set_write_buffer_limits(high=0)
+            prepare(self._transport, self._hall.config)
             await self.run()
         except asyncio.CancelledError:
             self.cut()
@@ -173,33 +142,23 @@ class Connection(TCPServer):
             self._transport.abort()
             self._hall.left(self)
 
-    def _prepare(self) -> None:
-        # A send is over when the kernel has it all: only so can it be seen that a peer does not read.
-        self._transport.set_write_buffer_limits(high=0)
-        seconds = self._hall.config.write_timeout
-        with suppress(OSError):  # of a connection that is gone already
-            raw: socket.socket = self._transport.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, AHEAD)
-            if hasattr(
-                socket, "TCP_USER_TIMEOUT"
-            ):  # for what the kernel holds; it gives up in silence, so we are to be first
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1400)))
-            if hasattr(socket, "TCP_KEEPIDLE"):
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(self._hall.config.heartbeat)))
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / 2)))
+    def leave(self) -> None:
+        """Close it, unless a request is running, which is the last."""
+        if not self.busy:
+            self.hang_up()
 
     def hang_up(self) -> None:
         """Close it; what was sent still arrives."""
         self._transport.close()
 
     def cut(self) -> None:
-        """Close it, and forget what was not read: else the kernel goes on for whoever does not read, who never hears of the end."""
-        with suppress(OSError):  # it is closed already
-            raw: socket.socket = self._transport.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
+        """Close it, and forget what was not read."""
+        forget(self._transport)
         self._transport.abort()
+
+    def kill(self) -> None:
+        """End what does not end by itself."""
+        self.task.cancel()
 
     # --- what Hypercorn's TCP server calls
 
@@ -332,7 +291,7 @@ class Http1(H11Protocol):
         state = ConnectionState(server.state)
         tasks = server._task_group  # noqa: SLF001 - where Hypercorn's own protocols start requests, too
         arguments = server.app, server.config, server.context, tasks, state
-        super().__init__(*arguments, ssl=False, client=there, server=here, send=server.protocol_send)
+        super().__init__(*arguments, ssl=server.is_tls, client=there, server=here, send=server.protocol_send)
         self._server = server
         self.can_read: Any = _NextTurn(self)
 
@@ -349,7 +308,7 @@ class Http1(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of the answer; its head goes with the body, if that is known to come at once."""
         if isinstance(event, Response):
-            if self._server.context.terminated.is_set():
+            if self._server.ending:
                 event = replace(event, headers=[*event.headers, (b"connection", b"close")])
             self._server.corked = any(name == b"content-length" and value != b"0" for name, value in event.headers)
         else:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    import os
 
 Listed: TypeAlias = Sequence[str] | Literal["any"] | None
 
@@ -41,6 +44,21 @@ class HttpConfig:
     path: str = "/mcp"
     serve_root: bool = True
     """Whether the endpoint is at `/` as well, which is where it stands when it is mounted in another application."""
+
+    certfile: str | os.PathLike[str] | None = None
+    """The certificate, and those that lead from it to one that clients know, as PEM. With it, TLS is spoken, and nothing else."""
+    keyfile: str | os.PathLike[str] | None = None
+    """The certificate's private key; None: it is in the same file."""
+    keyfile_password: str | bytes | None = field(default=None, repr=False)
+    """What opens the key, if it is encrypted."""
+    cacertfile: str | os.PathLike[str] | None = None
+    """Whose certificates clients have to show; None: they need none."""
+    http2: bool = False
+    """Whether clients that can are spoken to in HTTP/2. Only over TLS."""
+    handshake_timeout: float = 30.0
+    """How long it may take a new connection to agree on TLS."""
+    max_streams: int = 128
+    """How many requests may run at once on one connection of HTTP/2."""
 
     allowed_origins: Listed = None
     """Which pages may call, as `scheme://host[:port]`, `"null"` among them if need be; `"any"` for all. None: those of this
@@ -94,6 +112,24 @@ class HttpConfig:
     """How long requests that are running may take to end, once the listener is told to stop."""
 
     def __post_init__(self) -> None:
+        self._check_where()
+        self._check_tls()
+        for name in _SECONDS:
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+                raise ConfigError(f"{name} must be a number of seconds, more than 0, not {value!r}")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name} must be a whole number, 1 or more, not {value!r}")
+        if self.sse_retry is not None and not 0 <= self.sse_retry < math.inf:
+            raise ConfigError(f"sse_retry must be a number of seconds, 0 or more, or None, not {self.sse_retry!r}")
+        if not 0 <= self.drain_grace < math.inf:
+            raise ConfigError(f"drain_grace must be a number of seconds, 0 or more, not {self.drain_grace!r}")
+        if self.send_buffer is not None and self.send_buffer < 1:
+            raise ConfigError(f"send_buffer must be a number of bytes, 1 or more, or None, not {self.send_buffer!r}")
+
+    def _check_where(self) -> None:
         for name in ("path", "old_sse_path", "old_messages_path"):
             path: str = getattr(self, name)
             if not path.startswith("/") or "?" in path or "#" in path:
@@ -113,20 +149,16 @@ class HttpConfig:
             )
         if self.accept not in ("both", "either"):
             raise ConfigError(f"accept must be 'both' or 'either', not {self.accept!r}")
-        for name in _SECONDS:
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-                raise ConfigError(f"{name} must be a number of seconds, more than 0, not {value!r}")
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"{name} must be a whole number, 1 or more, not {value!r}")
-        if self.sse_retry is not None and not 0 <= self.sse_retry < math.inf:
-            raise ConfigError(f"sse_retry must be a number of seconds, 0 or more, or None, not {self.sse_retry!r}")
-        if not 0 <= self.drain_grace < math.inf:
-            raise ConfigError(f"drain_grace must be a number of seconds, 0 or more, not {self.drain_grace!r}")
-        if self.send_buffer is not None and self.send_buffer < 1:
-            raise ConfigError(f"send_buffer must be a number of bytes, 1 or more, or None, not {self.send_buffer!r}")
+
+    def _check_tls(self) -> None:
+        for name in ("keyfile", "cacertfile", "http2"):
+            if getattr(self, name) and self.certfile is None:
+                raise ConfigError(f"{name} needs a certfile: without, there is no TLS")
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether TLS is spoken."""
+        return self.certfile is not None
 
     @property
     def is_loopback(self) -> bool:
@@ -145,8 +177,8 @@ class HttpConfig:
         return tuple(method for method in METHODS if not off.get(method))
 
 
-_SECONDS: Final = ("body_timeout", "heartbeat", "write_timeout", "header_timeout", "keep_alive")
-_COUNTS: Final = ("max_body", "keep_alive_requests", "max_header", "max_connections", "backlog")
+_SECONDS: Final = ("body_timeout", "heartbeat", "write_timeout", "header_timeout", "keep_alive", "handshake_timeout")
+_COUNTS: Final = ("max_body", "keep_alive_requests", "max_header", "max_connections", "backlog", "max_streams")
 
 
 def _check_listed(name: str, listed: object) -> None:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
 from greenroom.supervision.kernel.current import current_process
 
-from .connection import HARD, Hall
+from .connection import Hypercorn
+from .hall import HARD, Hall
+from .tls import H2, Certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from greenroom.supervision import ExitReason
 
@@ -43,18 +45,28 @@ class HttpListener(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, app: App, binding: Binding, config: HttpConfig, streams: Streams | None = None) -> None:
-        """`streams` are those of the application that never end by themselves."""
+    def __init__(
+        self,
+        app: App,
+        binding: Binding,
+        config: HttpConfig,
+        streams: Streams | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
+        """`streams` are those of the application that never end by themselves; with `certificates`, it speaks TLS."""
         self._app = app
         self._binding = binding
         self._config = config
         self._streams = streams
+        self._certificates = certificates
         self._hall: Hall
+        self._http1: Hypercorn
         self._accepting: list[asyncio.Server] = []
 
     async def init(self) -> None:
         """Accept connections. They belong to nobody's code: what they run is cut when this process is gone, and not before."""
         self._hall = Hall(self._app, self._config)
+        self._http1 = Hypercorn(self._hall)
         if self._streams is not None:
             self._streams.start_listening()
         current_process("listen").await_death(_Last(self))
@@ -62,9 +74,33 @@ class HttpListener(GenServer):
         await loop.create_task(self._accept(), context=context.copy())
 
     async def _accept(self) -> None:
+        greet, backlog = self._greeting(), self._config.backlog
         for each in self._binding.copies():
-            server = await asyncio.start_server(self._hall.enter, sock=each, backlog=self._config.backlog)
-            self._accepting.append(server)
+            self._accepting.append(await self._hall.loop.create_server(greet, sock=each, backlog=backlog))
+
+    def _greeting(self) -> Callable[[], asyncio.Protocol]:
+        """What makes the protocol for a connection."""
+        if self._certificates is None:
+            return self._plain
+        from .tls_wire import TlsWire  # noqa: PLC0415 - most listeners are behind a proxy, and need neither
+
+        if self._config.http2:
+            from .http2 import Http2  # noqa: PLC0415
+
+            def inside(agreed: str | None) -> asyncio.Protocol:
+                return Http2(self._hall) if agreed == H2 else self._plain()
+
+        else:
+
+            def inside(agreed: str | None) -> asyncio.Protocol:  # noqa: ARG001 - there is one
+                return self._plain()
+
+        certificates = self._certificates
+        return lambda: TlsWire(self._hall, certificates, inside)
+
+    def _plain(self) -> asyncio.Protocol:
+        loop = self._hall.loop
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), self._http1.enter, loop=loop)
 
     def addresses(self) -> Sequence[tuple[str, int]]:
         """Where it listens."""
@@ -108,8 +144,18 @@ class _Last:
 
 
 def listener(
-    app: App, binding: Binding, config: HttpConfig, streams: Streams | None = None
+    app: App,
+    binding: Binding,
+    config: HttpConfig,
+    streams: Streams | None = None,
+    certificates: Certificates | None = None,
 ) -> ChildSpec[Ref[HttpListener]]:
-    """The spec of a listener, which its supervisor gives the time that it needs to end."""
+    """The spec of a listener, which its supervisor gives the time that it needs to end.
+
+    `certificates` are read here if `config` has some and they are not given. Raises `BadCertificate`.
+    """
+    if certificates is None and config.is_tls:
+        certificates = Certificates(config)
     patience = config.drain_grace + 2 * HARD + SLACK
-    return child(HttpListener, app, binding, config, streams).but(id=f"http:{binding.port}", shutdown=patience)
+    made = child(HttpListener, app, binding, config, streams, certificates)
+    return made.but(id=f"http:{binding.port}", shutdown=patience)

@@ -34,6 +34,7 @@ from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
 from greenroom.transports.standard import StandardStreams
 from greenroom.transports.stdio import LINE_LIMIT, StdioWire, stdio_child
+from greenroom.transports.tls import Certificates
 
 from . import running
 from .decorators import Decorators
@@ -84,7 +85,8 @@ class Server(Decorators):
         self.tasks = HostTasks(self.company, self._nodes)
         """Work that the program begins and ends itself, and a look at all tasks. From any thread."""
         self._hosting = Hosting(self.child_spec)
-        self._bindings: list[tuple[Binding, str]] = []
+        self._bindings: list[tuple[Binding, HttpConfig]] = []
+        self._certificates: list[Certificates] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
@@ -92,7 +94,7 @@ class Server(Decorators):
     @property
     def urls(self) -> list[str]:
         """Where it can be reached over HTTP, from the moment that a listener was made: port 0 has become a real one."""
-        return [url for binding, path in self._bindings for url in urls_of(binding, path)]
+        return [url for binding, config in self._bindings for url in urls_of(binding, config)]
 
     # --- ways to run
 
@@ -198,10 +200,13 @@ class Server(Decorators):
         from greenroom.transports.quart_app import shell  # noqa: PLC0415
 
         engine = self._engine(config)
+        certificates = Certificates(config) if config.is_tls else None
+        if certificates is not None:
+            self._certificates.append(certificates)
         binding = Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
         app: Any = shell(engine, name=self.settings.name)
-        self._bindings.append((binding, config.path))
-        return listener(app, binding, config, engine)
+        self._bindings.append((binding, config))
+        return listener(app, binding, config, engine, certificates)
 
     # --- listening for a while
 
@@ -210,8 +215,8 @@ class Server(Decorators):
     ) -> str:
         """Serve on HTTP as well, while the company runs: the URL, by which `stop_listening` knows it. Raises `CannotListen`."""
         spec = self._http_listener(http_config(config, host, port))
-        binding, path = self._bindings[-1]
-        url = urls_of(binding, path)[0]
+        binding, config = self._bindings[-1]
+        url = urls_of(binding, config)[0]
         try:
             await start_child(self.company.listeners, spec.but(id=url))
         except BaseException:
@@ -223,6 +228,14 @@ class Server(Decorators):
         """Serve no more there, in order. Raises `ChildNotFound` when nobody does."""
         await terminate_child(self.company.listeners, url)
         await delete_child(self.company.listeners, url)
+
+    def reload_certificates(self) -> None:
+        """Read all certificates again, for those who connect from now on: after a renewal. From any thread.
+
+        Raises `BadCertificate`, and those that are in use stay.
+        """
+        for each in self._certificates:
+            each.reload()
 
     # --- telling those who listen
 
@@ -268,9 +281,12 @@ class Server(Decorators):
                 node.from_thread(node.context.run, tell)
 
 
-def urls_of(binding: Binding, path: str) -> list[str]:
+def urls_of(binding: Binding, config: HttpConfig) -> list[str]:
     """Where it listens, for people and clients."""
-    return [f"http://{f'[{host}]' if ':' in host else host}:{port}{path}" for host, port in binding.addresses]
+    scheme = "https" if config.is_tls else "http"
+    return [
+        f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{config.path}" for host, port in binding.addresses
+    ]
 
 
 def http_config(config: HttpConfig | None, host: str | None, port: int | None) -> HttpConfig:

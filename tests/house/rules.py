@@ -29,6 +29,7 @@ EVERYWHERE = {"anyio", "msgspec"}
 """The two third parties that are part of the language here, rather than a wall that somebody else may want moved."""
 
 PLACES = {
+    "h2": "transports/",
     "httpx": "transports/",
     "hypercorn": "transports/",
     "hypothesis": "supervision/",

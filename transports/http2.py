@@ -1,0 +1,392 @@
+"""Connections that speak HTTP/2, by way of the library h2, which has its only door here.
+
+h2 knows the protocol and does no I/O; which stream may wait for which is decided here. The rule: no stream ever holds up another.
+The connection's window is given back at once, whoever reads; a stream's window as its own application reads. Who is stalled
+loses the stream, who takes nothing at all loses the connection. What ends, ends as HTTP/2 says it: no more requests, and those
+that run are answered first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    DataReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+
+from .http2_gate import Flood, Gate
+from .http2_pipe import LINGER, Pipe
+from .http2_stream import BadRequest, Stream, StreamGone, date, scope_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .hall import Hall
+
+log: Final = logging.getLogger("greenroom.http")
+
+WINDOW: Final = 64 * 1024 - 1
+"""How much of one body is taken that nobody has read yet."""
+ALL_WINDOWS: Final = 1024 * 1024
+"""How much may be under way on the connection; it is given back at once."""
+FRAME: Final = 16 * 1024
+TABLE: Final = 4096
+"""The most that is remembered of headers that were sent, however much the peer would have us remember."""
+
+
+class Http2(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, hall: Hall) -> None:
+        """Of a hall, and not open yet."""
+        self._hall = hall
+        self._config = hall.config
+        self._loop = hall.loop
+        self._pipe: Pipe
+        self._h2 = H2Connection(
+            H2Configuration(
+                client_side=False,
+                header_encoding=None,
+                validate_outbound_headers=False,  # those are ours
+                normalize_outbound_headers=False,
+            )
+        )
+        self._gate = Gate(hall.config.max_header, self._loop.time())
+        self._streams: dict[int, Stream] = {}
+        self._last = 0
+        self._served = 0
+        self._owed = 0
+        self._winding_down = False
+        self._said_goodbye = False
+        self._lost = False
+        self._flushing = False
+        self._idle: asyncio.TimerHandle | None = None
+        self._where: tuple[Any, Any] = (None, None)
+
+    # --- from the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say who we are, and what there is room for."""
+        self._hall.enter(self)
+        self._pipe = Pipe(self._hall, transport)
+        with suppress(TypeError):
+            there, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+            self._where = tuple(there[:2]), tuple(here[:2])
+        h2 = self._h2
+        h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.ENABLE_PUSH: 0,
+                SettingCodes.INITIAL_WINDOW_SIZE: WINDOW,
+                SettingCodes.MAX_FRAME_SIZE: FRAME,
+                SettingCodes.MAX_HEADER_LIST_SIZE: self._config.max_header,
+            },
+        )
+        h2.decoder.max_header_list_size = self._config.max_header
+        h2.initiate_connection()
+        # Said by itself, since h2 would hold a peer to the first settings before it can have read them.
+        h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: self._config.max_streams})
+        h2.increment_flow_control_window(ALL_WINDOWS - 65_535)
+        self._flush()
+        self._wait_idle(self._config.header_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        """Deal with what came."""
+        if self._pipe.closing:
+            return
+        try:
+            passed = self._gate.feed(data, self._loop.time())
+            for event in self._h2.receive_data(passed):
+                self._on(event)
+        except Flood as flood:
+            log.info("a connection is closed: %s", flood)
+            self._fail(ErrorCodes.ENHANCE_YOUR_CALM)
+            return
+        except ProtocolError as error:  # h2 has said so already
+            log.debug("a connection broke HTTP/2: %s", error)
+            self._flush()
+            self._finish()
+            return
+        self._give_back()
+        self._flush()
+        if self._gate.said_goodbye:
+            self._winding_down = True
+        self._look_idle()
+
+    def eof_received(self) -> bool:
+        """The peer says no more, and so will not give any more windows."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was
+        """It is over for everybody on it."""
+        self._lost = True
+        self._stop_idle()
+        self._pipe.lost()
+        for stream in tuple(self._streams.values()):
+            self._leave(stream)
+        self._look_left()
+
+    def pause_writing(self) -> None:
+        """The kernel has enough for now."""
+        self._pipe.pause()
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        self._pipe.resume()
+
+    # --- what the peer wants
+
+    def _on(self, event: Any) -> None:
+        match event:
+            case RequestReceived():
+                self._request(event)
+            case DataReceived():
+                self._data(event)
+            case StreamEnded():
+                if stream := self._streams.get(event.stream_id):
+                    stream.end()
+                    self._forget(stream)
+            case StreamReset():
+                if stream := self._streams.get(event.stream_id):
+                    if not stream.answered:
+                        self._gate.reset()
+                    self._leave(stream)
+            case WindowUpdated():
+                self._opened(event.stream_id)
+            case RemoteSettingsChanged():
+                self._h2.encoder.header_table_size = min(self._h2.encoder.header_table_size, TABLE)
+                self._opened(0)
+            case _:
+                pass  # nobody has to do anything about it, or h2 has
+
+    def _request(self, event: RequestReceived) -> None:
+        id = event.stream_id
+        assert id is not None
+        assert event.headers is not None
+        if self._said_goodbye or len(self._streams) >= self._config.max_streams:
+            self._gate.spend(1.0, "too many requests at once")
+            self._h2.reset_stream(id, ErrorCodes.REFUSED_STREAM)  # which says that nothing was done about it
+            return
+        self._last = max(self._last, id)
+        self._served += 1
+        self._stop_idle()
+        try:
+            scope = scope_of(event.headers, *self._where)
+        except BadRequest:
+            self._h2.send_headers(id, [(b":status", b"400"), (b"content-length", b"0")], end_stream=True)
+            self._h2.reset_stream(id, ErrorCodes.NO_ERROR)
+            return
+        stream = self._streams[id] = Stream(self, id, scope["method"])
+        stream.begin(self._hall.app, scope)
+        if self._served >= self._config.keep_alive_requests:
+            self.leave()
+
+    def _data(self, event: DataReceived) -> None:
+        assert event.stream_id is not None
+        assert event.data is not None
+        size = event.flow_controlled_length or 0
+        self._owed += size
+        stream = self._streams.get(event.stream_id)
+        if stream is None:
+            return
+        kept = len(event.data) if stream.put(event.data) else 0
+        self.took(stream, size - kept)  # what is padding, or comes too late to be read
+
+    def _give_back(self) -> None:
+        """The connection's window belongs to all: it never waits for anybody who does not read."""
+        if self._owed >= ALL_WINDOWS // 4:
+            owed, self._owed = self._owed, 0
+            self._h2.increment_flow_control_window(owed)
+
+    def _opened(self, id: int | None) -> None:
+        if id:
+            if stream := self._streams.get(id):
+                stream.opened.set()
+        else:
+            for stream in self._streams.values():
+                stream.opened.set()
+
+    # --- what a stream wants
+
+    def head(self, stream: Stream, headers: Sequence[tuple[bytes, bytes]], *, end: bool) -> None:
+        """Send the status and the headers."""
+        self._check(stream)
+        self._h2.send_headers(stream.id, [*headers, (b"date", date())], end_stream=end)
+        self._gate.earn()
+        self._flush_soon()
+
+    async def body(self, stream: Stream, data: bytes, *, end: bool) -> None:
+        """Send data as the peer takes it. Raises `StreamGone`."""
+        h2, at, size = self._h2, 0, len(data)
+        while True:
+            await self._pipe.writable.wait()
+            self._check(stream)
+            room = min(size - at, h2.local_flow_control_window(stream.id), FRAME, h2.max_outbound_frame_size)
+            if room <= 0 < size - at:
+                await self._room(stream)
+                continue
+            last = at + room >= size
+            h2.send_data(stream.id, data[at : at + room], end_stream=end and last)
+            self._gate.earn()
+            at += room
+            if last:
+                self._flush_soon()
+                return
+            self._flush()
+
+    async def _room(self, stream: Stream) -> None:
+        """Wait until the peer gives room, for as long as anybody waits for a peer."""
+        self._flush()
+        stream.opened.clear()
+        try:
+            async with asyncio.timeout(self._config.write_timeout):
+                await stream.opened.wait()
+        except TimeoutError:
+            if self._lost or stream.gone:
+                raise StreamGone from None
+            if self._h2.outbound_flow_control_window <= 0:
+                log.info("a peer has taken nothing for %g seconds: its connection is cut", self._config.write_timeout)
+                self.cut()
+            else:
+                log.info("a stream was not read for %g seconds: it is reset", self._config.write_timeout)
+                self._reset(stream, ErrorCodes.CANCEL)
+                self._leave(stream)
+            raise StreamGone("the peer does not read this stream") from None
+
+    def took(self, stream: Stream, size: int) -> None:
+        """So much of the body was read: there is room for as much."""
+        if size > 0 and not stream.ended and not stream.gone and not self._pipe.closing:
+            with suppress(ProtocolError):
+                self._h2.increment_flow_control_window(size, stream.id)
+                self._flush_soon()
+
+    def done(self, stream: Stream) -> None:
+        """The application has ended. What is still to come of the body is taken a little longer, so that nothing is cut off."""
+        if not stream.gone and not stream.answered:
+            self._reset(stream, ErrorCodes.INTERNAL_ERROR)
+            self._leave(stream)
+        elif not stream.gone and not stream.ended:
+            self._loop.call_later(LINGER, self._end_late, stream)
+        stream.task = None
+        self._forget(stream)
+        self._look_idle()
+
+    def _end_late(self, stream: Stream) -> None:
+        if not stream.gone and not stream.ended:
+            self._reset(stream, ErrorCodes.NO_ERROR)
+            self._leave(stream)
+            self._look_idle()
+
+    def _reset(self, stream: Stream, code: ErrorCodes) -> None:
+        if not self._pipe.closing:
+            with suppress(ProtocolError):
+                self._h2.reset_stream(stream.id, code)
+                self._flush()
+
+    def _leave(self, stream: Stream) -> None:
+        stream.leave()
+        self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        """It counts until its application has ended and nothing more can come: a peer that takes back requests gains nothing."""
+        if stream.task is None and (stream.gone or (stream.ended and stream.answered)):
+            self._streams.pop(stream.id, None)
+            self._look_left()
+
+    def _check(self, stream: Stream) -> None:
+        if stream.gone or self._pipe.closing:
+            raise StreamGone("the peer has left this stream")
+
+    # --- out
+
+    def _flush_soon(self) -> None:
+        """Send it with what the others have to say in this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._pipe.write(self._h2.data_to_send())
+
+    # --- ending
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is going on."""
+        return bool(self._streams)
+
+    def leave(self) -> None:
+        """Take no more requests, and close when those that run are answered."""
+        self._winding_down = True
+        if not self._said_goodbye and not self._pipe.closing:
+            self._said_goodbye = True
+            self._goodbye(ErrorCodes.NO_ERROR)
+        self._look_idle()
+
+    def _goodbye(self, code: ErrorCodes) -> None:
+        # By hand: h2 would not send anything after it, and those that run have something to say yet.
+        self._flush()
+        frame = b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + self._last.to_bytes(4, "big") + int(code).to_bytes(4, "big")
+        self._pipe.write(frame)
+
+    def _fail(self, code: ErrorCodes) -> None:
+        self._goodbye(code)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Close; what was said last still arrives."""
+        if self._pipe.closing:
+            return
+        self._pipe.finish()
+        self._stop_idle()
+        for stream in tuple(self._streams.values()):
+            self._leave(stream)
+
+    def cut(self) -> None:
+        """Close it, and forget what was not read."""
+        if not self._lost:
+            self._pipe.cut()
+
+    def kill(self) -> None:
+        """End what does not end by itself."""
+        for stream in tuple(self._streams.values()):
+            if stream.task is not None:
+                stream.task.cancel()
+
+    def _look_left(self) -> None:
+        if self._lost and not self._streams:
+            self._hall.left(self)
+
+    # --- idle
+
+    def _look_idle(self) -> None:
+        """When nothing goes on, that may be all, or it is waited for more."""
+        if self._pipe.closing or self._streams:
+            return
+        if self._winding_down:
+            self._flush()
+            self._finish()
+        elif self._idle is None and self._served:
+            self._wait_idle(self._config.keep_alive)
+
+    def _wait_idle(self, seconds: float) -> None:
+        self._idle = self._loop.call_later(seconds, self.leave)
+
+    def _stop_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
