@@ -29,7 +29,9 @@ async def thinks(_: Any) -> Any:
     await asyncio.Event().wait()
 
 
-THINKING = dict.fromkeys(("elicitation/create", "sampling/createMessage", "roots/list"), thinks)
+THINKING: dict[str, Callable[[Any], Any]] = dict.fromkeys(
+    ("elicitation/create", "sampling/createMessage", "roots/list"), thinks
+)
 
 
 async def ask_each(peer: Asker, which: str, timeout: float | None = None) -> Any:
