@@ -15,6 +15,7 @@ from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_notification, encode_result
 from greenroom.supervision import (
     NORMAL,
+    SHUTDOWN,
     Continue,
     Crash,
     Down,
@@ -257,8 +258,12 @@ class TaskCollector(GenServer):
             detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
             return await self._end(crashed(self.record, detail, settings.crashes))
         if self._listeners.gone(ref) and belongs_to_session(self.record.owner):
+            durable = self._tasks.store.durable
+            if durable and reason == SHUTDOWN:
+                return None  # the server stops, which is nobody's wish: our own turn comes, and then it has failed
             stopped = await self._end(cancelled("Its session has ended"))
-            self._tasks.store.remove(self.record.id)  # nobody can ask for it any more
+            if not durable:
+                self._tasks.store.remove(self.record.id)  # nobody can ask for it any more
             return stopped
         return None
 

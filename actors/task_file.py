@@ -1,6 +1,6 @@
 """The file of a durable task store: one SQLite database, its shape, and what is refused of it.
 
-Plain and blocking; one thread at a time uses it. Whoever has it open has it alone, for as long as the program lives and no longer: the lock is
+Plain and blocking, and one thread's. Whoever has it open has it alone, for as long as the program lives and no longer: the lock is
 the system's, and goes with a program that is killed. Session ids are tickets, so only their hashes are written.
 """
 
@@ -29,6 +29,8 @@ VERSION: Final = 1
 COLUMNS: Final = TaskRecord.__struct_fields__
 _MODE: Final = 0o600
 _HASHED: Final = "sha256:"
+_SHORTEST: Final = 512
+_FOREIGN: Final = "is no file of tasks: name another one, which is made if it is not there"
 
 _TABLE: Final = """
 CREATE TABLE tasks (
@@ -78,9 +80,7 @@ class TaskFile:
         """What it has, the oldest task first, without what has expired by `now`. Raises `TaskFileError`."""
         self._make()
         try:
-            connection = self._connection = self._connect(
-                self.path, timeout=self._patience, isolation_level=None, check_same_thread=False
-            )
+            connection = self._connection = self._connect(self.path, timeout=self._patience, isolation_level=None)
             self._prepare(connection)
             connection.execute("DELETE FROM tasks WHERE ended + ttl <= ?", (now,))
             connection.execute("PRAGMA incremental_vacuum").fetchall()
@@ -95,21 +95,33 @@ class TaskFile:
         return records
 
     def _make(self) -> None:
-        """See that it is there, and that nobody else may read it."""
+        """See that it is there. What is too short for a database would be taken for a new one, and overwritten."""
         try:
             # Never opened when it is there: closing it again would end the locks that this program has on it.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _MODE))
-            if os.name == "posix" and self.path.stat().st_mode & 0o077:
-                self.path.chmod(_MODE)
+            size = self.path.stat().st_size
         except FileNotFoundError as error:
             why = f"cannot be made: there is no folder {self.path.parent}. Make it, or name another file"
             raise TaskFileError(self.path, why) from error
         except OSError as error:
-            why = f"cannot be made, or kept from others: {error.strerror}. Name a file that the server's user may write"
+            why = f"cannot be made: {error.strerror}. Name a file that the server's user may write"
             raise TaskFileError(self.path, why) from error
         if not self.path.is_file():
             raise TaskFileError(self.path, "is no file: name one")
+        if 0 < size < _SHORTEST:
+            raise TaskFileError(self.path, _FOREIGN)
+
+    def _keep_to_ourselves(self) -> None:
+        """What stands in it is for the server's user only; the files that SQLite puts beside it take after it."""
+        if os.name != "posix" or not self.path.stat().st_mode & 0o077:
+            return
+        try:
+            self.path.chmod(_MODE)
+        except OSError as error:
+            raise TaskFileError(
+                self.path, f"can be read by others, and that cannot be changed: {error.strerror}"
+            ) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
@@ -124,6 +136,7 @@ class TaskFile:
             self._check(connection, mark, version)
         else:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()
+        self._keep_to_ourselves()
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'NORMAL'}").fetchall()
         connection.execute("PRAGMA journal_size_limit = 4194304").fetchall()
@@ -219,7 +232,7 @@ def _why_not(error: Exception) -> str:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return "is another server's: each needs a file of its own. If that one is just stopping, wait until it has"
     if name.startswith("SQLITE_NOTADB"):
-        return "is no file of tasks: name another one, which is made if it is not there"
+        return _FOREIGN
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return f"cannot be opened for writing, or the folder that it is in cannot: {error}"
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM")):

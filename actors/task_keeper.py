@@ -41,7 +41,7 @@ class TaskKeeper(GenServer):
 
     async def init(self) -> None:
         """Have the store ready before anybody asks, and settle what an earlier life has left."""
-        await self._tasks.store.open()
+        await self._tasks.store.open(self._tasks.key)
         if not self._tasks.settled:
             self._tasks.settled = True
             for record in self._tasks.store.list():
@@ -54,8 +54,8 @@ class TaskKeeper(GenServer):
         if self._timer is not None:
             self._timer.cancel()
         if isinstance(reason, Shutdown):
-            await self._tasks.store.close()
             self._tasks.settled = False
+            await self._tasks.store.close()
 
     def handle_info(self, message: Any) -> None:
         """It is time to look."""

@@ -7,7 +7,7 @@ itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -19,21 +19,28 @@ if TYPE_CHECKING:
 class TaskStore(Protocol):
     """What a company needs of it."""
 
-    async def open(self) -> None:
-        """Get ready to be read and written. Called before anything else, and again when whoever called was restarted.
+    @property
+    def durable(self) -> bool:
+        """Whether what it keeps outlives the program, and so the sessions that it came from."""
+        raise NotImplementedError
+
+    async def open(self, company: object) -> None:
+        """Get ready to be read and written, by that company. Called before anything else, and again when whoever called was restarted.
 
         Records that it has kept from another life are there from then on; the company decides what became of the tasks that had not ended.
         """
 
-    def put(self, record: TaskRecord) -> Future[None] | None:
-        """This is how the task stands. Readers see it at once; None if that is all, else something to wait for until it is safe.
+    def put(self, record: TaskRecord, *, at_once: bool = False) -> Future[None] | None:
+        """This is how the task stands. None if that is all there is to it, else something to wait for until it is safe.
 
-        Never raises: what goes wrong is raised to whoever waits. Later calls for the same task win, in their order.
+        Readers see it at once, but for a task's end: that is seen when it is safe, so that nobody is told what a restart would take back. Whoever
+        cannot wait says `at_once`. Never raises: what goes wrong is raised to whoever waits, and then readers see it nevertheless. Later calls
+        for the same task win, in their order; after its end none does.
         """
         raise NotImplementedError
 
     def get(self, id: str) -> TaskRecord | None:
-        """The newest record of that task."""
+        """The newest record of that task that may be seen."""
         raise NotImplementedError
 
     def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
@@ -51,16 +58,20 @@ class MemoryTaskStore:
     """Keeps everything for as long as the program runs."""
 
     __slots__ = ("_by_owner", "_records")
+    durable: Final = False
 
     def __init__(self) -> None:
         """Empty."""
         self._records: dict[str, TaskRecord] = {}
         self._by_owner: dict[str, dict[str, TaskRecord]] = {}
 
-    async def open(self) -> None:
+    def __len__(self) -> int:
+        return len(self._records)
+
+    async def open(self, company: object = None) -> None:
         """There is nothing to do."""
 
-    def put(self, record: TaskRecord) -> None:
+    def put(self, record: TaskRecord, *, at_once: bool = True) -> None:  # noqa: ARG002 - there is nothing to wait for
         """As safe as it will ever be."""
         self._records[record.id] = record
         self._by_owner.setdefault(record.owner, {})[record.id] = record

@@ -42,13 +42,14 @@ class Collectors(DynamicSupervisor):
 class Tasks:
     """Those of one company."""
 
-    __slots__ = ("_clock", "_company", "collectors", "settled", "store")
+    __slots__ = ("_clock", "_company", "collectors", "key", "settled", "store")
 
     def __init__(self, company: Company, store: TaskStore) -> None:
         """Nothing is read yet: the keeper opens the store."""
         self._company = company
         self._clock: tuple[asyncio.AbstractEventLoop, float] | None = None
         self.store = store
+        self.key = company.key
         self.settled = False
         """Whether what an earlier life of the store left unfinished has been looked at."""
         self.collectors: Ref[Collectors] = Ref(company.name("collectors"), None)
@@ -65,9 +66,17 @@ class Tasks:
     def find(self, id: str, owner: str) -> TaskRecord:
         """That task of that owner. Raises `McpError` where there is none, or none any more; nobody learns of others'."""
         record = self.store.get(id)
-        if record is None or record.owner != owner or record.expires <= self.now():
+        if record is None or not self._may_see(owner, record) or record.expires <= self.now():
             raise McpError(ErrorCode.INVALID_PARAMS, "Task not found: there is none with that id, or it has expired")
         return record
+
+    def _may_see(self, owner: str, record: TaskRecord) -> bool:
+        """Its owner may. Where nobody says who they are, and records outlive sessions, the id alone is the ticket once the session is gone."""
+        if record.owner == owner:
+            return True
+        if not (self.store.durable and belongs_to_session(record.owner) and belongs_to_session(owner)):
+            return False
+        return find(current_node(), Name(self.key, "session", record.session_id)) is None
 
     def of(self, owner: str) -> list[TaskRecord]:
         """All of that owner's, the oldest first."""
@@ -85,7 +94,7 @@ class Tasks:
 
     def note(self, record: TaskRecord) -> None:
         """This is how it stands, and nobody waits until that is safe; what goes wrong is the store's to tell."""
-        safe = self.store.put(record)
+        safe = self.store.put(record, at_once=True)
         if safe is not None:
             safe.add_done_callback(_overlook)
 
@@ -143,7 +152,7 @@ class Tasks:
 
     def orphan(self, owner: str) -> None:
         """Whoever owned these is gone for good: what has ended goes as well; what runs is ended by its collector."""
-        if belongs_to_session(owner):
+        if belongs_to_session(owner) and not self.store.durable:
             for record in self.store.list(owner):
                 if record.terminal:
                     self.store.remove(record.id)

@@ -1,0 +1,365 @@
+"""The store whose tasks are still there when the server is started again: records in memory, and a thread that writes them to a file.
+
+    server = Server("press", task_store=SqliteTasks("tasks.db"))
+
+The loop never waits for the disk. What was put waits in a table with one place for each task, where the newest record replaces the one before; the
+thread takes all of it at once and writes it as one transaction. So nothing grows when the disk is slow, and a flood is written in few pieces.
+
+No peer is told anything that a restart would take back: an end is seen by readers when it is on disk, and who begins a task hears of it when
+the task is. When the disk refuses: a new task is not begun; the end of one is shown all the same, kept here, and written as soon as that works.
+If the server dies before it did, that task will have failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+import time
+from concurrent.futures import Future as Promise
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from greenroom.errors import ConfigError
+
+from .task_file import TaskFile, TaskFileError
+from .task_record import TaskRecord
+from .task_store import MemoryTaskStore
+
+if TYPE_CHECKING:
+    import os
+    from asyncio import Future
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    Taken: TypeAlias = "list[tuple[TaskRecord, Future[None]]]"
+
+_log = logging.getLogger("greenroom.tasks")
+
+_RETRY: Final = 1.0
+"""After how many seconds what could not be written is tried again, if nobody puts anything before."""
+_MIB: Final = 1024 * 1024
+_LARGEST: Final = 512 * _MIB
+"""What SQLite takes in one piece without being asked twice."""
+
+
+class SqliteTasks:
+    """Tasks in a file of SQLite, for one server at a time."""
+
+    durable: Final = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_records: int = 100_000,
+        max_bytes: int = 256 * _MIB,
+        sync: bool = True,
+        patience: float = 5.0,
+    ) -> None:
+        """The folder has to be there, the file need not.
+
+        Of the tasks that have ended, the oldest go when there are more than `max_records` or their results have more than `max_bytes`; both
+        are in memory as well. Without `sync`, what is safe is safe from the end of the program but not from that of the machine.
+        `patience` is for how many seconds another server may still have the file when this one starts.
+        """
+        if max_records < 1 or not 1 <= max_bytes <= _LARGEST:
+            raise ConfigError(f"max_records must be 1 or more, and max_bytes 1 to {_LARGEST}")
+        self.max_records = max_records
+        self.max_bytes = max_bytes
+        self._file = TaskFile(path, sync=sync, patience=patience)
+        self._writer: _Writer | None = None
+        self._seen = MemoryTaskStore()
+        self._held: dict[str, tuple[TaskRecord, Future[None]]] = {}
+        """Ends that are not safe yet."""
+        self._ended: dict[str, int] = {}
+        """How large each that has ended is, the first to end first."""
+        self._bytes = 0
+        self._company: object = None
+
+    def __repr__(self) -> str:
+        return f"<SqliteTasks {self._file.path}>"
+
+    async def open(self, company: object) -> None:
+        """Read the file, or go on with it if it is open. Raises `TaskFileError`, which says what is wrong with it and what to do."""
+        writer = self._writer
+        taken = writer is not None and (company != self._company or not writer.is_near())
+        if writer is not None and not writer.closing and taken:
+            raise TaskFileError(self._file.path, "is another server's in this program: each needs a file of its own")
+        self._company = company
+        if writer is not None and writer.closing:
+            with contextlib.suppress(TaskFileError):  # whoever closed it has heard of that
+                await asyncio.wrap_future(_own(writer.closed))
+            writer = None
+        if writer is None:
+            writer = self._writer = _Writer(self, self._file)
+            writer.start()
+        try:
+            records = await asyncio.wrap_future(_own(writer.opened))
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            if self._writer is writer:
+                self._writer = None
+            raise
+        if not writer.read:
+            writer.read = True
+            self._begin(records)
+        writer.loop = asyncio.get_running_loop()
+
+    def _begin(self, records: Sequence[TaskRecord]) -> None:
+        self._seen, self._ended, self._bytes = MemoryTaskStore(), {}, 0
+        self._held.clear()
+        for record in records:
+            self._seen.put(record)
+        for record in sorted((each for each in records if each.terminal), key=lambda each: each.ended or 0.0):
+            self._count(record)
+        self._make_room()
+
+    async def close(self) -> None:
+        """Write what is left. Raises `TaskFileError` when that cannot be."""
+        writer = self._writer
+        if writer is not None:
+            writer.close()
+            await asyncio.wrap_future(_own(writer.closed))
+            if self._writer is writer:
+                self._writer = None
+
+    # --- what a company does with it
+
+    def put(self, record: TaskRecord, *, at_once: bool = False) -> Future[None]:
+        """Have it written. A task's first end stays: what comes after it is nothing."""
+        writer = self._writer
+        held = self._held.get(record.id)
+        if held is not None:
+            return held[1]
+        known = self._seen.get(record.id)
+        if known is not None and known.terminal:
+            return _done(None)
+        if writer is None or not writer.read or writer.closing:
+            self._show(record)
+            return _done(TaskFileError(self._file.path, "is not open"))
+        if (unfit := self._unfit(record)) is not None:
+            self._show(record)
+            return _done(TaskFileError(self._file.path, unfit))
+        if known is None and not self._make_room(1):
+            return _done(
+                TaskFileError(self._file.path, f"is full of tasks that run: max_records is {self.max_records}")
+            )
+        safe = writer.put(record)
+        if record.terminal and not at_once:
+            self._held[record.id] = (record, safe)
+        else:
+            self._show(record)
+        return safe
+
+    def get(self, id: str) -> TaskRecord | None:
+        """The newest record of that task that may be seen."""
+        return self._seen.get(id)
+
+    def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
+        """Those of each task of that owner, or of everybody, the oldest task first."""
+        return self._seen.list(owner)
+
+    def remove(self, id: str) -> None:
+        """Forget it."""
+        held = self._held.pop(id, None)
+        if held is None and self._seen.get(id) is None:
+            return
+        self._seen.remove(id)
+        self._bytes -= self._ended.pop(id, 0)
+        if self._writer is not None:
+            self._writer.forget(id)
+
+    # --- in the loop, behind the thread
+
+    def written(self, taken: Taken, error: TaskFileError | None) -> None:
+        """The thread has done with these, one way or the other."""
+        for record, safe in taken:
+            held = self._held.get(record.id)
+            if held is not None and held[0] is record:
+                del self._held[record.id]
+                self._show(record)
+            if safe.done():
+                continue
+            if error is None:
+                safe.set_result(None)
+            else:
+                safe.set_exception(error)
+                safe.exception()  # said once, in the log, for all whom nobody waits for
+
+    def _unfit(self, record: TaskRecord) -> str | None:
+        """Why this one record could not be written, or not be read again: it must not keep the others from it."""
+        if record.size > self.max_bytes:
+            return f"takes no result of {record.size} bytes: max_bytes is {self.max_bytes}"
+        try:
+            msgspec.convert(msgspec.structs.asdict(record), TaskRecord)
+        except msgspec.ValidationError as error:
+            return f"takes no such record: {error}"
+        moments = (record.created, record.updated, record.ended or 0.0, record.ttl, record.poll or 0.0)
+        return None if all(map(math.isfinite, moments)) else "takes no record of a moment that is none"
+
+    def _show(self, record: TaskRecord) -> None:
+        self._seen.put(record)
+        if record.terminal and record.id not in self._ended:
+            self._count(record)
+            self._make_room()
+
+    def _count(self, record: TaskRecord) -> None:
+        self._ended[record.id] = record.size
+        self._bytes += record.size
+
+    def _make_room(self, more: int = 0) -> bool:
+        """Forget the oldest that have ended, until there is room for so many more. Whether there is."""
+        while len(self._seen) + more > self.max_records or self._bytes > self.max_bytes:
+            oldest = next(iter(self._ended), None)
+            if oldest is None:
+                return False
+            self.remove(oldest)
+        return True
+
+
+class _Writer(threading.Thread):
+    """The one that has the file, from its opening to its closing."""
+
+    def __init__(self, store: SqliteTasks, file: TaskFile) -> None:
+        super().__init__(name="greenroom-tasks", daemon=True)
+        self.opened: Promise[list[TaskRecord]] = Promise()
+        self.closed: Promise[None] = Promise()
+        self.closing = False
+        self.read = False
+        """Whether the store has what was in the file."""
+        self.loop = asyncio.get_running_loop()
+        self._store = store
+        self._file = file
+        self._changed = threading.Condition()
+        self._waiting: dict[str, TaskRecord | None] = {}
+        self._promised: dict[str, tuple[TaskRecord, Future[None]]] = {}
+        self._on_file: set[str] = set()
+        """What the file has, or may have: the rest need not be removed from it."""
+        self._error: TaskFileError | None = None
+
+    # --- in the loop
+
+    def is_near(self) -> bool:
+        """Whether it works for this loop, or for one that is no more."""
+        return self.loop is asyncio.get_running_loop() or self.loop.is_closed()
+
+    def put(self, record: TaskRecord) -> Future[None]:
+        """Have it written next."""
+        with self._changed:
+            promised = self._promised.get(record.id)
+            safe = self.loop.create_future() if promised is None or promised[1].done() else promised[1]
+            self._promised[record.id] = (record, safe)
+            self._waiting[record.id] = record
+            self._changed.notify()
+        return safe
+
+    def forget(self, id: str) -> None:
+        """Have it removed next, unless it was never there."""
+        with self._changed:
+            promised = self._promised.pop(id, None)
+            if id in self._on_file:
+                self._waiting[id] = None
+                self._changed.notify()
+            else:
+                self._waiting.pop(id, None)
+        if promised is not None and not promised[1].done():
+            promised[1].set_result(None)
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        with self._changed:
+            self.closing = True
+            self._changed.notify()
+
+    # --- in the thread
+
+    def run(self) -> None:
+        """Open, write for as long as somebody puts, close."""
+        try:
+            records = self._file.open(time.time())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the opening is awaited
+            self.opened.set_exception(error)
+            self.closed.set_result(None)
+            return
+        self._on_file.update(record.id for record in records)
+        self.opened.set_result(records)
+        del records
+        last = False
+        while not last:
+            last = self._wait()
+            if self._waiting:
+                self._write()
+        self._file.close()
+        if self._error is None:
+            self.closed.set_result(None)
+        else:
+            self.closed.set_exception(self._error)
+
+    def _wait(self) -> bool:
+        """Until there is something to write, and some hope. Whether this is the last time."""
+        with self._changed:
+            patient = self._error is not None
+            while not self.closing and (patient or not self._waiting):
+                told = self._changed.wait(_RETRY if patient else None)
+                patient = patient and told and not self._promised
+            return self.closing
+
+    def _write(self) -> None:
+        with self._changed:
+            batch, self._waiting = self._waiting, {}
+            promised, self._promised = list(self._promised.values()), {}
+            self._on_file.update(id for id, record in batch.items() if record is not None)
+        try:
+            self._file.write(batch)
+        except BaseException as error:  # noqa: BLE001 - whatever it is: it is told, and tried again
+            if not isinstance(error, TaskFileError):
+                error = TaskFileError(self._file.path, f"cannot be written: {error!r}")
+            with self._changed:
+                self._waiting = {**batch, **self._waiting}
+            self._tell(promised, error)
+        else:
+            with self._changed:
+                self._on_file.difference_update(
+                    id for id, record in batch.items() if record is None and self._waiting.get(id) is None
+                )
+            self._tell(promised, None)
+
+    def _tell(self, promised: Taken, error: TaskFileError | None) -> None:
+        before, self._error = self._error, error
+        if error is not None and before is None:
+            _log.error("%s. New tasks are refused, and the ends of others kept in memory, until that works", error)
+        elif error is None and before is not None:
+            _log.warning("%s can be written again: nothing is missing", self._file.path)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            self.loop.call_soon_threadsafe(self._store.written, promised, error)
+
+
+def _own(promise: Promise[Any]) -> Promise[Any]:
+    """The same promise for somebody who may give up on it, which is nobody else's business."""
+    mine: Promise[Any] = Promise()
+
+    def pass_on(done: Promise[Any]) -> None:
+        if mine.set_running_or_notify_cancel():
+            error = done.exception()
+            if error is None:
+                mine.set_result(done.result())
+            else:
+                mine.set_exception(error)
+
+    promise.add_done_callback(pass_on)
+    return mine
+
+
+def _done(error: TaskFileError | None) -> Future[None]:
+    done: Future[None] = asyncio.get_running_loop().create_future()
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+        done.exception()
+    return done
