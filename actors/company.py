@@ -48,7 +48,7 @@ from .readiness import Readiness
 from .registrar import registrar_child
 from .registry import Registry
 from .session import REFUSED, Session
-from .sessions import Sessions, find_session, open_session
+from .sessions import Sessions, TooManySessions, find_session, open_session
 from .settings import Settings
 from .subscriptions import Board, subscriptions_child
 from .task_keeper import tasks_child
@@ -141,7 +141,9 @@ class Company:
             subscriptions_child(self.name("subscriptions"), self.board),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
             tasks_child(self),
-            child(Sessions, max_children=settings.max_sessions).but(id="sessions", name=self.name("sessions")),
+            child(Sessions, max_children=settings.max_sessions, of_one=settings.max_sessions_per_principal).but(
+                id="sessions", name=self.name("sessions")
+            ),
             child(Tree, doors, intensity=_INTENSITY, period=_PERIOD).but(id="listeners", name=self.name("listeners")),
         ]
         return child(Tree, children, intensity=_INTENSITY, period=_PERIOD).but(id=self.key, name=self.name("company"))
@@ -205,6 +207,9 @@ class Company:
             ref = await open_session(self, card, outlet, gated=gated)
         except MaxChildren:
             raise McpError(ErrorCode.INTERNAL_ERROR, "Maximum number of sessions reached") from None
+        except TooManySessions as error:
+            message = f"Maximum number of sessions reached: one caller may have {error.limit}; end some first"
+            raise McpError(ErrorCode.INTERNAL_ERROR, message) from None
         except ActorError as error:
             raise McpError(ErrorCode.INTERNAL_ERROR, "No session can be started just now: try again") from error
         card.claimed = True

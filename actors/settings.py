@@ -54,6 +54,8 @@ class Settings:
     gate: bool = True
     """Whether requests wait for `notifications/initialized`: before it, all but `ping` are refused."""
     max_sessions: int | None = 10_000
+    max_sessions_per_principal: int | None = 1000
+    """How many of them one principal may have; without authentication, one address, unless it is this machine's own."""
     session_idle: float | None = 1800.0
     """How long a peer may say nothing; running calls and open streams keep a session alive."""
     session_lifetime: float | None = None
@@ -129,6 +131,7 @@ _KINDS: Final[Mapping[str, int]] = {
     "strict": _FLAG,
     "expose_errors": _FLAG,
     "max_sessions": _COUNT_OR_NONE,
+    "max_sessions_per_principal": _COUNT_OR_NONE,
     "session_idle": _SECONDS_OR_NONE,
     "session_lifetime": _SECONDS_OR_NONE,
     "max_in_flight": _COUNT,

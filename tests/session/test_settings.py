@@ -8,7 +8,16 @@ import pytest
 
 from greenroom.actors.settings import BadSetting, Settings
 
-COUNTS = ["max_sessions", "max_in_flight", "buffer_events", "buffer_bytes", "channel_events", "page_size", "max_asks"]
+COUNTS = [
+    "max_sessions",
+    "max_sessions_per_principal",
+    "max_in_flight",
+    "buffer_events",
+    "buffer_bytes",
+    "channel_events",
+    "page_size",
+    "max_asks",
+]
 SPANS = ["session_idle", "session_lifetime", "call_timeout", "ask_timeout"]
 
 
@@ -30,7 +39,16 @@ def test_a_deadline_is_a_number_of_seconds(name: str, value: Any) -> None:
 
 @pytest.mark.row("SE-13")
 def test_some_limits_may_be_none_and_some_may_not() -> None:
-    assert Settings(max_sessions=None, session_idle=None, session_lifetime=None, call_timeout=None).max_sessions is None
+    assert (
+        Settings(
+            max_sessions=None,
+            max_sessions_per_principal=None,
+            session_idle=None,
+            session_lifetime=None,
+            call_timeout=None,
+        ).max_sessions
+        is None
+    )
     with pytest.raises(BadSetting):
         Settings(buffer_events=None)  # type: ignore[arg-type] # that is what is tested
 
