@@ -19,6 +19,8 @@ from greenroom.supervision import CallTimeout, ProcessExited, kill
 from .stage import performing, said
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from greenroom.actors.asker import Asker
 
 TAKEN_BACK = "notifications/cancelled"
@@ -29,9 +31,11 @@ async def thinks(_: Any) -> Any:
     await asyncio.Event().wait()
 
 
-THINKING: dict[str, Callable[[Any], Any]] = dict.fromkeys(
-    ("elicitation/create", "sampling/createMessage", "roots/list"), thinks
-)
+THINKING: dict[str, Callable[[Any], Any]] = {
+    "elicitation/create": thinks,
+    "sampling/createMessage": thinks,
+    "roots/list": thinks,
+}
 
 
 async def ask_each(peer: Asker, which: str, timeout: float | None = None) -> Any:
