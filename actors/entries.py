@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard, get_args
 
 from greenroom.protocol import docstrings
 from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
@@ -21,7 +21,7 @@ from greenroom.protocol.uris import BadTemplate, Template
 from .binding import OPEN, Texts, Whole, binder_of, parameters_by_name, texts_of
 from .catalogue import RegistrationError
 from .handlers import Handler, handler_of
-from .options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from .options import CompletionOptions, PromptOptions, ResourceOptions, TaskSupport, TemplateOptions, ToolOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -119,6 +119,9 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
             f"{what}: a tool's name is 1 to 128 letters, digits, '_', '-', '.' or '/', which is what clients agree on: "
             "give it one with name=…"
         )
+    if options.as_task not in get_args(TaskSupport):
+        supports = ", ".join(get_args(TaskSupport))
+        raise RegistrationError(f"{what}: task_support is one of {supports}, not {options.as_task!r}")
     if options.long_running and options.as_task == "forbidden":
         raise RegistrationError(f"{what}: what is long_running is answered with a task, and task_support forbids that")
     handler = handler_of(what, function, options)

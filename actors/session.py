@@ -106,6 +106,7 @@ class Session(GenServer):
             timer.cancel()  # or the loop would remember the dead until it goes off
         self.calls.abandon_all("the session has ended")
         self.questions.abandon_all()
+        self.tasks.abandon_all()
         if self.card.channel is not None:  # streams know what is owed on them, a channel does not
             for call in self.calls.table:
                 self.outlet.answer(call, _last_words(call.id))
