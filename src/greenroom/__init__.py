@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
     from greenroom.actors.questions import Accepted, Declined, Dismissed, Root, Sampled
     from greenroom.actors.settings import Settings
+    from greenroom.actors.task_file import TaskFileError
+    from greenroom.actors.task_store_sqlite import SqliteTasks
     from greenroom.protocol.content import (
         Audio,
         Contents,
@@ -90,7 +92,9 @@ __all__ = [
     "Sampled",
     "Server",
     "Settings",
+    "SqliteTasks",
     "Structured",
+    "TaskFileError",
     "TemplateOptions",
     "Text",
     "ToolAnnotations",
@@ -159,7 +163,9 @@ _HOMES: Final[dict[str, str]] = {
     "Sampled": "greenroom.actors.questions",
     "Server": "greenroom.server",
     "Settings": "greenroom.actors.settings",
+    "SqliteTasks": "greenroom.actors.task_store_sqlite",
     "Structured": "greenroom.protocol.results",
+    "TaskFileError": "greenroom.actors.task_file",
     "TemplateOptions": "greenroom.actors.options",
     "Text": "greenroom.protocol.content",
     "ToolAnnotations": "greenroom.protocol.definitions",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from greenroom.actors.hooks import Hooks
     from greenroom.actors.peers import Peers
     from greenroom.actors.readiness import WaitFor
+    from greenroom.actors.task_store import TaskStore
     from greenroom.supervision import ChildSpec, Node
 
     Transport = Literal["stdio", "http"]
@@ -70,17 +71,19 @@ class Server(Decorators):
         settings: Settings | None = None,
         hooks: Hooks | None = None,
         wait_for: WaitFor = None,
+        task_store: TaskStore | None = None,
     ) -> None:
         """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions.
 
         Whoever asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
+        Tasks are gone with the program, unless `task_store` keeps them: `SqliteTasks("tasks.db")`.
         """
         said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
         given = {word: value for word, value in said.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
         self._shelf = Shelf()
         self.registry = Registrations(self._shelf, self._changed)
-        self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for)
+        self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for, task_store=task_store)
         self._nodes: WeakSet[Node] = WeakSet()
         self.tasks = HostTasks(self.company, self._nodes)
         """Work that the program begins and ends itself, and a look at all tasks. From any thread."""
