@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.context import Context
     from greenroom.actors.jobs import Facts
+    from greenroom.actors.task_store import TaskStore
 
     from .registrations import Registrations
 
@@ -64,8 +65,10 @@ class McpServer:
                 raise RegistrationError(f"{cls.__name__}.{name} answers requests, so it must be `async def`")
 
     @classmethod
-    def server(cls, init_arg: Any = None, *, settings: Settings | None = None) -> Server:
-        """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets."""
+    def server(
+        cls, init_arg: Any = None, *, settings: Settings | None = None, task_store: TaskStore | None = None
+    ) -> Server:
+        """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets; the rest is as for any server."""
         instance = cls()
         settings = settings or Settings()
         server = Server(
@@ -75,6 +78,7 @@ class McpServer:
             instructions=cls.instructions,
             settings=replace(settings, capabilities={**_features(instance), **settings.capabilities}),
             hooks=_hooks(instance, init_arg),
+            task_store=task_store,
         )
         for attribute, offer in _offers_of(cls):
             offer(server.registry, getattr(instance, attribute))
