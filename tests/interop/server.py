@@ -12,7 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from greenroom import Accepted, Context, HttpConfig, McpError, Server, ToolError, image, text_resource
+from greenroom import (
+    Accepted,
+    Context,
+    HttpConfig,
+    McpError,
+    Server,
+    ToolError,
+    ToolResult,
+    UrlElicitation,
+    UrlElicitationRequired,
+    image,
+    text_resource,
+    user_message,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 EXTRAS = 60
@@ -22,6 +35,8 @@ BETWEEN = 0.02
 server = Server("playhouse", version="1.0", instructions="Break a leg.")
 dial = 0
 waits: dict[str, asyncio.Event] = {}
+doors: dict[str, str] = {}
+known: set[str] = set()
 
 
 @server.tool
@@ -101,6 +116,23 @@ async def ask_model(question: str, ctx: Context) -> str:
     return f"{said.model} says {said.text}"
 
 
+PRICE = {
+    "name": "price",
+    "description": "What some seats cost.",
+    "inputSchema": {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]},
+}
+
+
+@server.tool
+async def haggle(seats: int, ctx: Context) -> str:
+    """Have the client's model find a price with a tool."""
+    question = user_message(f"What do {seats} seats cost?")
+    first = await ctx.sample(question, tools=[PRICE], tool_choice="required")
+    results = [ToolResult.of(use, f"{12 * use.input['seats']} crowns") for use in first.tool_uses]
+    last = await ctx.sample([question, first, user_message(results)], tools=[PRICE], tool_choice="none")
+    return f"{first.stop_reason}: {last.text}"
+
+
 @dataclass
 class Booking:
     """Who comes, and how many seats they take."""
@@ -117,6 +149,34 @@ async def ask_user(ctx: Context) -> str:
             return f"{booking.name} takes {booking.seats}"
         case other:
             return other.action
+
+
+@server.tool
+async def pay(ctx: Context) -> str:
+    """Have the user pay at the box office."""
+    match await ctx.elicit_url("Please pay.", "https://box.example/pay?e={elicitation_id}"):
+        case Accepted(id):
+            server.elicitation_complete(id)
+            return "paid"
+        case other:
+            return other.action
+
+
+@server.tool
+async def backstage(ctx: Context) -> str:
+    """For those who have been to the stage door."""
+    if ctx.session_id in known:
+        return "welcome"
+    page = UrlElicitation("Who are you?", "https://box.example/door?e={elicitation_id}")
+    doors[page.id] = ctx.session_id
+    raise UrlElicitationRequired(page)
+
+
+@server.tool
+async def door(id: str) -> str:
+    """The stage door, which is nobody's tool in earnest: the user has been there."""
+    known.add(doors.pop(id))
+    return "seen" if server.elicitation_complete(id) else "strange"
 
 
 @server.tool

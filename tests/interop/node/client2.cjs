@@ -8,7 +8,7 @@ const { Ears, ROOTS, perform, run } = require("./play.cjs");
 
 run(async (mode, where) => {
   const ears = new Ears();
-  const capabilities = { sampling: {}, elicitation: {}, roots: {} };
+  const capabilities = { sampling: { tools: {} }, elicitation: { form: {}, url: {} }, roots: {} };
   const client = new Client({ name: "player", version: "2" }, { capabilities, versionNegotiation: { mode } });
   client.onerror = (error) => ears.troubles.push(error);
   client.setRequestHandler("sampling/createMessage", ({ params }) => ears.sampled(params));
@@ -19,6 +19,9 @@ run(async (mode, where) => {
   });
   client.setNotificationHandler("notifications/resources/updated", ({ params }) => {
     ears.updates.push(params.uri);
+  });
+  client.setNotificationHandler("notifications/elicitation/complete", ({ params }) => {
+    ears.done.push(params.elicitationId);
   });
   client.setNotificationHandler("notifications/tools/list_changed", () => {
     ears.changes.push("tools");

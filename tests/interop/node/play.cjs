@@ -13,13 +13,21 @@ class Ears {
   updates = [];
   changes = [];
   asked = [];
+  done = [];
   troubles = [];
   form = {};
 
   sampled(params) {
     this.asked.push(params);
-    const said = params.messages[0].content;
-    const words = Array.isArray(said) ? said[0].text : said.text;
+    const said = params.messages.at(-1).content;
+    const block = Array.isArray(said) ? said[0] : said;
+    if (params.toolChoice?.mode === "required") {
+      const input = { seats: Number(block.text.match(/\d+/)[0]) };
+      const use = { type: "tool_use", id: "u1", name: params.tools[0].name, input };
+      const content = [{ type: "text", text: "Let me see." }, use];
+      return { role: "assistant", model: "parrot", stopReason: "toolUse", content };
+    }
+    const words = block.type === "tool_result" ? block.content[0].text : block.text;
     return {
       role: "assistant",
       model: "parrot",
@@ -161,6 +169,17 @@ const steps = {
     same("what it was asked", [asked.maxTokens, asked.systemPrompt], [50, "Be brief."]);
   },
 
+  async haggling(player) {
+    player.ears.asked.length = 0;
+    same("the model's price", words(await player.call("haggle", { seats: 3 })), "toolUse: 36 CROWNS");
+    const [first, last] = player.ears.asked;
+    same("its tools", first.tools.map((tool) => tool.name), ["price"]);
+    same("what it may", [first.toolChoice, last.toolChoice], [{ mode: "required" }, { mode: "none" }]);
+    same("who spoke", last.messages.map((message) => message.role), ["user", "assistant", "user"]);
+    const [result] = last.messages[2].content;
+    same("the result of its tool", [result.toolUseId, result.content[0].text], ["u1", "36 crowns"]);
+  },
+
   async elicitation(player) {
     player.ears.asked.length = 0;
     player.ears.form = { action: "accept", content: { name: "Ada", seats: 3 } };
@@ -174,6 +193,26 @@ const steps = {
     same("declined", words(await player.call("ask_user", {})), "decline");
     player.ears.form = { action: "cancel" };
     same("dismissed", words(await player.call("ask_user", {})), "cancel");
+  },
+
+  async pages(player) {
+    const { asked, done } = player.ears;
+    asked.length = done.length = 0;
+    player.ears.form = { action: "accept" };
+    same("accepted", words(await player.call("pay", {})), "paid");
+    const [{ mode, message, url, elicitationId: id }] = asked;
+    same("the page", [mode, message, url], ["url", "Please pay.", `https://box.example/pay?e=${id}`]);
+    await becomes("told that it is done", () => done, [id]);
+    player.ears.form = { action: "decline" };
+    same("declined", words(await player.call("pay", {})), "decline");
+    const required = await refused("a page first", player.call("backstage", {}), -32042);
+    const [page] = required.data.elicitations;
+    const door = page.elicitationId;
+    const want = ["url", "Who are you?", `https://box.example/door?e=${door}`];
+    same("the page that is first", [page.mode, page.message, page.url], want);
+    same("the user goes there", words(await player.call("door", { id: door })), "seen");
+    await becomes("told of that, too", () => done, [id, door]);
+    same("and the call goes through", words(await player.call("backstage", {})), "welcome");
   },
 
   async roots(player) {

@@ -11,7 +11,7 @@ const { Ears, ROOTS, perform, run } = require("./play.cjs");
 
 run(async (_mode, where) => {
   const ears = new Ears();
-  const capabilities = { sampling: {}, elicitation: {}, roots: {} };
+  const capabilities = { sampling: { tools: {} }, elicitation: { form: {}, url: {} }, roots: {} };
   const client = new Client({ name: "player", version: "1" }, { capabilities });
   client.onerror = (error) => ears.troubles.push(error);
   client.setRequestHandler(types.CreateMessageRequestSchema, ({ params }) => ears.sampled(params));
@@ -22,6 +22,9 @@ run(async (_mode, where) => {
   });
   client.setNotificationHandler(types.ResourceUpdatedNotificationSchema, ({ params }) => {
     ears.updates.push(params.uri);
+  });
+  client.setNotificationHandler(types.ElicitationCompleteNotificationSchema, ({ params }) => {
+    ears.done.push(params.elicitationId);
   });
   client.setNotificationHandler(types.ToolListChangedNotificationSchema, () => {
     ears.changes.push("tools");

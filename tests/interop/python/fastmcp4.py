@@ -44,6 +44,8 @@ class FastMcp4:
                 self.ears.updates.append(str(message.params.uri))
             case types.ToolListChangedNotification():
                 self.ears.changes.append("tools")
+            case types.ElicitCompleteNotification():
+                self.ears.done.append(message.params.elicitation_id)
             case Exception():
                 self.ears.troubles.append(message)
             case _:
@@ -53,7 +55,9 @@ class FastMcp4:
         self.ears.logs.append((message.level, message.logger, message.data))
 
     async def samples(self, _messages: Any, params: Any, _context: Any) -> Any:
-        return types.CreateMessageResult.model_validate(self.ears.sampled(wire(params)))
+        said = self.ears.sampled(wire(params))
+        kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
+        return kind.model_validate(said)
 
     async def elicits(self, _message: str, _form: Any, params: Any, _context: Any) -> Any:
         said = self.ears.elicited(wire(params))
@@ -130,6 +134,7 @@ async def main(arguments: list[str]) -> bool:
         server,
         mode=mode,
         sampling_handler=player.samples,
+        sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
         elicitation_handler=player.elicits,
         roots=[types.Root(uri="file:///stage", name="stage")],
         log_handler=player.hears_log,

@@ -59,14 +59,22 @@ class Ears:
     asked: list[dict[str, Any]] = field(default_factory=list)
     troubles: list[Exception] = field(default_factory=list)
     """What the client could not make sense of."""
+    done: list[str] = field(default_factory=list)
+    """The pages that users are known to have done with."""
     form: dict[str, Any] = field(default_factory=dict)
     """The next answer to an elicitation, as it goes over the wire."""
 
     def sampled(self, params: dict[str, Any]) -> dict[str, Any]:
         """Play the model."""
         self.asked.append(params)
-        said = params["messages"][0]["content"]
-        words = said[0]["text"] if isinstance(said, list) else said["text"]
+        said = params["messages"][-1]["content"]
+        block = said[0] if isinstance(said, list) else said
+        if params.get("toolChoice", {}).get("mode") == "required":
+            seats = int("".join(letter for letter in block["text"] if letter.isdigit()))
+            use = {"type": "tool_use", "id": "u1", "name": params["tools"][0]["name"], "input": {"seats": seats}}
+            thought = {"type": "text", "text": "Let me see."}
+            return {"role": "assistant", "model": "parrot", "stopReason": "toolUse", "content": [thought, use]}
+        words = block["content"][0]["text"] if block["type"] == "tool_result" else block["text"]
         content = {"type": "text", "text": words.upper()}
         return {"role": "assistant", "model": "parrot", "stopReason": "endTurn", "content": content}
 
@@ -239,6 +247,20 @@ async def sampling(player: Player) -> None:
     same("what it was asked", (asked["maxTokens"], asked.get("systemPrompt")), (50, "Be brief."))
 
 
+async def haggling(player: Player) -> None:
+    player.ears.asked.clear()
+    if player.revision < "2025-11-25":  # a model could use no tools
+        await refused("tools for the model", player.call("haggle", {"seats": 3}), -32021)
+        return
+    same("the model's price", words(await player.call("haggle", {"seats": 3})), "toolUse: 36 CROWNS")
+    first, last = player.ears.asked
+    same("its tools", [tool["name"] for tool in first["tools"]], ["price"])
+    same("what it may", (first["toolChoice"], last["toolChoice"]), ({"mode": "required"}, {"mode": "none"}))
+    same("who spoke", [message["role"] for message in last["messages"]], ["user", "assistant", "user"])
+    (result,) = last["messages"][2]["content"]
+    same("the result of its tool", (result["toolUseId"], result["content"][0]["text"]), ("u1", "36 crowns"))
+
+
 async def elicitation(player: Player) -> None:
     player.ears.asked.clear()
     if player.revision < "2025-06-18":  # there were no forms to fill in
@@ -255,6 +277,32 @@ async def elicitation(player: Player) -> None:
     same("declined", words(await player.call("ask_user", {})), "decline")
     player.ears.form = {"action": "cancel"}
     same("dismissed", words(await player.call("ask_user", {})), "cancel")
+
+
+async def pages(player: Player) -> None:
+    player.ears.asked.clear()
+    player.ears.done.clear()
+    player.ears.form = {"action": "accept"}
+    if player.revision < "2025-11-25":  # nobody was sent anywhere
+        await refused("a page", player.call("pay", {}), -32021)
+        await refused("a page first", player.call("backstage", {}), -32021)
+        return
+    same("accepted", words(await player.call("pay", {})), "paid")
+    (asked,) = player.ears.asked
+    id = asked["elicitationId"]
+    want = ("url", "Please pay.", f"https://box.example/pay?e={id}")
+    same("the page", (asked["mode"], asked["message"], asked["url"]), want)
+    await becomes("told that it is done", lambda: player.ears.done, [id])
+    player.ears.form = {"action": "decline"}
+    same("declined", words(await player.call("pay", {})), "decline")
+    required = await refused("a page first", player.call("backstage", {}), -32042)
+    (page,) = required.data["elicitations"]
+    door = page["elicitationId"]
+    want = ("url", "Who are you?", f"https://box.example/door?e={door}")
+    same("the page that is first", (page["mode"], page["message"], page["url"]), want)
+    same("the user goes there", words(await player.call("door", {"id": door})), "seen")
+    await becomes("told of that, too", lambda: player.ears.done, [id, door])
+    same("and the call goes through", words(await player.call("backstage", {})), "welcome")
 
 
 async def roots(player: Player) -> None:
@@ -332,8 +380,8 @@ async def quiet(player: Player) -> None:
 
 
 STEPS = (
-    initialize, listing, calling, structure, errors, progress, logging, sampling, elicitation, roots, resources, prompts,
-    subscription, changing, cancellation, resumption, quiet,
+    initialize, listing, calling, structure, errors, progress, logging, sampling, haggling, elicitation, pages, roots,
+    resources, prompts, subscription, changing, cancellation, resumption, quiet,
 )  # fmt: skip
 
 

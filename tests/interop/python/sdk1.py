@@ -46,6 +46,8 @@ class Sdk1:
                 self.ears.updates.append(str(params.uri))
             case types.ServerNotification(root=types.ToolListChangedNotification()):
                 self.ears.changes.append("tools")
+            case types.ServerNotification(root=types.ElicitCompleteNotification(params=params)):
+                self.ears.done.append(params.elicitationId)
             case Exception():
                 self.ears.troubles.append(message)
             case _:
@@ -55,7 +57,9 @@ class Sdk1:
         self.ears.logs.append((params.level, params.logger, params.data))
 
     async def samples(self, _context: Any, params: Any) -> Any:
-        return types.CreateMessageResult.model_validate(self.ears.sampled(wire(params)))
+        said = self.ears.sampled(wire(params))
+        kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
+        return kind.model_validate(said)
 
     async def elicits(self, _context: Any, params: Any) -> Any:
         return types.ElicitResult.model_validate(self.ears.elicited(wire(params)))
@@ -152,6 +156,7 @@ async def main(arguments: list[str]) -> bool:
                 read,
                 write,
                 sampling_callback=player.samples,
+                sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
                 elicitation_callback=player.elicits,
                 list_roots_callback=player.roots,
                 logging_callback=player.hears_log,

@@ -42,6 +42,8 @@ class Sdk2:
                 self.ears.updates.append(str(message.params.uri))
             case types.ToolListChangedNotification():
                 self.ears.changes.append("tools")
+            case types.ElicitCompleteNotification():
+                self.ears.done.append(message.params.elicitation_id)
             case Exception():
                 self.ears.troubles.append(message)
             case _:
@@ -51,7 +53,9 @@ class Sdk2:
         self.ears.logs.append((params.level, params.logger, params.data))
 
     async def samples(self, _context: Any, params: Any) -> Any:
-        return types.CreateMessageResult.model_validate(self.ears.sampled(wire(params)))
+        said = self.ears.sampled(wire(params))
+        kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
+        return kind.model_validate(said)
 
     async def elicits(self, _context: Any, params: Any) -> Any:
         return types.ElicitResult.model_validate(self.ears.elicited(wire(params)))
@@ -130,6 +134,7 @@ async def main(arguments: list[str]) -> bool:
         server,
         mode=mode,
         sampling_callback=player.samples,
+        sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
         elicitation_callback=player.elicits,
         list_roots_callback=player.roots,
         logging_callback=player.hears_log,
