@@ -18,13 +18,13 @@ from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.supervision import demonitor, monitor, send_after
 
 from .handshake import welcome
-from .hooks import run_hook
+from .hooks import run_heeded, run_hook
 from .jobs import Facts
 from .settings import LEVELS
 from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from greenroom.protocol.messages import Request
     from greenroom.protocol.negotiation import Hello
@@ -47,7 +47,7 @@ _AGAIN: Final = 0.05
 class Agreement:
     """One session's."""
 
-    __slots__ = ("_facts", "_session", "_watching", "level", "state")
+    __slots__ = ("_again", "_facts", "_heeded", "_session", "_watching", "level", "state")
 
     def __init__(self, session: Session) -> None:
         """Nothing was agreed."""
@@ -56,6 +56,8 @@ class Agreement:
         self._session = session
         self._facts: Facts | None = None
         self._watching: Monitor | None = None
+        self._heeded: float | None = None  # since when somebody has been at the peer's new roots
+        self._again: Mapping[str, Any] | None = None
 
     @property
     def version(self) -> str:
@@ -88,9 +90,28 @@ class Agreement:
     def ready(self) -> None:
         """The peer has said that it is initialized."""
         session = self._session
-        if session.card.version is not None:
+        if session.card.version is not None and session.card.state is not State.READY:
             session.card.state = State.READY
             self.join()
+
+    def roots_changed(self, params: Mapping[str, Any]) -> None:
+        """The server hears of it, once at a time: what comes while it is at it is one more change afterwards, however often it came."""
+        session = self._session
+        hook = session.company.hooks.roots_changed
+        if hook is None or session.card.version is None:
+            return
+        now, patience = session.now(), session.company.settings.call_timeout
+        if self._heeded is not None and (patience is None or now < self._heeded + patience):
+            self._again = params
+        elif session.calls.run(run_heeded, session.own_ref, session.company.threads, hook, params, self.facts):
+            self._heeded = now
+
+    def roots_heeded(self) -> None:
+        """The server has heard of it."""
+        self._heeded = None
+        again, self._again = self._again, None
+        if again is not None:
+            self.roots_changed(again)
 
     def join(self) -> None:
         """Hear of what changes, from whoever tells it now; its successor is asked again."""

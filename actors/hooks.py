@@ -69,6 +69,18 @@ async def run_hook(
         session.send(Returned(key, value))
 
 
+class Heeded(NamedTuple):
+    """A hook to its session: it has done with what the peer told it."""
+
+
+async def run_heeded(session: Ref[Any], threads: Threads, function: Callable[..., Any], *args: Any) -> None:
+    """Run a hook that nothing comes of; the session hears when it is over, whatever it was."""
+    try:
+        await run_hook(session, None, threads, function, *args)
+    finally:
+        session.send(Heeded())
+
+
 async def run_job(work: Callable[[Job], Any], job: Job) -> None:
     """Run a piece of a peer's work in the calling worker, for its session. Reports and drawings name it by what it does."""
     current_process("do a peer's work").label = _label(job)

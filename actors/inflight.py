@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.protocol.messages import ID_LIMIT
+
 from .cancellation import Cancellation
 
 if TYPE_CHECKING:
@@ -153,7 +155,7 @@ class InFlight:
 
     def came_early(self, id: str | int, now: float) -> None:
         """A cancellation for an id that is not under way: either over, or still to come."""
-        if self._over is not None and id in self._over:
+        if (self._over is not None and id in self._over) or (isinstance(id, str) and len(id) > ID_LIMIT):
             return
         if self._early is None:
             self._early = {}

@@ -31,7 +31,7 @@ from .agreement import JOIN, WAITS, Agreement
 from .answers import at_once, timeout_of
 from .asking import Questions, Unanswered
 from .calls import Calls, Late, Lingers
-from .hooks import Returned, run_hook, run_job
+from .hooks import Heeded, Returned, run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
 from .settings import LEVELS
@@ -147,10 +147,8 @@ class Session(GenServer):
             id, reason = params.get("requestId"), params.get("reason")
             if type(id) is str or type(id) is int:
                 self.calls.cancel(id, reason if isinstance(reason, str) else "", self._used)
-        elif name == "notifications/roots/list_changed" and self.card.version is not None:
-            hook = self.company.hooks.roots_changed
-            if hook is not None:
-                self.calls.run(run_hook, self.own_ref, None, self.company.threads, hook, params, self.agreed.facts)
+        elif name == "notifications/roots/list_changed":
+            self.agreed.roots_changed(params)
 
     def respond(self, answer: Response | Failure) -> None:
         """The answer to a question of ours."""
@@ -299,6 +297,8 @@ class Session(GenServer):
                 returned = calls.table.get(key)
                 if returned is not None:
                     calls.finish(key, self.agreed.returned(returned, value))
+            case Heeded():
+                self.agreed.roots_heeded()
             case Late(key=key):
                 calls.late(key)
             case Lingers():

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 PER_SESSION: Final = 1000
 """How many resources one session may subscribe to."""
+LONGEST: Final = 8 * 1024
+"""How many characters the URI of such a resource may have."""
+OF_ALL: Final = 256 * 1024
+"""How many those of one session may have together."""
 MAILBOX: Final = 10_000
 WINDOW: Final = 0.01
 """For how many seconds changes are collected."""
@@ -112,7 +116,9 @@ class Subscriptions(GenServer):
     def subscribe(self, pid: Pid, uri: str) -> None:
         """Tell this session when that resource is updated. Raises `McpError` when it has too many already."""
         uris = self._board.sessions.get(pid, {})
-        if uri not in uris and len(uris) >= self._per_session:
+        if len(uri) > LONGEST:
+            raise Reject(McpError(ErrorCode.INVALID_PARAMS, f"A URI to subscribe to may have {LONGEST} characters"))
+        if uri not in uris and (len(uris) >= self._per_session or len(uri) + sum(map(len, uris)) > OF_ALL):
             message = f"Too many subscriptions: at most {self._per_session} in a session; unsubscribe from some first"
             raise Reject(McpError(ErrorCode.INVALID_PARAMS, message))
         self.join(pid)

@@ -1,0 +1,229 @@
+"""Floods of what costs nothing to send: nothing of them stays, nobody else notices, and each request has its one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.company import Company
+from greenroom.actors.hooks import Hooks
+from greenroom.actors.settings import Settings
+from greenroom.actors.subscriptions import LONGEST, OF_ALL
+from greenroom.protocol.errors import PeerError
+from greenroom.protocol.messages import Failure, Notification, Request, Response
+from greenroom.supervision import current_node
+from greenroom.supervision.testing import start_supervised
+from greenroom.transports.seam import Answer, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.transports.seam import Session
+
+PEER = Peer("http", "127.0.0.1:1")
+INFO = {"name": "flood", "version": "1"}
+HELLO = Request("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": INFO})
+FLOOD = 3_000
+ROOM = 256 * 1024
+"""Bytes that a session may hold on to after whatever was said to it, ids of a thousand characters included."""
+
+
+async def enter(hooks: Hooks | None = None, **settings: Any) -> tuple[Company, Session]:
+    company = Company(Settings(**settings), hooks=hooks)
+    await start_supervised(company.child_spec())
+    session = (await company.enter(PEER, HELLO)).session
+    assert session is not None
+    await session.notify(Notification("notifications/initialized"))
+    return company, session
+
+
+def held() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def there() -> tuple[int, int, int]:
+    """Processes, names, and timers that are running."""
+    node = current_node()
+    loop: Any = asyncio.get_running_loop()
+    return len(node.processes), len(node.names), sum(not each.cancelled() for each in loop._scheduled)
+
+
+NOTIFICATIONS: dict[str, Callable[[int], Notification]] = {
+    "progress of nothing": lambda n: Notification("notifications/progress", {"progressToken": n, "progress": n}),
+    "cancelled, ids at random": lambda n: Notification("notifications/cancelled", {"requestId": f"{n:064x}"}),
+    "cancelled, ids without end": lambda n: Notification("notifications/cancelled", {"requestId": f"{n}" * 20_000}),
+    "cancelled, the same id": lambda n: Notification("notifications/cancelled", {"requestId": 1}),
+    "cancelled, no id at all": lambda n: Notification("notifications/cancelled", {"requestId": {"n": [n]}}),
+    "cancelled, with long reasons": lambda n: Notification(
+        "notifications/cancelled", {"requestId": n, "reason": "x" * 20_000}
+    ),
+    "unknown": lambda n: Notification(f"notifications/{n}", {"x": "x" * 1000}),
+    "initialized again": lambda n: Notification("notifications/initialized"),
+    "roots have changed": lambda n: Notification("notifications/roots/list_changed"),
+    "what only we may say": lambda n: Notification("notifications/message", {"level": "error", "data": n}),
+}
+
+
+@pytest.mark.row("SE-13")
+@pytest.mark.parametrize("kind", NOTIFICATIONS)
+async def test_a_flood_of_notifications_leaves_nothing(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    _, session = await enter()
+    make = NOTIFICATIONS[kind]
+    await session.notify(make(0))
+    before = there()
+    tracemalloc.start()
+    try:
+        memory = held()
+        with caplog.at_level(logging.INFO):
+            for count in range(FLOOD if "without end" not in kind else 100):
+                await session.notify(make(count))
+        assert held() - memory < ROOM
+    finally:
+        tracemalloc.stop()
+    assert there() == before
+    assert len(caplog.records) < 10, "nor does it fill the log"
+    answer = await session.request(Request(1_000_000, "ping"))
+    assert isinstance(answer, Answer)
+    assert b'"result":{}' in answer.body
+
+
+async def test_answers_that_nobody_waits_for_leave_nothing() -> None:
+    _, session = await enter()
+    before = there()
+    tracemalloc.start()
+    try:
+        memory = held()
+        for count in range(FLOOD):
+            await session.respond(Response(count, {"x": "x" * 1000}))
+            await session.respond(Failure(f"{count}", PeerError(-1, "no")))
+        assert held() - memory < ROOM
+    finally:
+        tracemalloc.stop()
+    assert there() == before
+
+
+REQUESTS: dict[str, Callable[[int], Request]] = {
+    "pings": lambda n: Request(n, "ping"),
+    "ids that are long": lambda n: Request(f"{n}".ljust(1000, "x"), "ping"),
+    "levels": lambda n: Request(n, "logging/setLevel", {"level": ("debug", "error")[n % 2]}),
+    "unknown methods": lambda n: Request(n, f"m/{n}"),
+    "tools that are not there": lambda n: Request(n, "tools/call", {"name": f"t{n}", "arguments": {}}),
+    "subscriptions, the same one": lambda n: Request(n, "resources/subscribe", {"uri": "note://one"}),
+    "subscriptions, on and off": lambda n: Request(
+        n, ("resources/subscribe", "resources/unsubscribe")[n % 2], {"uri": f"note://{n // 2}"}
+    ),
+    "cursors that are forged": lambda n: Request(n, "tools/list", {"cursor": f"{n}"}),
+    "to be introduced again": lambda n: Request(n, "initialize", HELLO.params),
+}
+
+
+@pytest.mark.row("SE-13")
+@pytest.mark.parametrize("kind", REQUESTS)
+async def test_a_flood_of_requests_is_answered_one_by_one_and_leaves_nothing(kind: str) -> None:
+    _, session = await enter()
+    make = REQUESTS[kind]
+    for count in range(5):
+        await session.request(make(count))
+    await asyncio.sleep(20.0)
+    before = there()
+    tracemalloc.start()
+    try:
+        memory = held()
+        for count in range(FLOOD // 3):
+            answer = await session.request(make(count))
+            assert isinstance(answer, Answer)
+        await asyncio.sleep(1.0)
+        assert held() - memory < ROOM
+    finally:
+        tracemalloc.stop()
+    assert there() == before
+
+
+async def test_what_is_under_way_at_once_is_bounded_whatever_the_ids() -> None:
+    release = asyncio.Event()
+
+    async def level(level: str, facts: Any) -> None:
+        await release.wait()
+
+    _, session = await enter(Hooks(level=level), max_in_flight=20)
+    asked = [
+        asyncio.ensure_future(session.request(Request(n % 40, "logging/setLevel", {"level": "debug"})))
+        for n in range(1000)
+    ]
+    await asyncio.sleep(1.0)
+    processes = len(current_node().processes)
+    assert processes < 40
+    answered = [each.result() for each in asked if each.done()]
+    assert len(answered) == 980
+    for each in answered:
+        assert isinstance(each, Answer)
+        assert b"in use by a request" in each.body or b"Too many requests" in each.body
+    release.set()
+    assert all(isinstance(each, Answer) for each in await asyncio.gather(*asked))
+
+
+async def test_the_server_hears_of_new_roots_once_at_a_time() -> None:
+    heard: list[Any] = []
+    at_once = most = 0
+
+    async def roots_changed(params: Any, facts: Any) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(1.0)
+        heard.append(params["n"])
+        at_once -= 1
+        if params["n"] == 99:
+            sys.exit(1)
+
+    _, session = await enter(Hooks(roots_changed=roots_changed))
+    before = len(current_node().processes)
+    for burst in range(3):
+        for count in range(100):
+            await session.notify(Notification("notifications/roots/list_changed", {"n": burst * 100 + count}))
+        assert len(current_node().processes) <= before + 1
+        await asyncio.sleep(5.0)
+    assert most == 1
+    assert heard == [0, 99, 100, 199, 200, 299], "the first, and the last once for all that came meanwhile"
+
+
+async def test_a_hook_that_never_ends_is_not_waited_for_for_ever() -> None:
+    heard: list[int] = []
+
+    async def roots_changed(params: Any, facts: Any) -> None:
+        heard.append(params["n"])
+        await asyncio.Event().wait()
+
+    _, session = await enter(Hooks(roots_changed=roots_changed), call_timeout=60.0)
+    for count in range(3):
+        await session.notify(Notification("notifications/roots/list_changed", {"n": count}))
+        await asyncio.sleep(40.0)
+    assert heard == [0, 2]
+
+
+@pytest.mark.row("SE-13")
+async def test_subscriptions_are_bounded_by_number_by_length_and_by_all_of_them() -> None:
+    company, session = await enter()
+
+    async def subscribe(uri: str) -> bytes:
+        answer = await session.request(Request(1, "resources/subscribe", {"uri": uri}))
+        assert isinstance(answer, Answer)
+        return answer.body
+
+    assert b"-32602" in await subscribe("note://" + "x" * LONGEST)
+    taken = 0
+    for count in range(200):
+        taken += b'"result"' in await subscribe(f"note://{count:04}".ljust(LONGEST, "x"))
+    assert taken == OF_ALL // LONGEST
+    assert len(await company.peers.subscriptions(session.id)) == taken
+    await session.end()
+    await asyncio.sleep(1.0)
+    assert not company.board.sessions
+    assert not company.board.readers
