@@ -49,10 +49,11 @@ def held() -> int:
 
 
 def there() -> tuple[int, int, int]:
-    """Processes, names, and timers that are running."""
+    """Processes, names, and timers that are running, but for the one that looks after all deadlines of the node."""
     node = current_node()
     loop: Any = asyncio.get_running_loop()
-    return len(node.processes), len(node.names), sum(not each.cancelled() for each in loop._scheduled)
+    timers = [each for each in loop._scheduled if not each.cancelled() and "Deadlines" not in repr(each)]
+    return len(node.processes), len(node.names), len(timers)
 
 
 NOTIFICATIONS: dict[str, Callable[[int], Notification]] = {
