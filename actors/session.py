@@ -37,7 +37,7 @@ from .names import shown
 from .settings import LEVELS
 from .subscriptions import Announced
 from .task_calls import TaskCalls
-from .task_words import Decided
+from .task_words import Decided, Kept
 from .visits import Expects, Visited
 from .voice import Ask, Began, CallVoice, GivenUp, Interrupt, Said, Withdrawn
 
@@ -318,6 +318,8 @@ class Session(GenServer):
                     self.tasks.gone(ref)
             case Decided():
                 self.tasks.decided(message)
+            case Kept():
+                self.tasks.kept(message)
             case _ if message is JOIN:
                 self.agreed.join()
             case _ if message is _SWEEP:

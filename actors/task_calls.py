@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .inflight import Call
     from .session import Session
     from .task_record import TaskRecord
-    from .task_words import Decided
+    from .task_words import Decided, Kept
     from .tasks import Tasks
 
 _UNREAD: Final = "Another tasks/result of yours waits for this task, and nobody reads this one"
@@ -152,14 +152,22 @@ class TaskCalls:
         return self._tasks.find(request.params["taskId"], self.owner)
 
     def _wait(self, call: Call, record: TaskRecord, word: Wait | Cancel) -> None:
+        """Whoever passes it on is watched, and then whoever keeps the task: it may be about to start, or to end."""
         call.task = record.id
-        self._watch(Ref[Any](self._tasks.name(record.id)), call)
+        self._watch(self._tasks.collectors, call)
         self._tasks.tell(record.id, word)
 
     def _watch(self, who: Ref[Any], call: Call) -> None:
         if self._watching is None:
             self._watching = {}
         self._watching[monitor(who)] = call.key
+
+    def kept(self, word: Kept) -> None:
+        """Whoever keeps the task has it now."""
+        call = self._session.calls.table.get(word.key)
+        if call is not None and call.task is not None:
+            self.settled(call)
+            self._watch(Ref[Any](self._tasks.name(call.task)), call)
 
     # --- what comes of it
 

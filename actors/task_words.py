@@ -47,6 +47,12 @@ class Cancel(NamedTuple):
     key: int = 0
 
 
+class Kept(NamedTuple):
+    """To a session: what that call wants has been passed on to whoever keeps the task, who can be watched from now on."""
+
+    key: int
+
+
 class Decided(NamedTuple):
     """To a session: that call of yours can be answered from the record now. `won` is whether it was its wish that decided."""
 

@@ -18,6 +18,7 @@ from greenroom.supervision.kernel.names import find
 from .names import Name
 from .task_collector import TaskCollector
 from .task_record import TaskRecord, belongs_to_session, new_id
+from .task_words import Cancel, Decided, Kept, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +36,13 @@ class Collectors(DynamicSupervisor):
     """The supervisor of all tasks' processes."""
 
     def pass_on(self, name: Name, message: object) -> None:
-        """Send something to one of them, behind whatever was asked of us before. Whoever is gone misses nothing."""
-        Ref[Any](name).send(message)
+        """Send something to one of them, behind whatever was asked of us before.
+
+        Who waits for an answer is told whether there is anybody to wait for; if not, the record speaks.
+        """
+        sent = Ref[Any](name).send(message)
+        if isinstance(message, Wait | Cancel) and message.session is not None:
+            message.session.send(Kept(message.key) if sent else Decided(message.key))
 
 
 class Tasks:

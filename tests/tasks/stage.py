@@ -78,10 +78,10 @@ class Stage:
         @server.tool(task_support="optional")
         async def talk(gate: str, ctx: Context) -> str:
             """Say how far it has come, before and after."""
-            ctx.progress(1, 2)
-            ctx.info("half way")
+            await ctx.progress(1, 2)
+            await ctx.info("half way")
             await self.gate(gate).wait()
-            ctx.progress(2, 2)
+            await ctx.progress(2, 2)
             return "talked"
 
         @server.tool(task_support="required")

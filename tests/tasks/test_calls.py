@@ -17,7 +17,7 @@ from greenroom.transports.seam import Peer
 
 from .stage import RELATED, asked, begun, performing, result, status, texts, until
 
-CAPABILITY = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 OLDER = ["2024-11-05", "2025-03-26", "2025-06-18"]
 
 

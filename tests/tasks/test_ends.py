@@ -1,0 +1,224 @@
+"""Whoever dies, a task never works for ever, and whoever waits for it is answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom import Settings
+from greenroom.actors.names import Name
+from greenroom.actors.task_keeper import LOST, RESTARTED
+from greenroom.actors.task_record import TaskRecord
+from greenroom.actors.task_store import MemoryTaskStore
+from greenroom.supervision import kill, wait_down, whereis, which_children
+from greenroom.transports.seam import Peer
+
+from .stage import asked, begun, performing, result, status, texts, until
+
+if TYPE_CHECKING:
+    from greenroom.supervision import Pid
+
+    from .stage import Stage
+
+
+async def worker_of(stage: Stage) -> Pid:
+    """The one that runs."""
+    (found,) = await which_children(stage.company.workers)
+    assert found.pid is not None
+    return found.pid
+
+
+def role(stage: Stage, name: str) -> Pid:
+    """One of the company's own."""
+    found = whereis(stage.company.name(name))
+    assert found is not None
+    return found
+
+
+async def test_a_worker_that_dies_makes_its_task_fail_at_once() -> None:
+    async with performing() as stage:
+        client = await stage.probe()
+        id = await begun(client, "wait", gate="a")
+        waiting = asyncio.create_task(result(client, id))
+        await asyncio.sleep(0.1)
+        kill(await worker_of(stage))
+        assert texts(await waiting) == ["Tool execution failed"]
+        assert await status(client, id) == "failed"
+        await until(lambda: stage.collector(id) is None)
+
+
+async def test_a_worker_that_dies_before_its_first_step_too() -> None:
+    async with performing() as stage:
+        client = await stage.probe()
+        killed: list[Pid] = []
+
+        async def killer() -> None:
+            while not killed:
+                for each in await which_children(stage.company.workers):
+                    assert each.pid is not None
+                    kill(each.pid)
+                    killed.append(each.pid)
+                await asyncio.sleep(0)
+
+        hunting = asyncio.create_task(killer())
+        id = await begun(client, "wait", gate="a")
+        await hunting
+        await until(lambda: stage.record(id).terminal)
+        assert stage.record(id).status == "failed"
+        assert "error" in (answer := await result(client, id)) or answer["result"]["isError"]
+
+
+@pytest.mark.parametrize("who", ["collector", "collectors", "tasks", "workers", "company"])
+async def test_whoever_is_killed_the_wait_is_over_and_the_task_has_failed(who: str) -> None:
+    async with performing() as stage:
+        client = await stage.probe()
+        id = await begun(client, "wait", gate="a")
+        number = await client.ask("tasks/result", {"taskId": id})
+        await asyncio.sleep(0.1)
+        victim = stage.collector(id) if who == "collector" else role(stage, who)
+        assert victim is not None
+        kill(victim)
+        answer = await client.answer(number, within=60)
+        if who == "workers":
+            assert texts(answer) == ["Tool execution failed"]
+        else:
+            assert answer["error"]["code"] == -32603
+        await asyncio.sleep(5)
+        assert len([each for each in client.received if each.get("id") == number]) == 1
+        assert stage.server.tasks.get(id) is None or stage.record(id).status == "failed"
+        assert stage.seen == ["a cancelled"]
+        again = await stage.probe()
+        assert texts(await result(again, await begun(again, "only"))) == ["done"]
+
+
+@pytest.mark.parametrize("principal", [None, "ann"])
+async def test_a_session_that_is_killed_takes_only_what_nobody_else_can_ask_for(principal: str | None) -> None:
+    async with performing() as stage:
+        player = await stage.player(Peer("test", principal=principal))
+        id = await begun(player, "wait", gate="a")
+        kill(stage.server.peers.ref(player.session.id))
+        await asyncio.sleep(5)
+        if principal is None:
+            assert stage.server.tasks.get(id) is None
+            assert stage.seen == ["a cancelled"]
+        else:
+            assert stage.record(id).status == "working"
+            stage.gate("a").set()
+            again = await stage.player(Peer("test", principal=principal))
+            assert texts(await result(again, id)) == ["through a"]
+
+
+@pytest.mark.parametrize("how", ["sys.exit", "hang"])
+async def test_a_tool_that_exits_or_does_not_listen_is_dealt_with(how: str) -> None:
+    async with performing(Settings(cancel_grace=0.5)) as stage:
+
+        @stage.server.tool(task_support="optional")
+        async def stubborn() -> None:
+            if how == "sys.exit":
+                sys.exit(0)
+            while True:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    stage.seen.append("no")
+
+        client = await stage.probe()
+        id = await begun(client, "stubborn")
+        if how == "hang":
+            await asyncio.sleep(0.1)
+            assert (await asked(client, "tasks/cancel", taskId=id))["result"]["status"] == "cancelled"
+        else:
+            assert texts(await result(client, id)) == ["Tool execution failed"]
+        await until(lambda: stage.collector(id) is None)
+        assert not await which_children(stage.company.workers)
+
+
+async def test_a_tool_with_a_deadline_of_its_own_has_it_as_a_task_and_the_companys_does_not_count() -> None:
+    async with performing(Settings(call_timeout=1)) as stage:
+
+        @stage.server.tool(task_support="optional", timeout=5)
+        async def quick() -> None:
+            await asyncio.sleep(3600)
+
+        client = await stage.probe()
+        short, long = await begun(client, "quick"), await begun(client, "wait", gate="a")
+        answer = await result(client, short)
+        assert answer["error"] == {"code": -32603, "message": "Request timed out"}
+        assert await status(client, short) == "failed"
+        await asyncio.sleep(1000)
+        assert await status(client, long) == "working"
+
+
+async def test_the_company_stops_and_says_so_of_what_had_not_ended() -> None:
+    async with performing() as stage:
+        client = await stage.probe()
+        id = await begun(client, "wait", gate="a")
+        store = stage.company.tasks.store
+        player = await stage.player(Peer("test", principal="ann"))
+        other = await begun(player, "wait", gate="b")
+    mine = store.get(id)
+    assert mine is None or mine.status == "cancelled"
+    found = store.get(other)
+    assert found is not None
+    assert (found.status, found.error is None) == ("failed", False)
+
+
+class Kept(MemoryTaskStore):
+    """A store that has something in it from an earlier life."""
+
+    def __init__(self, *records: TaskRecord) -> None:
+        super().__init__()
+        for record in records:
+            self.put(record)
+
+
+def left(id: str, created: float = 1.0) -> TaskRecord:
+    return TaskRecord(id=id, owner="principal ann", created=created, updated=max(2.0, created), ttl=1e10)
+
+
+async def test_what_an_earlier_life_has_left_unfinished_has_failed_and_what_had_ended_is_as_it_was() -> None:
+    async with performing() as stage:
+        await stage.probe()
+        tasks = stage.company.tasks
+        done = left("task_done").moved("completed", 3.0, result=b'{"content":[],"isError":false}')
+        tasks.store = Kept(left("task_a"), left("task_b").moved("input_required", 2.0), done)
+        tasks.settled = False
+        kill(role(stage, "keeper"))
+        await until(lambda: tasks.settled)
+        player = await stage.player(Peer("test", principal="ann"))
+        for id in ("task_a", "task_b"):
+            task = (await asked(player, "tasks/get", taskId=id))["result"]
+            assert (task["status"], task["statusMessage"]) == ("failed", RESTARTED)
+            assert (await result(player, id))["error"]["message"] == RESTARTED
+        assert (await result(player, "task_done"))["result"] == {"content": [], "isError": False}
+
+
+async def test_a_record_without_a_process_is_found_out() -> None:
+    async with performing() as stage:
+        player = await stage.player(Peer("test", principal="ann"))
+        record = left("task_a", stage.company.tasks.now())
+        stage.company.tasks.store.put(record)
+        answer = await result(player, "task_a")  # nobody is there to say when it ends
+        assert answer["error"]["code"] == -32603
+        await asyncio.sleep(62)
+        assert (stage.record("task_a").status, stage.record("task_a").message) == ("failed", LOST)
+
+
+@pytest.mark.parametrize("who", ["keeper", "collectors"])
+async def test_nothing_but_the_dead_ones_own_is_lost(who: str) -> None:
+    async with performing() as stage:
+        player = await stage.player(Peer("test", principal="ann"))
+        done, runs = await begun(player, "only"), await begun(player, "wait", gate="a")
+        await result(player, done)
+        victim = role(stage, who)
+        kill(victim)
+        await wait_down(victim)
+        await until(lambda: whereis(Name(stage.company.key, who)) not in (None, victim))
+        assert texts(await result(player, done)) == ["done"]
+        assert await status(player, runs) == ("working" if who == "keeper" else "failed")
+        if who == "keeper":
+            stage.gate("a").set()
+            assert texts(await result(player, runs)) == ["through a"]

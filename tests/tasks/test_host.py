@@ -1,0 +1,137 @@
+"""The program's own tasks: begun and ended by its own code, from wherever that runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from greenroom import Settings
+from greenroom.actors.peers import UnknownSession
+from greenroom.protocol.errors import McpError
+
+from .stage import asked, performing, result, status, texts, until
+
+
+@pytest.mark.row("TF-18")
+async def test_a_task_is_created_and_finished() -> None:
+    async with performing() as stage:
+        player, tasks = await stage.player(), stage.server.tasks
+        id = tasks.create(player.session.id, "bake", ttl=60)
+        assert id.startswith("task_")
+        task = (await asked(player, "tasks/get", taskId=id))["result"]
+        assert (task["status"], task["ttl"]) == ("working", 60_000)
+        waiting = asyncio.create_task(result(player, id))
+        await asyncio.sleep(0.1)
+        assert tasks.update(id, "in the oven")
+        await asyncio.sleep(0.1)
+        assert (await asked(player, "tasks/get", taskId=id))["result"]["statusMessage"] == "in the oven"
+        assert tasks.finish(id, {"loaves": 3})
+        assert texts(await waiting) == ['{"loaves":3}']
+        assert [each.name for each in tasks.all(player.session.id)] == ["bake"]
+
+
+@pytest.mark.row("TF-18")
+async def test_what_has_ended_stays_as_it_is() -> None:
+    async with performing() as stage:
+        player, tasks = await stage.player(), stage.server.tasks
+        id = tasks.create(player.session.id)
+        assert tasks.finish(id, "first")
+        assert tasks.fail(id, "second")  # nobody has looked yet: what comes first decides
+        assert texts(await result(player, id)) == ["first"]
+        assert not tasks.finish(id, "third")
+        assert not tasks.fail(id, "third")
+        assert not tasks.cancel(id)
+        assert not tasks.update(id, "third")
+        assert not tasks.finish("task_unknown", "x")
+        assert texts(await result(player, id)) == ["first"]
+
+
+@pytest.mark.row("TF-18", "TF-15")
+async def test_a_failure_is_recorded_and_told() -> None:
+    async with performing() as stage:
+        player, tasks = await stage.player(), stage.server.tasks
+        said, error = tasks.create(player.session.id), tasks.create(player.session.id)
+        tasks.fail(said, "the oven is cold")
+        tasks.fail(error, McpError(-32050, "no wood", {"cord": 0}))
+        assert (await result(player, said))["error"] == {"code": -32000, "message": "the oven is cold"}
+        assert (await result(player, error))["error"] == {"code": -32050, "message": "no wood", "data": {"cord": 0}}
+        assert await status(player, said) == "failed"
+
+
+@pytest.mark.row("TF-18")
+async def test_the_program_cancels_a_peers_task_and_its_tool_is_told() -> None:
+    async with performing() as stage:
+        player, tasks = await stage.player(), stage.server.tasks
+        id = (await asked(player, "tools/call", name="wait", arguments={"gate": "a"}, task={}))["result"]["task"][
+            "taskId"
+        ]
+        await asyncio.sleep(0.1)
+        assert tasks.cancel(id, "closing time")
+        assert (await result(player, id))["error"]["message"] == "Task cancelled: closing time"
+        await until(lambda: stage.seen == ["a cancelled"])
+
+
+@pytest.mark.row("TF-18")
+async def test_all_of_it_works_from_a_thread() -> None:
+    async with performing() as stage:
+        player, tasks = await stage.player(), stage.server.tasks
+
+        def bake() -> str:
+            id = tasks.create(player.session.id)
+            tasks.update(id, "from afar")
+            tasks.finish(id, "baked")
+            return id
+
+        id = await asyncio.to_thread(bake)
+        assert texts(await result(player, id)) == ["baked"]
+
+
+async def test_a_tool_hands_a_task_to_somebody_else_and_returns_its_name() -> None:
+    async with performing() as stage:
+        orders: list[str] = []
+
+        @stage.server.tool
+        def order(ctx: Any) -> str:
+            orders.append(stage.server.tasks.create(ctx.session_id, "order"))
+            return orders[0]
+
+        client = await stage.probe()
+        assert texts(await asked(client, "tools/call", name="order")) == orders
+        stage.server.tasks.finish(orders[0], "here you are")
+        assert texts(await result(client, orders[0])) == ["here you are"]
+
+
+async def test_whose_session_is_unknown_has_no_task_and_nobody_has_too_many() -> None:
+    async with performing(Settings(max_tasks=2)) as stage:
+        player, tasks = await stage.player(), stage.server.tasks
+        with pytest.raises(UnknownSession):
+            tasks.create("mcp_nobody")
+        tasks.create(player.session.id)
+        tasks.create(player.session.id)
+        with pytest.raises(McpError, match="at most 2"):
+            tasks.create(player.session.id)
+        assert len(tasks.all()) == 2
+
+
+async def test_a_peer_without_tasks_is_told_nothing_and_the_task_goes_with_its_session() -> None:
+    async with performing() as stage:
+        client = await stage.probe(version="2025-06-18")
+        (card,) = await stage.server.peers.all()
+        id = stage.server.tasks.create(card.id)
+        await asyncio.sleep(0.1)
+        stage.server.tasks.update(id, "psst")
+        await asyncio.sleep(1)
+        assert not client.notifications("notifications/tasks/status")
+        await client.close()
+        await until(lambda: stage.server.tasks.get(id) is None)
+
+
+async def test_what_the_host_returns_must_have_a_form() -> None:
+    async with performing() as stage:
+        player, tasks = await stage.player(), stage.server.tasks
+        id = tasks.create(player.session.id)
+        with pytest.raises(Exception, match="object"):
+            tasks.finish(id, object())
+        assert await status(player, id) == "working"
