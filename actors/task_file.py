@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from greenroom.errors import GreenroomError
-
 from .task_record import TaskRecord, belongs_to_session
+from .task_store import TaskStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,18 +42,6 @@ _PUT: Final = f"INSERT OR REPLACE INTO tasks ({', '.join(COLUMNS)}) VALUES ({', 
 _ALL: Final = f"SELECT {', '.join(COLUMNS)} FROM tasks ORDER BY created, rowid"  # noqa: S608 - same
 
 
-class TaskFileError(GreenroomError):
-    """A file of tasks cannot be used, or not be written just now: which one, why, and what to do."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        """`why` completes a sentence that begins with the path."""
-        super().__init__(path, why)
-        self.path = path
-
-    def __str__(self) -> str:
-        return f"{self.path} {self.args[1]}"
-
-
 class TaskFile:
     """One of them."""
 
@@ -77,7 +64,7 @@ class TaskFile:
     # --- opening
 
     def open(self, now: float) -> list[TaskRecord]:
-        """What it has, the oldest task first, without what has expired by `now`. Raises `TaskFileError`."""
+        """What it has, the oldest task first, without what has expired by `now`. Raises `TaskStoreError`."""
         self._make()
         try:
             connection = self._connection = self._connect(self.path, timeout=self._patience, isolation_level=None)
@@ -87,7 +74,7 @@ class TaskFile:
             records = [_record(row) for row in connection.execute(_ALL)]
         except (sqlite3.Error, msgspec.ValidationError) as error:
             self.close()
-            raise TaskFileError(self.path, _why_not(error)) from error
+            raise TaskStoreError(self.path, _why_not(error)) from error
         except BaseException:
             self.close()
             raise
@@ -103,14 +90,14 @@ class TaskFile:
             size = self.path.stat().st_size
         except FileNotFoundError as error:
             why = f"cannot be made: there is no folder {self.path.parent}. Make it, or name another file"
-            raise TaskFileError(self.path, why) from error
+            raise TaskStoreError(self.path, why) from error
         except OSError as error:
             why = f"cannot be made: {error.strerror}. Name a file that the server's user may write"
-            raise TaskFileError(self.path, why) from error
+            raise TaskStoreError(self.path, why) from error
         if not self.path.is_file():
-            raise TaskFileError(self.path, "is no file: name one")
+            raise TaskStoreError(self.path, "is no file: name one")
         if 0 < size < _SHORTEST:
-            raise TaskFileError(self.path, _FOREIGN)
+            raise TaskStoreError(self.path, _FOREIGN)
 
     def _keep_to_ourselves(self) -> None:
         """What stands in it is for the server's user only; the files that SQLite puts beside it take after it."""
@@ -119,7 +106,7 @@ class TaskFile:
         try:
             self.path.chmod(_MODE)
         except OSError as error:
-            raise TaskFileError(
+            raise TaskStoreError(
                 self.path, f"can be read by others, and that cannot be changed: {error.strerror}"
             ) from error
 
@@ -149,24 +136,24 @@ class TaskFile:
 
     def _check(self, connection: sqlite3.Connection, mark: int, version: int) -> None:
         if mark != MARK:
-            raise TaskFileError(self.path, "is the database of another program: name another file for the tasks")
+            raise TaskStoreError(self.path, "is the database of another program: name another file for the tasks")
         if version != VERSION:
             why = f"was written by a newer greenroom (format {version}, not {VERSION}): use that one, or name another file"
-            raise TaskFileError(self.path, why)
+            raise TaskStoreError(self.path, why)
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise TaskFileError(self.path, _damaged(found))
+            raise TaskStoreError(self.path, _damaged(found))
 
     # --- writing
 
     def write(self, batch: Mapping[str, TaskRecord | None]) -> None:
-        """Put all of these, None for what is to be forgotten: all or nothing, and safe on return. Raises `TaskFileError`."""
+        """Put all of these, None for what is to be forgotten: all or nothing, and safe on return. Raises `TaskStoreError`."""
         connection = self._connection
         if connection is None:
-            raise TaskFileError(self.path, "is not open")
+            raise TaskStoreError(self.path, "is not open")
         if self._inode is None or self._identity() != self._inode:
             why = "was moved or removed while the server has it: nothing is written. Put it back, or restart the server"
-            raise TaskFileError(self.path, why)
+            raise TaskStoreError(self.path, why)
         gone = [(id,) for id, record in batch.items() if record is None]
         kept = [row(record) for record in batch.values() if record is not None]
         try:
@@ -179,7 +166,7 @@ class TaskFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise TaskFileError(self.path, f"cannot be written: {error}") from error
+                raise TaskStoreError(self.path, f"cannot be written: {error}") from error
             raise
 
     def close(self) -> None:

@@ -7,13 +7,27 @@ itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from greenroom.errors import GreenroomError
 
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Sequence
 
     from .task_record import TaskRecord
+
+
+class TaskStoreError(GreenroomError):
+    """A store cannot be used, or not be written just now: which one, why, and what to do."""
+
+    def __init__(self, place: object, why: str) -> None:
+        """`why` completes a sentence that begins with the place."""
+        super().__init__(place, why)
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.args[1]}"
 
 
 class TaskStore(Protocol):
@@ -58,12 +72,16 @@ class MemoryTaskStore:
     """Keeps everything for as long as the program runs."""
 
     __slots__ = ("_by_owner", "_records")
-    durable: Final = False
 
     def __init__(self) -> None:
         """Empty."""
         self._records: dict[str, TaskRecord] = {}
         self._by_owner: dict[str, dict[str, TaskRecord]] = {}
+
+    @property
+    def durable(self) -> bool:
+        """They go with the program."""
+        return False
 
     def __len__(self) -> int:
         return len(self._records)

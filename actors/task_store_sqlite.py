@@ -25,9 +25,9 @@ import msgspec
 
 from greenroom.errors import ConfigError
 
-from .task_file import TaskFile, TaskFileError
+from .task_file import TaskFile
 from .task_record import TaskRecord
-from .task_store import MemoryTaskStore
+from .task_store import MemoryTaskStore, TaskStoreError
 
 if TYPE_CHECKING:
     import os
@@ -48,8 +48,6 @@ _LARGEST: Final = 512 * _MIB
 
 class SqliteTasks:
     """Tasks in a file of SQLite, for one server at a time."""
-
-    durable: Final = True
 
     def __init__(
         self,
@@ -80,18 +78,23 @@ class SqliteTasks:
         self._bytes = 0
         self._company: object = None
 
+    @property
+    def durable(self) -> bool:
+        """They outlive the program."""
+        return True
+
     def __repr__(self) -> str:
         return f"<SqliteTasks {self._file.path}>"
 
     async def open(self, company: object) -> None:
-        """Read the file, or go on with it if it is open. Raises `TaskFileError`, which says what is wrong with it and what to do."""
+        """Read the file, or go on with it if it is open. Raises `TaskStoreError`, which says what is wrong with it and what to do."""
         writer = self._writer
         taken = writer is not None and (company != self._company or not writer.is_near())
         if writer is not None and not writer.closing and taken:
-            raise TaskFileError(self._file.path, "is another server's in this program: each needs a file of its own")
+            raise TaskStoreError(self._file.path, "is another server's in this program: each needs a file of its own")
         self._company = company
         if writer is not None and writer.closing:
-            with contextlib.suppress(TaskFileError):  # whoever closed it has heard of that
+            with contextlib.suppress(TaskStoreError):  # whoever closed it has heard of that
                 await asyncio.wrap_future(_own(writer.closed))
             writer = None
         if writer is None:
@@ -120,7 +123,7 @@ class SqliteTasks:
         self._make_room()
 
     async def close(self) -> None:
-        """Write what is left. Raises `TaskFileError` when that cannot be."""
+        """Write what is left. Raises `TaskStoreError` when that cannot be."""
         writer = self._writer
         if writer is not None:
             writer.close()
@@ -141,13 +144,13 @@ class SqliteTasks:
             return _done(None)
         if writer is None or not writer.read or writer.closing:
             self._show(record)
-            return _done(TaskFileError(self._file.path, "is not open"))
+            return _done(TaskStoreError(self._file.path, "is not open"))
         if (unfit := self._unfit(record)) is not None:
             self._show(record)
-            return _done(TaskFileError(self._file.path, unfit))
+            return _done(TaskStoreError(self._file.path, unfit))
         if known is None and not self._make_room(1):
             return _done(
-                TaskFileError(self._file.path, f"is full of tasks that run: max_records is {self.max_records}")
+                TaskStoreError(self._file.path, f"is full of tasks that run: max_records is {self.max_records}")
             )
         safe = writer.put(record)
         if record.terminal and not at_once:
@@ -176,7 +179,7 @@ class SqliteTasks:
 
     # --- in the loop, behind the thread
 
-    def written(self, taken: Taken, error: TaskFileError | None) -> None:
+    def written(self, taken: Taken, error: TaskStoreError | None) -> None:
         """The thread has done with these, one way or the other."""
         for record, safe in taken:
             held = self._held.get(record.id)
@@ -240,7 +243,7 @@ class _Writer(threading.Thread):
         self._promised: dict[str, tuple[TaskRecord, Future[None]]] = {}
         self._on_file: set[str] = set()
         """What the file has, or may have: the rest need not be removed from it."""
-        self._error: TaskFileError | None = None
+        self._error: TaskStoreError | None = None
 
     # --- in the loop
 
@@ -317,8 +320,8 @@ class _Writer(threading.Thread):
         try:
             self._file.write(batch)
         except BaseException as error:  # noqa: BLE001 - whatever it is: it is told, and tried again
-            if not isinstance(error, TaskFileError):
-                error = TaskFileError(self._file.path, f"cannot be written: {error!r}")
+            if not isinstance(error, TaskStoreError):
+                error = TaskStoreError(self._file.path, f"cannot be written: {error!r}")
             with self._changed:
                 self._waiting = {**batch, **self._waiting}
             self._tell(promised, error)
@@ -329,7 +332,7 @@ class _Writer(threading.Thread):
                 )
             self._tell(promised, None)
 
-    def _tell(self, promised: Taken, error: TaskFileError | None) -> None:
+    def _tell(self, promised: Taken, error: TaskStoreError | None) -> None:
         before, self._error = self._error, error
         if error is not None and before is None:
             _log.error("%s. New tasks are refused, and the ends of others kept in memory, until that works", error)
@@ -355,7 +358,7 @@ def _own(promise: Promise[Any]) -> Promise[Any]:
     return mine
 
 
-def _done(error: TaskFileError | None) -> Future[None]:
+def _done(error: TaskStoreError | None) -> Future[None]:
     done: Future[None] = asyncio.get_running_loop().create_future()
     if error is None:
         done.set_result(None)

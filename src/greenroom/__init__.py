@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
     from greenroom.actors.questions import Accepted, Declined, Dismissed, Root, Sampled
     from greenroom.actors.settings import Settings
-    from greenroom.actors.task_file import TaskFileError
+    from greenroom.actors.task_store import TaskStoreError
     from greenroom.actors.task_store_sqlite import SqliteTasks
     from greenroom.protocol.content import (
         Audio,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.definitions import Annotations, Icon, PromptArgument, ToolAnnotations
     from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
     from greenroom.protocol.errors import BadAnswer, ErrorCode, McpError, PeerError, ProtocolError, ToolError
+    from greenroom.protocol.forms import Email, Titles, Uri
     from greenroom.protocol.results import (
         CallToolResult,
         Completion,
@@ -69,6 +70,7 @@ __all__ = [
     "Context",
     "Declined",
     "Dismissed",
+    "Email",
     "Embedded",
     "ErrorCode",
     "GreenroomError",
@@ -94,14 +96,16 @@ __all__ = [
     "Settings",
     "SqliteTasks",
     "Structured",
-    "TaskFileError",
+    "TaskStoreError",
     "TemplateOptions",
     "Text",
+    "Titles",
     "ToolAnnotations",
     "ToolError",
     "ToolOptions",
     "ToolResult",
     "ToolUse",
+    "Uri",
     "UrlElicitation",
     "UrlElicitationRequired",
     "WithMeta",
@@ -140,6 +144,7 @@ _HOMES: Final[dict[str, str]] = {
     "Context": "greenroom.actors.context",
     "Declined": "greenroom.actors.questions",
     "Dismissed": "greenroom.actors.questions",
+    "Email": "greenroom.protocol.forms",
     "Embedded": "greenroom.protocol.content",
     "ErrorCode": "greenroom.protocol.errors",
     "GreenroomError": "greenroom.errors",
@@ -165,14 +170,16 @@ _HOMES: Final[dict[str, str]] = {
     "Settings": "greenroom.actors.settings",
     "SqliteTasks": "greenroom.actors.task_store_sqlite",
     "Structured": "greenroom.protocol.results",
-    "TaskFileError": "greenroom.actors.task_file",
+    "TaskStoreError": "greenroom.actors.task_store",
     "TemplateOptions": "greenroom.actors.options",
     "Text": "greenroom.protocol.content",
+    "Titles": "greenroom.protocol.forms",
     "ToolAnnotations": "greenroom.protocol.definitions",
     "ToolError": "greenroom.protocol.errors",
     "ToolOptions": "greenroom.actors.options",
     "ToolResult": "greenroom.protocol.sampling",
     "ToolUse": "greenroom.protocol.sampling",
+    "Uri": "greenroom.protocol.forms",
     "UrlElicitation": "greenroom.protocol.elicitations",
     "UrlElicitationRequired": "greenroom.protocol.elicitations",
     "WithMeta": "greenroom.protocol.results",

@@ -26,6 +26,7 @@ from greenroom.actors.catalogue import Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import tell_changed, tell_updated
+from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.supervision import current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import Endpoint
@@ -124,7 +125,7 @@ class Server(Decorators):
                 self._run_http(http_config(config, host, port), grace)
             else:
                 raise ValueError(f'transport is "stdio" or "http", not {transport!r}')
-        except running.GaveUp as error:
+        except (running.GaveUp, TaskStoreError) as error:
             sys.exit(f"greenroom: {error}")
 
     def _run_stdio(self, grace: float, line_limit: int) -> None:
