@@ -12,7 +12,7 @@ import re
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import greenroom
 
@@ -33,7 +33,10 @@ _FIRST = re.compile(r"\A(.+?[.!?])(?:\s|\Z)", re.DOTALL)
 
 
 def sentence(value: Any) -> str:
-    """The first sentence of its docstring, or of its class's."""
+    """The first sentence of its docstring, or of its class's; of a type that has none, what its schema says."""
+    if get_origin(value) is Annotated:
+        [said] = value.__metadata__
+        return f"A text in the format {said.extra_json_schema['format']}."
     text = inspect.cleandoc(inspect.getdoc(value) or "")
     found = _FIRST.match(text.partition("\n\n")[0].replace("\n", " "))
     return (found[1] if found else text.partition("\n")[0]).rstrip(":")
@@ -41,7 +44,7 @@ def sentence(value: Any) -> str:
 
 def signature(name: str, value: Any) -> str:
     """How one writes it."""
-    if _is(value, BaseException, Enum):
+    if _is(value, BaseException, Enum) or get_origin(value) is Annotated:
         return name
     try:
         found = inspect.signature(value)
