@@ -212,8 +212,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return []
 
     def _at(self, upcoming: float) -> None:
-        # A timer is due when it lies before now plus a nanosecond; after half a year that sum is now, so step over it.
-        self._now = upcoming if upcoming + _NANOSECOND > upcoming else math.nextafter(upcoming, math.inf)
+        self._now = upcoming
+        # A timer is due when it lies before now plus this. A nanosecond is nothing after half a year: that sum would be now.
+        self._clock_resolution = max(_NANOSECOND, 2 * math.ulp(upcoming))
 
     def _stuck(self, error: Deadlock) -> Events:
         self._round = 0

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.protocol.errors import ErrorCode
+from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
 from greenroom.protocol.lines import Overlong
+from greenroom.protocol.messages import parse
 from greenroom.protocol.salvage import Salvaged, salvage, too_long
 
 BULK = "x" * 1000
@@ -88,3 +89,20 @@ def test_the_error_says_how_long_it_was_and_answers_the_right_one() -> None:
     assert (answer.id, answer.answers) == (None, 3)
     unclear = too_long(Overlong.of(b"x" * 1000), 100)
     assert (unclear.id, unclear.answers) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"method":"a","params":{"x":1,"x":2},"id":3}', 3),
+        (b'{"method":"a","id":3,"params":{"id":1,"id":2}}', 3),
+        (b'{"method":"a","id":3,"id":3,"params":{}}', None),
+        (b'{"method":"a","id":3,"\\u0069d":4,"params":{}}', None),
+        (b'{"method":"a","id":3,"params":{"a":"%s"},"id":4,"b":{"a":"%s"}}', None),
+        (b'{"method":"a","id":3,"id":4,"params":{"x":1,"x":2}}', None),
+    ],
+)
+def test_whoever_has_said_an_id_twice_has_said_none(data: bytes, expected: int | None) -> None:
+    with pytest.raises(RemoteProtocolError, match="stands twice") as caught:
+        parse(data.replace(b"%s", BULK.encode()))
+    assert caught.value.id == expected

@@ -48,6 +48,15 @@ async def test_ten_years_pass_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
+async def test_what_is_due_at_once_is_done_at_once_in_any_year() -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(10):
+        await asyncio.sleep(365 * 86_400)
+        done = loop.create_future()
+        loop.call_at(loop.time(), done.set_result, None)
+        await done
+
+
 async def test_timers_fire_in_order_and_each_at_its_own_time() -> None:
     fired: list[tuple[float, float]] = []
     loop = asyncio.get_running_loop()

@@ -168,3 +168,6 @@ class RemoteProtocolError(ProtocolError):
 
 class Unacceptable(RemoteProtocolError):
     """A message that is well-formed and not taken all the same: too big, too deep, ambiguous. So its id may be told."""
+
+    anonymous = False
+    """It has more than one id, so nobody can say which."""

@@ -158,15 +158,31 @@ def _members(value: Any) -> int:
 
 def _check_keys(data: bytes, members: int) -> None:
     if _outside_strings(data).count(b":") != members:
-        json.loads(data, object_pairs_hook=_unique)  # knows which
+        keys = _Keys()
+        json.loads(data, object_pairs_hook=keys.look)
+        if keys.twice is not None:
+            error = _unacceptable(f"the key {_short(keys.twice)} stands twice in one object")
+            error.anonymous = keys.anonymous
+            raise error
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            raise _unacceptable(f"the key {_short(key)} stands twice in one object")
-        seen.add(key)
+class _Keys:
+    """Looks for a key that stands twice in one object, through the slower eyes of a parser that shows them all."""
+
+    def __init__(self) -> None:
+        self.twice: str | None = None
+        """The first that does."""
+        self.anonymous = False
+        """Whether that is the id of the outermost object."""
+
+    def look(self, pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        self.anonymous = False  # the outermost object is the last to be looked at
+        for key, _ in pairs:
+            if key in seen:
+                self.twice = key if self.twice is None else self.twice
+                self.anonymous = self.anonymous or key == "id"
+            seen.add(key)
 
 
 def _check_numbers(value: Any) -> None:

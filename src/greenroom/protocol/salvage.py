@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from .errors import ErrorCode, RemoteProtocolError
+from .errors import ErrorCode, RemoteProtocolError, Unacceptable
 
 if TYPE_CHECKING:
     from .lines import Overlong
@@ -43,6 +43,8 @@ def too_long(what: Overlong, limit: int) -> RemoteProtocolError:
 
 def address(error: RemoteProtocolError, what: Overlong) -> RemoteProtocolError:
     """The error, with the id that it is about."""
+    if isinstance(error, Unacceptable) and error.anonymous:
+        return error
     found = salvage(what.head, what.tail)
     if found.answers:
         error.answers = found.id
