@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from .targets import events, framing, headers, parsing, templates, values
+from .targets import channels, connections, events, framing, headers, parsing, templates, values
 
-TARGETS = {module.TARGET.name: module.TARGET for module in (framing, values, parsing, events, templates, headers)}
+TARGETS = {
+    module.TARGET.name: module.TARGET
+    for module in (framing, values, parsing, events, templates, headers, connections, channels)
+}

@@ -1,0 +1,185 @@
+"""A channel, from the bytes of a stream to a whole server and back: who asks is answered, once, and under its own id."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tests.fuzz.playhouse import LONG, NAMES, Standing
+from tests.fuzz.target import Target, numbers, pieces, seeded
+from tests.fuzz.targets.connections import HELLO, call
+
+from greenroom.protocol.errors import RemoteProtocolError
+from greenroom.protocol.json import Limits
+from greenroom.protocol.lines import Lines, Overlong
+from greenroom.protocol.messages import Notification, Request, parse
+from greenroom.protocol.salvage import too_long
+from greenroom.transports.memory import MemoryWire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from greenroom.actors.company import Company
+
+LIMIT = 2048
+PING = {"jsonrpc": "2.0", "id": "still there?", "method": "ping"}
+BEGIN: list[dict[str, Any]] = [
+    {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+]
+
+
+def lines(*messages: object) -> bytes:
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+def ask(method: str, id: object = 7, **params: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def cancel(id: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+
+
+def texts() -> Iterable[bytes]:
+    yield lines(*BEGIN)
+    for name in NAMES:
+        yield lines(*BEGIN, call(name, 1, seconds=2, count=3, a=1, text="x"))
+    yield lines(*BEGIN, call("slow", 3), cancel(3), call("slow", 3), call("steps", "3", count=9), cancel("3"))
+    yield lines(*BEGIN, call("ask", 1), {"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}, ask("tools/list"))
+    yield lines(*BEGIN, {"jsonrpc": "2.0", "id": "a", "error": {}}, {"jsonrpc": "2.0", "id": 1, "error": {"code": 1}})
+    yield lines(*BEGIN, ask("resources/read", uri="note://a"), ask("resources/subscribe", 8, uri="note://a"))
+    yield lines(*BEGIN, ask("prompts/get", name="greet", arguments={"name": "x"}), ask("tools/list", 9, cursor="x"))
+    yield lines(
+        *BEGIN, ask("completion/complete", ref={"type": "ref/prompt", "name": "greet"}, argument={"name": "name"})
+    )
+    yield lines(
+        *BEGIN, ask("logging/setLevel", level="error"), ask("tools/call", 10, name="echo", arguments={"text": 5})
+    )
+    yield lines(ask("tools/list"), ask("ping"), *BEGIN, BEGIN[0], ask("nothing"), [ask("ping")], 5, None)
+    yield (
+        lines(*BEGIN)
+        + b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"x":"'
+        + b"y" * LIMIT
+        + b'"}}\n'
+        + lines(PING)
+    )
+    yield lines(*BEGIN, ask("ping"))[:-1]
+    yield b'{"jsonrpc":"2.0","id":1,"id":1,"method":"ping"}\r\n\n\xff\n{"id":1}\n'
+
+
+WORDS = (
+    *(
+        b"\n",
+        b'"jsonrpc":"2.0"',
+        b'"id":1',
+        b'"id":"1"',
+        b'"id":null',
+        b'"method":"',
+        b'"params":{',
+        b'"requestId":1',
+        b"{}",
+    ),
+    *(
+        b'"arguments":{',
+        b'"_meta":{"progressToken":1}',
+        b'"result":{}',
+        b'"error":{}',
+        b'"name":',
+        b'"uri":"note://',
+        b'"task":{}',
+    ),
+    *(f'"{name}"'.encode() for name in NAMES),
+    *(
+        f'"{name}"'.encode()
+        for name in ("ping", "initialize", "tools/list", "tools/call", "prompts/get", "resources/read")
+    ),
+    *(f'"notifications/{name}"'.encode() for name in ("cancelled", "initialized", "progress", "roots/list_changed")),
+)
+
+
+@cache
+def standing() -> Standing:
+    return Standing()
+
+
+def check(data: bytes) -> None:
+    front, sent = numbers(data, 3)
+
+    async def scene(company: Company) -> None:
+        await Talk(company).hold(pieces(sent, front))
+
+    standing().play(scene)
+
+
+class Talk:
+    """One peer, and the books on what it is owed."""
+
+    def __init__(self, company: Company) -> None:
+        self._company = company
+        self._asked: Counter[str] = Counter()
+        self._cancelled: set[str] = set()
+        self._heard: list[dict[str, Any]] = []
+
+    async def hold(self, stream: Iterable[bytes]) -> None:
+        """Say all this, wait until everything that was asked has ended, and see who was answered."""
+        async with MemoryWire(self._company) as wire:
+            reading = asyncio.create_task(self._read(wire))
+            framer = Lines(LIMIT)
+            for piece in stream:
+                for line in framer.feed(piece):
+                    await self._say(wire, line)
+                await asyncio.sleep(0)
+            last = framer.end()
+            if last is not None:
+                await self._say(wire, last)
+            await self._say(wire, json.dumps(PING).encode())
+            await asyncio.sleep(LONG)
+        await reading
+        self._compare()
+
+    async def _read(self, wire: MemoryWire) -> None:
+        while frames := await wire.receive():
+            for frame in frames:
+                message = json.loads(frame)
+                assert message["jsonrpc"] == "2.0"
+                self._heard.append(message)
+
+    async def _say(self, wire: MemoryWire, line: bytes | Overlong) -> None:
+        if isinstance(line, Overlong):
+            error = too_long(line, LIMIT)
+            if error.answers is None:
+                self._asked[json.dumps(error.id)] += 1
+            await wire._channel.refuse(error)
+        elif line.strip():
+            self._owe(line)
+            await wire.send(line)
+
+    def _owe(self, line: bytes) -> None:
+        try:
+            message = parse(line, Limits.of_size(LIMIT))
+        except RemoteProtocolError as error:
+            self._asked[json.dumps(error.id)] += 1
+            return
+        if isinstance(message, Request):
+            self._asked[json.dumps(message.id)] += 1
+        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+            self._cancelled.add(json.dumps(message.params.get("requestId")))
+
+    def _compare(self) -> None:
+        answers = [message for message in self._heard if "method" not in message]
+        for answer in answers:
+            assert ("result" in answer) != ("error" in answer)
+        heard = Counter(json.dumps(answer["id"]) for answer in answers)
+        assert heard <= self._asked, f"answered, and nobody asked: {heard - self._asked}"
+        missing = self._asked - heard
+        assert set(missing) <= self._cancelled, f"asked, and not answered: {missing}"
+        for message in self._heard:
+            if "method" in message:
+                assert isinstance(message["method"], str)
+
+
+TARGET = Target("channels", check, lambda: seeded(texts(), b"\xff\xff\xff", b"\x05\x40\x09"), WORDS, longest=3000)
