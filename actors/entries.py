@@ -52,6 +52,7 @@ class ToolEntry:
     returns: Returns | None
     """What the return hint promises, where no output schema was written by hand."""
     check_output: Validator | None
+    as_task: TaskSupport
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         check_input=None if by_hand is None or options.validate_input is False else _validator(by_hand),
         returns=returns,
         check_output=None if output is None or options.validate_output is False else _validator(output),
+        as_task=options.as_task,
     )
 
 

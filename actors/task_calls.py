@@ -64,16 +64,18 @@ class TaskCalls:
         """Whether this call becomes a task. Raises `McpError` where it must not, or must and does not say so."""
         session = self._session
         company, wish = session.company, request.params.get("task")
-        if request.method in company.own or methods.find("tasks/get", session.agreed.version, Side.SERVER) is None:
-            return False
         catalogue = company.shelf.catalogue
         entry = catalogue.tool(request.params["name"])
-        if entry is None or not declared(company.settings, catalogue):
+        if entry is None or (wish is None and entry.as_task == "forbidden"):
+            return False  # as nearly all calls
+        support = entry.as_task
+        if request.method in company.own or methods.find("tasks/get", session.agreed.version, Side.SERVER) is None:
             return False
         owner = self.owner
         if not session.gated and belongs_to_session(owner) and session.outlet.channel is None:
             return False  # the session is over with this answer, and nobody could ever ask for the task
-        support = entry.options.as_task
+        if not declared(company.settings, catalogue):
+            return False
         if wish is None:
             if support == "required":
                 raise McpError(

@@ -177,7 +177,7 @@ def declared(settings: Settings, catalogue: Catalogue) -> bool:
     found = catalogue.pages.get("tasks")
     if found is None:
         tools: Any = catalogue.all("tool").values()
-        found = catalogue.pages["tasks"] = any(tool.options.as_task != "forbidden" for tool in tools)
+        found = catalogue.pages["tasks"] = any(tool.as_task != "forbidden" for tool in tools)
     return bool(found)
 
 
