@@ -23,7 +23,7 @@ FEW = (
 )  # fmt: skip
 """What can be said in a command line that makes a connection for each call."""
 
-KEPT = ("calling", "elicitation", "roots", "subscription", "logging")
+KEPT = ("calling", "elicitation", "roots", "subscription", "logging", "tasks")
 """What the command line beside it can say more, since it keeps a connection."""
 
 

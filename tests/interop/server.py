@@ -213,6 +213,33 @@ async def blink(ctx: Context) -> str:
     return "still here"
 
 
+@server.tool(long_running=True)
+async def rehearse(lines: int, ctx: Context) -> str:
+    """Go through the lines, one after the other; none of them is never done."""
+    for number in range(1, lines + 1):
+        await asyncio.sleep(BETWEEN)
+        await ctx.progress(number, lines)
+    if not lines:
+        await asyncio.Event().wait()
+    return f"rehearsed {lines}"
+
+
+@server.tool(task_support="optional")
+async def forget() -> str:
+    """Forget the lines."""
+    raise ToolError("What was it?")
+
+
+@server.tool(task_support="required")
+async def cast_part(ctx: Context) -> str:
+    """Ask who plays, as a task."""
+    match await ctx.elicit("Who plays?", Booking):
+        case Accepted(booking):
+            return f"{booking.name} plays"
+        case other:
+            return other.action
+
+
 @server.tool
 def turn(value: int) -> str:
     """Turn the dial, and tell those who watch it."""

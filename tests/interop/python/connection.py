@@ -1,6 +1,6 @@
 """The Inspector's other command line as a player: one connection, kept by a process of its own, and a command for each step.
 
-It is asked for elicitation, subscriptions and log messages, which the one for single calls cannot have.
+It is asked for elicitation, subscriptions, log messages and tasks, which the one for single calls cannot have.
 `connection.py MODE NODE PROGRAM URL`, or a command in place of the address.
 """
 
@@ -47,6 +47,16 @@ class Connection:
             raise Wrong(f"{' '.join(arguments)} exited with {done.returncode}: {done.stdout}{done.stderr}")
         said: dict[str, Any] = json.loads(done.stdout or "{}")
         return said
+
+    def refused(self, why: str, *arguments: str) -> None:
+        """A command that has to fail, and say why."""
+        try:
+            said = self(*arguments)
+        except Wrong as error:
+            if why not in str(error):
+                raise
+        else:
+            raise Wrong(f"{' '.join(arguments)}: got {said}, not an error")
 
     def open(self, mode: str, where: list[str]) -> None:
         """Connect, in an era."""
@@ -149,7 +159,28 @@ def logging(connection: Connection) -> None:
         messages.end()
 
 
-STEPS = (calling, elicitation, roots, subscription, logging)
+def tasks(connection: Connection) -> None:
+    done = connection("tools/call", "rehearse", "lines:=3", "--task")
+    same("followed to its end", words(done), "rehearsed 3")
+    begun = connection("tools/call", "rehearse", "lines:=0")["task"]
+    same("not asked for, and begun", begun["status"], "working")
+    id = begun["taskId"]
+    same("as it is", connection("tasks/get", id)["task"]["raw"], begun)
+    same("cancelled", connection("tasks/cancel", id)["cancelled"], True)
+    connection.refused("ended already, and is cancelled", "tasks/cancel", id)
+    connection.refused("cancelled", "tasks/result", id)
+    connection.refused("Task not found", "tasks/get", "task_nobody")
+    listed = connection("tasks/list")["tasks"]
+    same("all of them", [each["status"] for each in listed], ["completed", "cancelled"])
+    same("its result", words(connection("tasks/result", listed[0]["taskId"])), "rehearsed 3")
+    connection.refused("What was it?", "tools/call", "forget", "--task")
+    asked = connection("tools/call", "cast_part")["elicitationPending"]
+    same("the question", asked["message"], "Who plays?")
+    answered = connection("elicitation/respond", asked["elicitationId"], "name:=Ada")
+    same("answered", words(answered), "Ada plays")
+
+
+STEPS = (calling, elicitation, roots, subscription, logging, tasks)
 
 
 def main() -> int:
