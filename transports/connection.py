@@ -320,6 +320,10 @@ class Http1(H11Protocol):
         if event.http_version not in (b"1.1", b"1.0"):
             await self._refuse(505)
         names = {name for name, _ in event.headers}
+        if b"upgrade" in names and _asks_for_websocket(event.headers):
+            await self._refuse(
+                403
+            )  # here, not by the application: Hypercorn may end in an error over what else it says
         if b"transfer-encoding" in names and b"content-length" in names:
             await self._refuse(400)  # a proxy may have believed the other one, and hidden a request in the difference
 
@@ -327,6 +331,13 @@ class Http1(H11Protocol):
         await self._send_error_response(status)
         await self.send(Closed())
         raise _Refused
+
+
+def _asks_for_websocket(headers: Any) -> bool:
+    said = dict[bytes, bytes]()
+    for name, value in headers:
+        said[name] = said.get(name, b"") + value.lower() + b","
+    return b"websocket" in said[b"upgrade"] and b"upgrade" in said.get(b"connection", b"")
 
 
 class _NextTurn:

@@ -53,6 +53,8 @@ BROKEN: dict[str, bytes] = {
     "target of no escape": b"GET /%zz%ff HTTP/1.1\r\nhost: localhost\r\n\r\n",
     "endless header": b"GET /mcp HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 100_000,
     "many headers": b"GET /mcp HTTP/1.1\r\nhost: localhost\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
+    "WebSocket of no ASCII": b"GET /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: up\x9e\r\nupgrade: websocket\r\n"
+    b"connection: upgrade\r\nsec-websocket-version: 13\r\n\r\n",
     "a good one and garbage": GOOD + b"\x00\x01\x02\r\n\r\n",
 }
 
@@ -93,7 +95,8 @@ async def test_what_is_broken_is_answered_or_ended(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["no HTTP", "two hosts", "chunk of no size", "huge length", "expectation", "no length"]
+    "name",
+    ["no HTTP", "two hosts", "chunk of no size", "huge length", "expectation", "no length", "WebSocket of no ASCII"],
 )
 async def test_what_is_broken_hears_so_also_without_an_end(name: str) -> None:
     async with house(body_timeout=2.0, header_timeout=2.0) as opened:

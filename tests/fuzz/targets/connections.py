@@ -55,7 +55,7 @@ def post(message: object, more: bytes = b"mcp-session-id: $S\r\n", body: bytes |
     return b"POST /mcp HTTP/1.1\r\n" + HEAD + more + b"content-length: %d\r\n\r\n" % len(data) + data
 
 
-def call(name: str, id: object = 1, **arguments: object) -> dict[str, object]:
+def call(name: str, id: object = 1, **arguments: object) -> dict[str, Any]:
     params = {"name": name, "arguments": arguments, "_meta": {"progressToken": id}}
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
 

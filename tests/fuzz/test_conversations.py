@@ -1,0 +1,213 @@
+"""Whole conversations with a whole server, over the ASGI endpoint and its engine: some requests right, some not, all at once.
+
+Whoever asks rightly is answered, once, under its own id and with what it asked for, whatever the others do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenroom.protocol.errors import RemoteProtocolError
+from greenroom.protocol.messages import Request, parse
+from greenroom.protocol.methods import METHODS
+from greenroom.transports.asgi import Endpoint
+from greenroom.transports.http_engine import Engine
+
+from .playhouse import LONG, NAMES, Standing
+from .riders import PLAIN, Ride, answers
+from .target import pieces
+from .targets.connections import CONFIG, call, entered, leave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from greenroom.actors.company import Company
+
+STREAMS = {"slow", "steps", "ask", "forever"}
+
+
+@pytest.fixture(scope="module")
+def standing() -> Iterator[Standing]:
+    opened = Standing()
+    yield opened
+    opened.close()
+
+
+@dataclass(frozen=True)
+class Right:
+    """A request that has to be answered."""
+
+    tool: str
+    cancelled: bool
+    steps: bytes
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A request that nobody promises anything about, but that it harms nobody."""
+
+    verb: str
+    path: str
+    headers: list[tuple[bytes, bytes]]
+    plain: bool
+    body: bytes
+    steps: bytes
+    leaves: float | None
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abx"), inner, max_size=3),
+    max_leaves=5,
+)
+PARAMS = st.dictionaries(
+    st.sampled_from(["name", "arguments", "uri", "cursor", "level", "ref", "argument", "requestId", "_meta", "task"]),
+    st.sampled_from([*NAMES, "note://a", "info", {"type": "ref/prompt", "name": "greet"}, {"name": "name"}, 0])
+    | VALUES,
+    max_size=4,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0"), "method": st.sampled_from([*METHODS, "initialized", "no/such"])},
+    optional={"id": st.integers(100, 105) | VALUES, "params": PARAMS, "result": VALUES, "error": VALUES},
+)
+
+
+def damaged(data: bytes, place: int, length: int, scrap: bytes) -> bytes:
+    at = place % (len(data) + 1)
+    return data[:at] + scrap + data[at + length :]
+
+
+BODIES = (
+    st.binary(max_size=30)
+    | MESSAGES.map(lambda message: json.dumps(message).encode())
+    | st.builds(
+        damaged,
+        MESSAGES.map(lambda message: json.dumps(message).encode()),
+        *(st.integers(0, 500), st.integers(0, 5), st.binary(max_size=3)),
+    )
+)
+NAMED = ["host", "origin", "accept", "content-type", "content-length", "content-encoding", "mcp-session-id", "expect"]
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from([*NAMED, "mcp-protocol-version", "last-event-id", "authorization"]).map(str.encode)
+        | st.binary(min_size=1, max_size=8),
+        st.sampled_from(
+            [b"$S", b"localhost", b"http://localhost", b"null", b"*/*", b"2025-06-18", b"g0:0", b"a\r\nb: c"]
+        )
+        | st.binary(max_size=12),
+    ),
+    max_size=4,
+)
+STEPS = st.binary(min_size=1, max_size=3)
+REQUESTS = st.one_of(
+    st.builds(Right, tool=st.sampled_from(NAMES), cancelled=st.booleans(), steps=STEPS),
+    st.builds(
+        Wrong,
+        verb=st.sampled_from(["POST", "POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PO ST", ""]),
+        path=st.sampled_from(["/mcp", "/", "/mcp/", "/other", ""]) | st.text(max_size=5),
+        headers=HEADERS,
+        plain=st.booleans(),
+        body=BODIES,
+        steps=STEPS,
+        leaves=st.none() | st.sampled_from([0.0, 0.5, 3.0]),
+    ),
+)
+
+
+class Conversation:
+    """What is said to one server by two peers: the honest one, and the other."""
+
+    def __init__(self, company: Company) -> None:
+        self.company = company
+        self.app = Endpoint(Engine(company, CONFIG))
+        self.right: list[tuple[Right, int, Ride]] = []
+        self.wrong: list[tuple[Wrong, bytes, Ride]] = []
+
+    async def hold(self, requests: list[Right | Wrong]) -> None:
+        honest, other = await entered(self.company), await entered(self.company)
+        for number, request in enumerate(requests):
+            if isinstance(request, Right):
+                await self.ask(number, request, honest.id)
+            else:
+                await self.bother(request, other.id)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(LONG / 10)
+        for right, id, ride in self.right:
+            self.judge(right, id, ride)
+        for wrong, body, ride in self.wrong:
+            assert ride.status or wrong.leaves is not None or not ride.task.done()
+            self.judge_answer(body, ride)
+        ping = self.post({"jsonrpc": "2.0", "id": "good", "method": "ping"}, honest.id)
+        await ping.task
+        assert ping.messages == [{"jsonrpc": "2.0", "id": "good", "result": {}}]
+        for ride in [ping, *(ride for *_, ride in self.right), *(ride for *_, ride in self.wrong)]:
+            await ride.gone()
+        await leave(self.company)
+
+    def post(self, message: Any, session: str, steps: bytes = b"\xff") -> Ride:
+        body = pieces(json.dumps(message).encode(), steps)
+        return Ride(self.app, "POST", [*PLAIN, (b"mcp-session-id", session.encode())], body)
+
+    async def ask(self, id: int, request: Right, session: str) -> None:
+        arguments = {"echo": {"text": f"canary {id}"}, "add": {"a": id}, "slow": {"seconds": 2}, "steps": {"count": 3}}
+        message = call(request.tool, id, **arguments.get(request.tool, {}))
+        self.right.append((request, id, self.post(message, session, request.steps)))
+        if request.cancelled:
+            await asyncio.sleep(0.5)
+            params = {"requestId": id}
+            told = self.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}, session)
+            await told.task
+            assert told.status == 202
+
+    async def bother(self, request: Wrong, session: str) -> None:
+        own = session.encode()
+        headers = [(name, value.replace(b"$S", own)) for name, value in request.headers]
+        if request.plain:
+            headers = [*PLAIN, (b"mcp-session-id", own), *headers]
+        ride = Ride(self.app, request.verb, headers, pieces(request.body, request.steps), request.path)
+        self.wrong.append((request, request.body, ride))
+        if request.leaves is not None:
+            await asyncio.sleep(request.leaves)
+            ride.leave()
+
+    def judge(self, request: Right, id: int, ride: Ride) -> None:
+        assert ride.task.done(), request
+        assert (ride.status, ride.whole) == (200, True), request
+        told = [message for message in ride.messages if "method" not in message]
+        if request.cancelled and request.tool in STREAMS:
+            assert not told or answers(told, id) == 1
+            return
+        assert answers(told, id) == len(told) == 1, request
+        if request.tool == "echo":
+            assert told[0]["result"]["content"][0]["text"] == f"canary {id}"
+
+    def judge_answer(self, body: bytes, ride: Ride) -> None:
+        """A wrong request's answer is under its own id, if any, and there is no more than one."""
+        told = [message for message in ride.messages if "method" not in message]
+        assert len(told) <= 1, "two answers"
+        try:
+            message = parse(body)
+        except RemoteProtocolError:
+            return
+        for answer in told:
+            assert ("result" in answer) != ("error" in answer)
+            own = isinstance(message, Request) and answers([answer], message.id)
+            assert own or (answer["id"] is None and "error" in answer)
+
+
+@settings(max_examples=150)
+@given(requests=st.lists(REQUESTS, max_size=10))
+def test_who_asks_rightly_is_answered_once_whatever_others_do(
+    standing: Standing, requests: list[Right | Wrong]
+) -> None:
+    async def scene(company: Company) -> None:
+        await Conversation(company).hold(requests)
+
+    standing.play(scene)
