@@ -273,7 +273,8 @@ class Server(Decorators):
         company = self.company
         nodes = [node for node in tuple(self._nodes) if node.running]
         found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
-        return any(node.from_thread(node.context.run, ref.send, Visited(elicitation_id)) for node, ref in found)
+        told = Visited(elicitation_id)
+        return any(node.from_thread(node.context.run, lambda ref=ref: ref.send(told)) for node, ref in found)
 
     def _changed(self, kind: Kind) -> None:
         company = self.company

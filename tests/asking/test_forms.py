@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
@@ -145,7 +145,7 @@ async def test_every_field_there_is_goes_out_and_comes_back() -> None:
             assert asked == {"message": "Everything, please.", "requestedSchema": form}
     assert values == [
         Everything(*PLAIN),
-        Everything(*PLAIN, tip=0.5, window=False, when=Sky.CLEAR, more=["b", "a"], note="x"),
+        replace(Everything(*PLAIN), tip=0.5, window=False, when=Sky.CLEAR, more=["b", "a"], note="x"),
         Everything(*PLAIN),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from greenroom import Accepted, Context, Declined, Dismissed, Root, Sampled, Server
+from greenroom import Accepted, Context, Declined, Dismissed, Root, Sampled, Server, ToolResult, ToolUse
 
 
 @dataclass
@@ -43,7 +43,13 @@ async def right(ctx: Context) -> None:
             pass
     by_hand = await ctx.elicit("?", {"type": "object", "properties": {}})
     assert_type(by_hand, Accepted[dict[str, Any]] | Declined | Dismissed)
-    assert_type(await ctx.sample("hello"), Sampled)
+    assert_type(await ctx.elicit("Sure?"), Accepted[None] | Declined | Dismissed)
+    assert_type(await ctx.elicit("How many?", int), Accepted[int] | Declined | Dismissed)
+    assert_type(await ctx.elicit_url("Pay.", "https://pay.example"), Accepted[str] | Declined | Dismissed)
+    said = await ctx.sample("hello", tools=[{"name": "t"}], tool_choice="auto", include_context="none")
+    assert_type(said, Sampled)
+    assert_type(said.tool_uses, list[ToolUse])
+    assert_type([ToolResult.of(use, "fine") for use in said.tool_uses], list[ToolResult])
     assert_type(await ctx.roots(), list[Root])
     assert_type(await ctx.progress(1, 2), bool)
     assert_type(ctx.wait(ctx.sample("hello")), Sampled)
@@ -53,6 +59,7 @@ async def wrong(ctx: Context) -> None:
     """What both checkers refuse."""
     await bare(7)  # expect-error: arg-type, reportArgumentType
     await ctx.log("loud", "x")  # expect-error: arg-type, reportArgumentType
+    await ctx.sample("x", tool_choice="weather")  # expect-error: arg-type, reportArgumentType
     await ctx.progress("far")  # expect-error: arg-type, reportArgumentType
     answer = await ctx.elicit("What may it be?", Order)
     answer.value  # expect-error: union-attr, reportAttributeAccessIssue, reportUnknownMemberType
