@@ -27,7 +27,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from .http2_gate import Flood, Gate
+from .http2_gate import MAX_FRAME, Flood, Gate
 from .http2_pipe import LINGER, Pipe
 from .http2_stream import BadRequest, Stream, StreamGone, date, scope_of
 
@@ -42,7 +42,6 @@ WINDOW: Final = 64 * 1024 - 1
 """How much of one body is taken that nobody has read yet."""
 ALL_WINDOWS: Final = 1024 * 1024
 """How much may be under way on the connection; it is given back at once."""
-FRAME: Final = 16 * 1024
 TABLE: Final = 4096
 """The most that is remembered of headers that were sent, however much the peer would have us remember."""
 
@@ -91,7 +90,7 @@ class Http2(asyncio.Protocol):
             initial_values={
                 SettingCodes.ENABLE_PUSH: 0,
                 SettingCodes.INITIAL_WINDOW_SIZE: WINDOW,
-                SettingCodes.MAX_FRAME_SIZE: FRAME,
+                SettingCodes.MAX_FRAME_SIZE: MAX_FRAME,
                 SettingCodes.MAX_HEADER_LIST_SIZE: self._config.max_header,
             },
         )
@@ -113,7 +112,8 @@ class Http2(asyncio.Protocol):
                 self._on(event)
         except Flood as flood:
             log.info("a connection is closed: %s", flood)
-            self._fail(ErrorCodes.ENHANCE_YOUR_CALM)
+            self._goodbye(flood.code)
+            self._finish()
             return
         except ProtocolError as error:  # h2 has said so already
             log.debug("a connection broke HTTP/2: %s", error)
@@ -178,7 +178,8 @@ class Http2(asyncio.Protocol):
         assert event.headers is not None
         if self._said_goodbye or len(self._streams) >= self._config.max_streams:
             self._gate.spend(1.0, "too many requests at once")
-            self._h2.reset_stream(id, ErrorCodes.REFUSED_STREAM)  # which says that nothing was done about it
+            with suppress(ProtocolError):  # it was taken back already
+                self._h2.reset_stream(id, ErrorCodes.REFUSED_STREAM)  # which says that nothing was done about it
             return
         self._last = max(self._last, id)
         self._served += 1
@@ -186,8 +187,9 @@ class Http2(asyncio.Protocol):
         try:
             scope = scope_of(event.headers, *self._where)
         except BadRequest:
-            self._h2.send_headers(id, [(b":status", b"400"), (b"content-length", b"0")], end_stream=True)
-            self._h2.reset_stream(id, ErrorCodes.NO_ERROR)
+            with suppress(ProtocolError):
+                self._h2.send_headers(id, [(b":status", b"400"), (b"content-length", b"0")], end_stream=True)
+                self._h2.reset_stream(id, ErrorCodes.NO_ERROR)
             return
         stream = self._streams[id] = Stream(self, id, scope["method"])
         stream.begin(self._hall.app, scope)
@@ -234,7 +236,7 @@ class Http2(asyncio.Protocol):
         while True:
             await self._pipe.writable.wait()
             self._check(stream)
-            room = min(size - at, h2.local_flow_control_window(stream.id), FRAME, h2.max_outbound_frame_size)
+            room = min(size - at, h2.local_flow_control_window(stream.id), MAX_FRAME, h2.max_outbound_frame_size)
             if room <= 0 < size - at:
                 await self._room(stream)
                 continue
@@ -337,15 +339,11 @@ class Http2(asyncio.Protocol):
             self._goodbye(ErrorCodes.NO_ERROR)
         self._look_idle()
 
-    def _goodbye(self, code: ErrorCodes) -> None:
+    def _goodbye(self, code: int) -> None:
         # By hand: h2 would not send anything after it, and those that run have something to say yet.
         self._flush()
-        frame = b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + self._last.to_bytes(4, "big") + int(code).to_bytes(4, "big")
+        frame = b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + self._last.to_bytes(4, "big") + code.to_bytes(4, "big")
         self._pipe.write(frame)
-
-    def _fail(self, code: ErrorCodes) -> None:
-        self._goodbye(code)
-        self._finish()
 
     def _finish(self) -> None:
         """Close; what was said last still arrives."""

@@ -27,8 +27,17 @@ _NOTHING: Final = 5.0
 """For a frame that has nothing in it, and asks for nothing."""
 
 
+MAX_FRAME: Final = 16 * 1024
+"""How much a frame may hold: asked before it is here, since the library looks when it has all of it, up to 16 MB."""
+
+
 class Flood(Exception):
-    """This peer costs more than it brings."""
+    """This peer costs more than it brings. `code` is what HTTP/2 calls it."""
+
+    def __init__(self, what: str, code: int = 0xB) -> None:
+        """`what` is for the log; the peer hears that it should calm down, or the code."""
+        super().__init__(what)
+        self.code = code
 
 
 class Gate:
@@ -91,6 +100,8 @@ class Gate:
     def _look(self, head: bytes) -> None:
         self._left = length = int.from_bytes(head[:3], "big")
         kind, flags = head[3], head[4]
+        if length > MAX_FRAME:
+            raise Flood("a frame that is too large", 0x6)
         # Their goodbye would end everything for the protocol's library, and priorities are nobody's business here.
         self._passes = kind not in (GOAWAY, PRIORITY)
         if kind in (HEADERS, CONTINUATION):

@@ -1,0 +1,101 @@
+"""The gate: what passes, what it costs, and that it does not matter how the bytes were cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.transports.http2_gate import (
+    BURST,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PING,
+    PREFACE,
+    PRIORITY,
+    RST_STREAM,
+    Flood,
+    Gate,
+)
+
+from .frames import head
+
+
+def frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 1) -> bytes:
+    return head(kind, flags, stream, len(payload)) + payload
+
+
+kinds = st.sampled_from([DATA, HEADERS, PRIORITY, RST_STREAM, GOAWAY, PING, 0x20])
+
+
+@given(st.lists(st.tuples(kinds, st.binary(max_size=50)), max_size=20), st.data())
+def test_what_passes_does_not_depend_on_how_it_was_cut(frames: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    sent = PREFACE + b"".join(frame(kind, payload, END_STREAM) for kind, payload in frames)
+    gate, passed, at = Gate(1000, 0.0), b"", 0
+    while at < len(sent):
+        upto = at + data.draw(st.integers(1, len(sent) - at))
+        passed += gate.feed(sent[at:upto], 0.0)
+        at = upto
+    kept = [(kind, payload) for kind, payload in frames if kind not in (GOAWAY, PRIORITY)]
+    assert passed == PREFACE + b"".join(frame(kind, payload, END_STREAM) for kind, payload in kept)
+    assert gate.said_goodbye == any(kind == GOAWAY for kind, _ in frames)
+
+
+def asked(gate: Gate, sent: bytes, now: float = 0.0) -> str:
+    try:
+        gate.feed(sent, now)
+    except Flood as flood:
+        return str(flood)
+    return ""
+
+
+def opened(max_header: int = 1000) -> Gate:
+    gate = Gate(max_header, 0.0)
+    gate.feed(PREFACE, 0.0)
+    return gate
+
+
+def test_an_allowance_comes_back_with_time_and_with_answers() -> None:
+    gate = opened()
+    assert not asked(gate, frame(PING, bytes(8)) * 500)
+    assert not asked(gate, frame(PING, bytes(8)) * 25, 1.0)
+    gate.earn(100)
+    assert not asked(gate, frame(PING, bytes(8)) * 200, 1.0)
+    assert asked(gate, frame(PING, bytes(8)), 1.0) == "too many frames that ask for nothing"
+
+
+def test_what_is_saved_up_has_an_end() -> None:
+    gate = opened()
+    gate.earn(1e9)
+    assert not asked(gate, frame(PING, bytes(8)) * 500, 1e9)
+    assert asked(gate, frame(PING, bytes(8)), 1e9)
+
+
+def test_who_takes_requests_back_now_and_then_may_do_so_for_ever() -> None:
+    gate = opened()
+    for second in range(1, 10_000):
+        gate.feed(b"", second / 10)
+        gate.reset()
+    gate.feed(b"", 1e6)
+    gate.spend(BURST - 10.0, "everything but two")
+    gate.reset()
+    gate.reset()
+    with pytest.raises(Flood, match="taken back"):
+        gate.reset()
+
+
+def test_headers_are_counted_over_all_their_frames() -> None:
+    gate = opened()
+    for _ in range(3):
+        assert not asked(gate, frame(HEADERS, bytes(600)) + frame(CONTINUATION, bytes(400), END_HEADERS))
+    assert asked(gate, frame(HEADERS, bytes(600)) + frame(CONTINUATION, bytes(401))) == "more headers than max_header"
+
+
+def test_an_end_without_data_costs_nothing() -> None:
+    gate = opened()
+    assert not asked(gate, frame(DATA, flags=END_STREAM) * 5000)
+    assert asked(gate, frame(DATA) * 5000) == "too many frames with nothing in them"
