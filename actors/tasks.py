@@ -18,7 +18,7 @@ from greenroom.supervision.kernel.names import find
 from .names import Name
 from .task_collector import TaskCollector
 from .task_record import TaskRecord, belongs_to_session, new_id
-from .task_words import Cancel, Decided, Kept, Wait
+from .task_words import Cancel, Kept, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,11 +38,11 @@ class Collectors(DynamicSupervisor):
     def pass_on(self, name: Name, message: object) -> None:
         """Send something to one of them, behind whatever was asked of us before.
 
-        Who waits for an answer is told whether there is anybody to wait for; if not, the record speaks.
+        Who waits for an answer is told, and watches from then on whoever is to give it. If that one is gone, the record speaks.
         """
-        sent = Ref[Any](name).send(message)
+        Ref[Any](name).send(message)
         if isinstance(message, Wait | Cancel) and message.session is not None:
-            message.session.send(Kept(message.key) if sent else Decided(message.key))
+            message.session.send(Kept(message.key))
 
 
 class Tasks:

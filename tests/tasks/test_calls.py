@@ -7,15 +7,17 @@ import re
 from typing import Any
 
 import pytest
-from tests.session.players import read, said
+from tests.session.players import message, read, said
 
 from greenroom import Server, Settings
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.task_record import TERMINAL
+from greenroom.protocol.messages import Request
+from greenroom.protocol.versions import LATEST
 from greenroom.supervision import kill
 from greenroom.transports.seam import Peer
 
-from .stage import RELATED, asked, begun, performing, result, status, texts, until
+from .stage import RELATED, Stage, asked, begun, performing, result, status, texts, until
 
 CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 OLDER = ["2024-11-05", "2025-03-26", "2025-06-18"]
@@ -359,6 +361,46 @@ async def test_several_may_wait_and_each_is_answered_under_its_own_id() -> None:
         answers = [await client.answer(number) for number in numbers]
         assert [each["id"] for each in answers] == numbers
         assert len({str(each["result"]) for each in answers}) == 1
+
+
+async def once(stage: Stage, principal: str | None, method: str, /, **params: Any) -> dict[str, Any]:
+    """The answer to one request without a session."""
+    peer = Peer("test", principal=principal)
+    answer = await stage.company.once(peer, Request("r", method, params), LATEST)
+    return message(answer.body)
+
+
+async def test_without_sessions_only_a_principal_can_have_tasks() -> None:
+    async with performing(Settings(sessions=False)) as stage:
+        stage.gate("a").set()
+        call = {"name": "wait", "arguments": {"gate": "a"}, "task": {}}
+        assert texts(await once(stage, None, "tools/call", **call)) == ["through a"]
+        assert texts(await once(stage, None, "tools/call", name="only")) == ["done"]
+        assert texts(await once(stage, None, "tools/call", name="long", arguments={"gate": "a"})) == ["7"]
+        assert not stage.server.tasks.all()
+        begun = await once(stage, "ann", "tools/call", **call)
+        id = begun["result"]["task"]["taskId"]
+        assert texts(await once(stage, "ann", "tasks/result", taskId=id)) == ["through a"]
+        assert [each["taskId"] for each in (await once(stage, "ann", "tasks/list"))["result"]["tasks"]] == [id]
+        assert (await once(stage, None, "tasks/get", taskId=id))["error"]["code"] == -32602
+
+
+async def test_a_task_that_talks_without_end_is_told_that_nobody_gets_it() -> None:
+    async with performing() as stage:
+        said: list[bool] = []
+
+        @stage.server.tool(task_support="optional")
+        async def chatter(ctx: Any) -> str:
+            said.extend(bool(ctx.info("blah")) for _ in range(5000))
+            await asyncio.sleep(1)
+            said.append(bool(ctx.info("and again")))
+            return "done"
+
+        client = await stage.probe()
+        await result(client, await begun(client, "chatter"))
+        assert said[0]
+        assert sum(said[:-1]) == 1024
+        assert said[-1]
 
 
 @pytest.mark.parametrize("ttl", [-1, "soon", True])

@@ -205,6 +205,27 @@ async def test_when_the_task_is_over_its_questions_are_taken_back(end: str) -> N
         assert not await open_questions(stage)
 
 
+async def test_a_question_is_taken_back_at_once_also_when_its_tool_takes_its_time_to_end() -> None:
+    async with performing(Settings(cancel_grace=60)) as stage:
+
+        @stage.server.tool(task_support="optional")
+        def stubborn(ctx: Any) -> str:
+            return str(ctx.wait(ctx.elicit("who?", {"type": "object", "properties": {}})))
+
+        for tool in ("ask", "stubborn"):
+            client = await stage.probe()  # it leaves questions open
+
+            def questions(client: Any = client) -> list[str]:
+                return [each["id"] for each in client.received if each.get("method") == "elicitation/create"]
+
+            client.answers["elicitation/create"] = lambda _: asyncio.Event().wait()
+            id = await begun(client, tool)
+            await until(lambda questions=questions: questions())  # type: ignore[misc]
+            await asked(client, "tasks/cancel", taskId=id)
+            (taken,) = await client.heard("notifications/cancelled", within=1)
+            assert [taken["requestId"]] == questions()
+
+
 async def test_a_question_that_nobody_answers_ends_as_any_other() -> None:
     async with performing(Settings(ask_timeout=30)) as stage:
         player = await stage.player()
