@@ -156,7 +156,12 @@ class Conversation:
         return Ride(self.app, "POST", [*PLAIN, (b"mcp-session-id", session.encode())], body)
 
     async def ask(self, id: int, request: Right, session: str) -> None:
-        arguments = {"echo": {"text": f"canary {id}"}, "add": {"a": id}, "slow": {"seconds": 2}, "steps": {"count": 3}}
+        arguments: dict[str, dict[str, Any]] = {
+            "echo": {"text": f"canary {id}"},
+            "add": {"a": id},
+            "slow": {"seconds": 2},
+            "steps": {"count": 3},
+        }
         message = call(request.tool, id, **arguments.get(request.tool, {}))
         self.right.append((request, id, self.post(message, session, request.steps)))
         if request.cancelled:
