@@ -11,10 +11,11 @@ from tests.session.players import message, read, said
 
 from greenroom import Server, Settings
 from greenroom.actors.catalogue import RegistrationError
+from greenroom.actors.task_collector import TaskCollector
 from greenroom.actors.task_record import TERMINAL
 from greenroom.protocol.messages import Request
 from greenroom.protocol.versions import LATEST
-from greenroom.supervision import kill
+from greenroom.supervision import current_node, kill
 from greenroom.transports.seam import Peer
 
 from .stage import RELATED, Stage, asked, begun, performing, result, status, texts, until
@@ -350,6 +351,25 @@ async def test_whoever_waits_again_after_going_away_does_not_pile_up() -> None:
             await asyncio.sleep(0.1)
         stage.gate("a").set()
         assert texts(await result(client, id)) == ["through a"]
+
+
+async def test_nothing_is_kept_of_waits_that_are_over() -> None:
+    async with performing() as stage:
+        client = await stage.player()
+        id = await begun(client, "wait", gate="a")
+        pid = stage.collector(id)
+        process = None if pid is None else current_node().process(pid)
+        assert process is not None
+        collector = process.behaviour
+        assert isinstance(collector, TaskCollector)
+        for number in range(20):
+            waiting = asyncio.create_task(client.reply("tasks/result", id=f"w{number}", taskId=id))
+            await asyncio.sleep(0.1)
+            assert len(collector._listeners) == 1
+            await client.cancel(f"w{number}")
+            await waiting
+            await asyncio.sleep(0.1)
+        assert len(collector._listeners) == 0
 
 
 async def test_several_may_wait_and_each_is_answered_under_its_own_id() -> None:
