@@ -11,7 +11,7 @@ PEERS  := .referees
 PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast profiler fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop format bench profile blast fuzz soak docs lock clean venv
+.PHONY: help run test check conformance interop tls format bench profile blast fuzz soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite
 
 interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server
 	$(BIN)/python -m tests.interop
+
+tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
+	$(BIN)/python -m tests.tls
 
 format: $(STAMP) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
