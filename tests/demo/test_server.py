@@ -58,7 +58,7 @@ def test_the_visitor_sees_tools_die_and_the_tree_is_the_same_as_before() -> None
     before, _, tour = seen.partition("A visitor in memory tries everything once")
     assert TREE.findall(before) == TREE.findall(tree)
     for death in ("'crash'", "'leave'", "'raise_interrupt'"):
-        assert re.search(rf"† tools/call {death} <node\.\d+>: crash: .*\. Its caller was told", tour)
+        assert re.search(rf"† tools/call {death} \(request \d+\) <node\.\d+>: crash: .*\. Its caller was told", tour)
     assert tour.count("← isError: Tool execution failed") == 3
     assert "← isError: the stage door is locked" in tour
     assert re.search(r"→ raise_interrupt\(\)\n(.*\n)*?.*← isError.*\n.*→ add\(a=2, b=2\)\n.*← 4\n", tour)
