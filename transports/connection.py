@@ -1,4 +1,4 @@
-"""Connections that speak HTTP/1.1 by way of Hypercorn, which has its only door here.
+"""Connections that speak HTTP/1.1 by way of Hypercorn, which has its only door here, for who asks for it (`HttpConfig.hypercorn`).
 
 Hypercorn's own `serve` is not used: it installs signal handlers, waits for open streams for ever (from Python 3.12 on), and lets
 nobody near a connection that hangs. What it is made of is: its TCP server, its HTTP/1.1 protocol, its configuration. Here they get
@@ -76,6 +76,11 @@ class Hypercorn:
         self.settings = _Settings(hall.config)
         self.context = WorkerContext(None)
         self.context.terminated = _Ending(hall)  # type: ignore[assignment]  # only this is asked of it
+
+    def protocol(self) -> asyncio.Protocol:
+        """For a connection that is coming."""
+        loop = self.hall.loop
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), self.enter, loop=loop)
 
     def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody has connected."""

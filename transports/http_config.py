@@ -88,6 +88,9 @@ class HttpConfig:
     old_sse_path: str = "/sse"
     old_messages_path: str = "/messages"
 
+    hypercorn: bool = False
+    """Whether HTTP/1.1 goes by way of Hypercorn's parser and streams, at several times the cost, instead of by ours."""
+
     max_body: int = 4 * _MIB
     body_timeout: float = 30.0
     """How long a request's body may take to arrive, all of it."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
 from greenroom.supervision.kernel.current import current_process
 
-from .connection import Hypercorn
 from .hall import HARD, Hall
+from .http1_wire import Http1Wire
 from .tls import H2, Certificates
 
 if TYPE_CHECKING:
@@ -60,13 +60,11 @@ class HttpListener(GenServer):
         self._streams = streams
         self._certificates = certificates
         self._hall: Hall
-        self._http1: Hypercorn
         self._accepting: list[asyncio.Server] = []
 
     async def init(self) -> None:
         """Accept connections. They belong to nobody's code: what they run is cut when this process is gone, and not before."""
         self._hall = Hall(self._app, self._config)
-        self._http1 = Hypercorn(self._hall)
         if self._streams is not None:
             self._streams.start_listening()
         current_process("listen").await_death(_Last(self))
@@ -74,33 +72,38 @@ class HttpListener(GenServer):
         await loop.create_task(self._accept(), context=context.copy())
 
     async def _accept(self) -> None:
-        greet, backlog = self._greeting(), self._config.backlog
+        greet, backlog = self._greeting(self._http1()), self._config.backlog
         for each in self._binding.copies():
             self._accepting.append(await self._hall.loop.create_server(greet, sock=each, backlog=backlog))
 
-    def _greeting(self) -> Callable[[], asyncio.Protocol]:
-        """What makes the protocol for a connection."""
+    def _http1(self) -> Callable[[], asyncio.Protocol]:
+        """What makes the protocol for a connection that speaks HTTP/1.1."""
+        hall = self._hall
+        if not self._config.hypercorn:
+            return lambda: Http1Wire(hall)
+        from .connection import Hypercorn  # noqa: PLC0415 - only who asks for it has to load it
+
+        return Hypercorn(hall).protocol
+
+    def _greeting(self, plain: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        """What makes the protocol for a connection; `plain` does, unless there is TLS in between."""
         if self._certificates is None:
-            return self._plain
+            return plain
         from .tls_wire import TlsWire  # noqa: PLC0415 - most listeners are behind a proxy, and need neither
 
         if self._config.http2:
             from .http2 import Http2  # noqa: PLC0415
 
             def inside(agreed: str | None) -> asyncio.Protocol:
-                return Http2(self._hall) if agreed == H2 else self._plain()
+                return Http2(self._hall) if agreed == H2 else plain()
 
         else:
 
             def inside(agreed: str | None) -> asyncio.Protocol:  # noqa: ARG001 - there is one
-                return self._plain()
+                return plain()
 
         certificates = self._certificates
         return lambda: TlsWire(self._hall, certificates, inside)
-
-    def _plain(self) -> asyncio.Protocol:
-        loop = self._hall.loop
-        return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), self._http1.enter, loop=loop)
 
     def addresses(self) -> Sequence[tuple[str, int]]:
         """Where it listens."""

@@ -17,13 +17,19 @@ from greenroom.transports.binding import Binding, CannotListen
 from greenroom.transports.listener import SLACK, HttpListener
 
 from .desk import HELLO
-from .wire import Client, house, message, request
+from .wire import DEFAULTS, Client, house, message, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from greenroom.supervision import Ref
     from greenroom.transports.asgi import Receive, Scope, Send
+
+
+@pytest.fixture(params=[False, True], ids=["ours", "hypercorn"], autouse=True)
+def by_either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for our own HTTP/1.1 holds for Hypercorn's, too."""
+    monkeypatch.setitem(DEFAULTS, "hypercorn", request.param)
 
 
 def now() -> float:

@@ -164,10 +164,14 @@ class House:
         await stop(self.supervisor, timeout=None)
 
 
+DEFAULTS: dict[str, Any] = {"port": 0, "drain_grace": 1.0}
+"""How houses are set up, unless they say otherwise: a file of tests may add to it, to run on something else as well."""
+
+
 @asynccontextmanager
 async def house(app: App | None = None, **settings: Any) -> AsyncGenerator[House]:
     """Open one on a free port; afterwards nothing of it is left."""
-    settings = {"port": 0, "drain_grace": 1.0} | settings
+    settings = DEFAULTS | settings
     config = HttpConfig(**settings)
     door = FakeDoor()
     engine = Engine(door, config)

@@ -1,0 +1,296 @@
+"""Connections that speak HTTP/1.1: one request at a time on each, in a task of its own, and one write for most answers.
+
+Nobody's application can hang one up: whoever does not read is cut, whoever is idle is let go, a refusal is not lost with the connection
+that it ends, and all of them can be told to end. The kernel's events come in here as they happen, so a peer that leaves is noticed at
+once, and nothing has to wait for it in a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from .http1 import Head, Malformed, Requests, State
+from .http1_head import FULL, refusal, wall
+from .sockets import forget, prepare
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from .hall import Hall
+
+log: Final = logging.getLogger("greenroom.http")
+
+AHEAD: Final = 64 * 1024
+"""How many bytes are read that nobody has taken yet."""
+LINGER: Final = 1.0
+"""Seconds for which a closed connection still listens, so that what was said last is not lost in a reset."""
+
+
+class Http1Wire(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_alarm",
+        "_closing",
+        "_hall",
+        "_idle_until",
+        "_loop",
+        "_lost",
+        "_reading",
+        "_requests",
+        "_served",
+        "_stalled",
+        "_task",
+        "_transport",
+        "_turn",
+        "_unsent",
+        "_writable",
+        "here",
+        "peer",
+        "scheme",
+    )
+
+    def __init__(self, hall: Hall) -> None:
+        """Of a hall, and not open yet."""
+        self._hall = hall
+        self._loop = hall.loop
+        self._requests = Requests(hall.config.max_header)
+        self._transport: Any = None
+        self._turn: Turn | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._served = 0
+        self._reading = True
+        self._closing = False
+        self._lost = False
+        self._idle_until = 0.0
+        self._alarm: asyncio.TimerHandle | None = None  # for who is idle, or lingers
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._writable: asyncio.Future[None] | None = None
+        self.peer: tuple[str, int] | None = None
+        self.here: tuple[str, int] | None = None
+        self.scheme = "http"
+
+    # --- from the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody has connected."""
+        self._transport = transport
+        if not self._hall.has_room():
+            self._closing = True
+            self._transport.write(FULL)
+            self._transport.close()
+            return
+        self._hall.enter(self)
+        # A send is over when the kernel has it all: only so can it be seen that a peer does not read.
+        self._transport.set_write_buffer_limits(high=0)
+        prepare(transport, self._hall.config)
+        self.peer, self.here = _address(transport, "peername"), _address(transport, "sockname")
+        if transport.get_extra_info("sslcontext") is not None:
+            self.scheme = "https"
+        self._rest(self._hall.config.header_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        """Something has come: a request, a part of one, or what is sent ahead."""
+        if not self._closing:
+            self._requests.feed(data)
+            self._advance()
+
+    def eof_received(self) -> bool:
+        """The peer has nothing more to say, which in HTTP means that it has left."""
+        if self._turn is not None:
+            self._turn.leave()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it came
+        """It is over."""
+        self._lost = self._closing = True
+        self.resume_writing()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._turn is not None:
+            self._turn.leave()
+        if self._task is None:
+            self._hall.left(self)
+
+    def pause_writing(self) -> None:
+        """The kernel does not have it all: the peer has so long to read some of it."""
+        self._unsent = self._transport.get_write_buffer_size()
+        self._stalled = self._loop.call_later(self._hall.config.write_timeout, self._look_stalled)
+
+    def resume_writing(self) -> None:
+        """It has."""
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    def _look_stalled(self) -> None:
+        left = self._transport.get_write_buffer_size()
+        seconds = self._hall.config.write_timeout
+        if left < self._unsent:
+            self._unsent = left
+            self._stalled = self._loop.call_later(seconds, self._look_stalled)
+            return
+        self._stalled = None
+        log.info("a peer has read nothing for %g seconds: its connection is cut", seconds)
+        self.cut()
+
+    # --- requests
+
+    def _advance(self) -> None:
+        """Take what is there, up to the end of one request."""
+        following = self._requests.next
+        turn: Any = self._turn
+        try:
+            while not self._closing and (event := following()) is not State.HUNGRY:
+                if type(event) is Head:
+                    turn = self._begin(event)
+                elif type(event) is bytes:
+                    turn.take(event)
+                else:
+                    turn.end()
+        except Malformed as broken:
+            log.debug("a connection is closed: %s", broken)
+            self._refuse(broken.status)
+        else:
+            self.relax()
+
+    def _begin(self, head: Head) -> Turn:
+        if head.websocket:
+            raise Malformed(403, "there are no WebSockets here")
+        self._served += 1
+        turn = self._turn = Turn(self, head)
+        self._task = self._loop.create_task(self._serve(turn))
+        return turn
+
+    async def _serve(self, turn: Turn) -> None:
+        try:
+            await self._hall.app(turn.scope(), turn.receive, turn.send)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # one request's trouble, whatever was raised
+            log.exception("a request ended in an error of the application")
+        finally:
+            self._task = None
+            self._finish(turn)
+
+    def _finish(self, turn: Turn) -> None:
+        """The application has done with it: on to the next one, or to the end."""
+        if self._lost:
+            self._hall.left(self)
+        elif self._closing:
+            pass
+        elif turn.silent:
+            self._refuse(500)
+        elif not turn.answered or not turn.persistent or self._hall.ending:
+            self._close_soon()
+        else:
+            self._turn = None
+            self._requests.again()
+            self._rest(self._hall.config.keep_alive)
+            if self._requests.ahead:
+                self._advance()
+            else:
+                self.relax()
+
+    def _refuse(self, status: int) -> None:
+        """Answer what cannot be served, unless an answer is under way; then it is over."""
+        if self._turn is None or self._turn.silent:
+            self.write(refusal(status, wall()))
+        if self._turn is not None:
+            self._turn.leave()
+        self._close_soon()
+
+    # --- for the turn
+
+    @property
+    def last(self) -> bool:
+        """Whether the request that is running is the last."""
+        return self._hall.ending or self._served >= self._hall.config.keep_alive_requests
+
+    def write(self, data: bytes) -> None:
+        """Send it; what the kernel does not take at once goes when it does."""
+        if not self._closing:
+            self._transport.write(data)
+
+    def sent(self) -> Awaitable[None] | None:
+        """What to wait for until the kernel has it all."""
+        if self._stalled is None:
+            return None
+        if self._writable is None:
+            self._writable = self._loop.create_future()
+        return asyncio.shield(self._writable)  # who gives up waiting does so for himself
+
+    def relax(self) -> None:
+        """Read on, unless too much waits already."""
+        waiting = self._requests.ahead + (0 if self._turn is None else self._turn.unread)
+        if self._reading is (waiting <= AHEAD) or self._closing:
+            return
+        self._reading = not self._reading
+        if self._reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # --- time
+
+    def _rest(self, seconds: float) -> None:
+        """One timer looks now and then whether somebody is idle for too long: setting one for each request would cost more."""
+        self._idle_until = self._loop.time() + seconds
+        if self._alarm is None or self._alarm.when() > self._idle_until:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = self._loop.call_at(self._idle_until, self._look_idle)
+
+    def _look_idle(self) -> None:
+        now = self._loop.time()
+        if self._turn is not None:
+            self._alarm = self._loop.call_at(now + self._hall.config.keep_alive, self._look_idle)
+        elif now >= self._idle_until:
+            self._alarm = None
+            self._transport.close()
+        else:
+            self._alarm = self._loop.call_at(self._idle_until, self._look_idle)
+
+    # --- the end
+
+    def leave(self) -> None:
+        """Close it, unless a request is running, which is the last."""
+        if self._turn is None:
+            self._transport.close()
+
+    def cut(self) -> None:
+        """Close it, and forget what was not read."""
+        forget(self._transport)
+        self._transport.abort()
+
+    def kill(self) -> None:
+        """End a request that does not end by itself."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _close_soon(self) -> None:
+        """Say that this was all, and listen a little longer: unread bytes would reset the connection, and the answer with it."""
+        self._closing = True
+        if self._hall.ending or not self._transport.can_write_eof() or self._transport.is_closing():
+            self._transport.close()
+            return
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+        self._transport.write_eof()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_later(LINGER, self._transport.abort)
+
+
+def _address(transport: asyncio.BaseTransport, which: str) -> tuple[str, int] | None:
+    found: tuple[str, int] | str | None = transport.get_extra_info(which)
+    return (found[0], found[1]) if isinstance(found, tuple) else None
