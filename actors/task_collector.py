@@ -101,8 +101,10 @@ class TaskCollector(GenServer):
         except Exception as error:  # noqa: BLE001 - whatever a store has: nobody was promised anything yet
             self._otp_unexpected("store", f"a new task could not be kept: {error}")
             self._tasks.store.remove(self.record.id)
+            refusal = McpError(ErrorCode.INTERNAL_ERROR, "The task cannot be kept")
+            self.record = error_of(refusal).of(self.record, self._tasks.now())  # so that nothing is left to be ended
             if plan is not None:
-                plan.session.send(Failed(plan.key, McpError(ErrorCode.INTERNAL_ERROR, "The task cannot be kept")))
+                plan.session.send(Failed(plan.key, refusal))
             return Stop(NORMAL)
         self._arm(self._company.settings.task_lifetime, _LIFETIME)
         self._listeners.begin()

@@ -157,6 +157,8 @@ class TaskFile:
         gone = [(id,) for id, record in batch.items() if record is None]
         kept = [row(record) for record in batch.values() if record is not None]
         try:
+            if connection.in_transaction:  # not even that could be taken back
+                connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("DELETE FROM tasks WHERE id = ?", gone)
             connection.executemany(_PUT, kept)
@@ -209,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 def _damaged(how: str) -> str:
     return (
-        f"is damaged ({how}). Move it away together with the files beside it that begin with its name: a new one is made, "
+        f"is damaged ({' '.join(how.split())}). Move it away together with the files beside it that begin with its name: a new one is made, "
         "and the tasks in it are lost"
     )
 

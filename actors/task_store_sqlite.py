@@ -125,11 +125,15 @@ class SqliteTasks:
     async def close(self) -> None:
         """Write what is left. Raises `TaskStoreError` when that cannot be."""
         writer = self._writer
-        if writer is not None:
-            writer.close()
+        if writer is None:
+            return
+        writer.close()
+        try:
             await asyncio.wrap_future(_own(writer.closed))
-            if self._writer is writer:
+        finally:
+            if self._writer is writer and writer.closed.done():
                 self._writer = None
+                writer.join()  # it has said its last word
 
     # --- what a company does with it
 
@@ -146,7 +150,9 @@ class SqliteTasks:
             self._show(record)
             return _done(TaskStoreError(self._file.path, "is not open"))
         if (unfit := self._unfit(record)) is not None:
-            self._show(record)
+            self._seen.put(record)  # it costs nobody else their place
+            if record.terminal:
+                self._ended[record.id] = 0
             return _done(TaskStoreError(self._file.path, unfit))
         if known is None and not self._make_room(1):
             return _done(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
     from greenroom.actors.task_record import TaskRecord
+    from greenroom.actors.task_store import TaskStore
 
 RELATED = "io.modelcontextprotocol/related-task"
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -31,8 +32,8 @@ CAPABILITIES: dict[str, Any] = {"elicitation": {}, "sampling": {}}
 class Stage:
     """A server that runs, and how to get on it."""
 
-    def __init__(self, entered: AsyncExitStack, settings: Settings | None) -> None:
-        self.server = Server("stage", settings=settings)
+    def __init__(self, entered: AsyncExitStack, settings: Settings | None, task_store: TaskStore | None = None) -> None:
+        self.server = Server("stage", settings=settings, task_store=task_store)
         self.gates: dict[str, asyncio.Event] = {}
         self.seen: list[str] = []
         """What the tools have noticed."""
@@ -127,10 +128,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def performing(settings: Settings | None = None) -> AsyncGenerator[Stage]:
+async def performing(settings: Settings | None = None, task_store: TaskStore | None = None) -> AsyncGenerator[Stage]:
     """A server, for as long as the block lasts."""
     async with AsyncExitStack() as entered:
-        stage = Stage(entered, settings)
+        stage = Stage(entered, settings, task_store)
         await entered.enter_async_context(stage.server.started())
         yield stage
 
