@@ -39,4 +39,4 @@ def test_the_checklist_for_deployment_names_settings_that_exist(guide: str) -> N
 @pytest.mark.row("SX-11")
 def test_what_is_not_included_is_said(guide: str) -> None:
     said = guide.partition("## What is not included")[2]
-    assert [word for word in ("authorization server", "rate limits", "TLS") if word not in said] == []
+    assert [word for word in ("authorization server", "rate limits") if word not in said] == []
