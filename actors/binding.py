@@ -7,7 +7,7 @@ A binder is made when the function is registered, and refuses there what could n
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, get_origin
 
 from greenroom.protocol.hints import MISSING, BadHint, parameters_of
@@ -25,6 +25,7 @@ OPEN: Final[Mapping[str, Any]] = {"type": "object"}
 """The schema of whatever there may be."""
 _ALL_OF_THEM: Final = frozenset({"args", "arguments", "params"})
 """What a function calls the one parameter that takes all arguments."""
+_DICTS: Final = frozenset({dict, Mapping, MutableMapping})
 
 
 class Binder(Protocol):
@@ -174,5 +175,4 @@ def _takes_a_dict(hint: Any) -> bool:
         return True
     if isinstance(hint, str):
         return hint.partition("[")[0].rpartition(".")[2] in ("Any", "dict", "Dict", "Mapping", "MutableMapping")
-    kind = get_origin(hint) or hint
-    return isinstance(kind, type) and issubclass(dict, kind) and issubclass(kind, Mapping)
+    return (get_origin(hint) or hint) in _DICTS if isinstance(hint, Hashable) else False

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard, ge
 from greenroom.protocol import docstrings
 from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
 from greenroom.protocol.hints import BadHint, docstring_of
-from greenroom.protocol.json import encode, is_object
+from greenroom.protocol.json import is_object
 from greenroom.protocol.returns import returns_of
 from greenroom.protocol.uris import BadTemplate, Template
 
 from .binding import OPEN, Texts, Whole, binder_of, parameters_by_name, texts_of
 from .catalogue import RegistrationError
 from .handlers import Handler, handler_of
+from .listed import as_listed, icons_of, meta_of
 from .options import CompletionOptions, PromptOptions, ResourceOptions, TaskSupport, TemplateOptions, ToolOptions
 
 if TYPE_CHECKING:
@@ -141,16 +142,16 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         # What is long running may be answered with a task where none was asked for, and that keeps no such promise.
         output_schema=None if options.long_running else output if returns is None else returns.schema,
         annotations=options.annotations,
-        icons=list(options.icons),
+        icons=icons_of(what, options),
         execution=None if options.as_task == "forbidden" else {"taskSupport": options.as_task},
-        meta=options.meta,
+        meta=meta_of(what, options),
     )
     return ToolEntry(
         name=name,
         handler=handler,
         options=options,
         definition=definition,
-        wire=_wire(what, definition),
+        wire=as_listed(what, definition),
         binder=binder,
         check_input=None if by_hand is None or options.validate_input is False else _validator(by_hand),
         returns=returns,
@@ -185,10 +186,10 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
         mime_type=options.mime_type,
         size=options.size,
         annotations=options.annotations,
-        icons=list(options.icons),
-        meta=options.meta,
+        icons=icons_of(what, options),
+        meta=meta_of(what, options),
     )
-    return ResourceEntry(name, handler, options.uri, options.mime_type, _wire(what, definition), whole)
+    return ResourceEntry(name, handler, options.uri, options.mime_type, as_listed(what, definition), whole)
 
 
 def template_entry(name: Any, function: Callable[..., Any], options: TemplateOptions) -> TemplateEntry:
@@ -222,10 +223,10 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
         description=_description(function, options),
         mime_type=options.mime_type,
         annotations=options.annotations,
-        icons=list(options.icons),
-        meta=options.meta,
+        icons=icons_of(what, options),
+        meta=meta_of(what, options),
     )
-    wire = _wire(what, definition)
+    wire = as_listed(what, definition)
     return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder)
 
 
@@ -242,11 +243,11 @@ def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions
         title=options.title,
         description=_description(function, options),
         arguments=arguments,
-        icons=list(options.icons),
-        meta=options.meta,
+        icons=icons_of(what, options),
+        meta=meta_of(what, options),
     )
     required = tuple(each.name for each in arguments if each.required)
-    return PromptEntry(name, handler, _wire(what, definition), binder, required, definition.description)
+    return PromptEntry(name, handler, as_listed(what, definition), binder, required, definition.description)
 
 
 def completion_entry(
@@ -350,18 +351,9 @@ def _check_name(what: str, name: Any) -> None:
 def _description(function: Callable[..., Any], options: Shown) -> str | None:
     """What was said, or what the docstring says without its sections on parameters."""
     if options.description is not None:
-        return cleandoc(options.description).strip()
+        said: Any = options.description
+        return cleandoc(said).strip() if isinstance(said, str) else said  # what is no text is refused with the rest
     return docstrings.read(docstring_of(function)).description or None
-
-
-def _wire(what: str, definition: Any) -> Mapping[str, Any]:
-    """How it is listed. What cannot be written is found now, and not when the first client asks."""
-    try:
-        wire: Mapping[str, Any] = definition.to_wire()
-        encode(wire)
-    except Exception as error:
-        raise RegistrationError(f"{what}: what is said of it has no form in JSON: {error}") from error
-    return wire
 
 
 __all__ = [

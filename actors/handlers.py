@@ -58,6 +58,7 @@ def handler_of(what: str, function: Any, running: Running) -> Handler:
             f"{what}: it yields, and a call has one result: return a list, and tell of what comes before with ctx.progress"
         )
     is_async = inspect.iscoroutinefunction(core)
+    _check_method(what, function)
     _check_running(what, running)
     return Handler(
         function=function,
@@ -67,6 +68,19 @@ def handler_of(what: str, function: Any, running: Running) -> Handler:
         timeout=running.timeout,
         threads=running.threads,
     )
+
+
+def _check_method(what: str, function: Any) -> None:
+    """A function in the body of a class has nobody yet who it could be called on."""
+    if not inspect.isfunction(function) or "." not in function.__qualname__.rpartition("<locals>")[2].lstrip("."):
+        return
+    first = next(iter(inspect.signature(function).parameters), None)
+    if first in ("self", "cls"):
+        owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
+        raise RegistrationError(
+            f"{what}: it is a method of {owner}, and nobody says on which instance to call it: derive {owner} from McpServer, "
+            f"or register the method of an instance, {owner}().{function.__name__}"
+        )
 
 
 def _core(function: Any) -> Any:

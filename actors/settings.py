@@ -114,6 +114,9 @@ class Settings:
         for name in ("name", "version"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise BadSetting(name, getattr(self, name), "a text that is not empty")
+        for name in ("title", "description", "website_url", "instructions"):
+            if not isinstance(getattr(self, name), str | None):
+                raise BadSetting(name, getattr(self, name), "a text, or None")
         for each in fields(self):
             kind = _KINDS.get(each.name)
             if kind is not None:

@@ -5,19 +5,22 @@ A decorator refuses a name that is taken, since two functions of one name in one
 
 from __future__ import annotations
 
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Unpack
 
     from .registrations import Registrations
     from .words import CompletionWords, PromptWords, ResourceWords, ToolWords
 
 F = TypeVar("F", bound="Callable[..., Any]")
+Said = TypeVar("Said", ToolOptions, ResourceOptions, TemplateOptions, PromptOptions, CompletionOptions)
 
 
 class Decorators:
@@ -36,9 +39,11 @@ class Decorators:
         """
         if callable(name):
             return self.tool()(name)
+        _check_name("tool", name)
+        said = options_of(ToolOptions, "a tool", options)
 
         def register(function: F) -> F:
-            self.registry.register_tool(name_of(name, function), function, ToolOptions(**options), replace=False)
+            self.registry.register_tool(name_of(name, function), function, said, replace=False)
             return function
 
         return register
@@ -56,11 +61,15 @@ class Decorators:
             if "{" in uri:
                 _refuse(words, "size", f"{uri} is a template, and its resources have each their own size")
                 self.registry.register_resource_template(
-                    called, function, TemplateOptions(uri_template=uri, **words), replace=False
+                    called,
+                    function,
+                    options_of(TemplateOptions, "a resource", {"uri_template": uri, **words}),
+                    replace=False,
                 )
             else:
                 _refuse(words, "segments", f"{uri} has no variables")
-                self.registry.register_resource(called, function, ResourceOptions(uri=uri, **words), replace=False)
+                said = options_of(ResourceOptions, "a resource", {"uri": uri, **words})
+                self.registry.register_resource(called, function, said, replace=False)
             return function
 
         return register
@@ -73,9 +82,11 @@ class Decorators:
         """Offer a function as a prompt: its parameters are the arguments, what it returns is the text or the messages."""
         if callable(name):
             return self.prompt()(name)
+        _check_name("prompt", name)
+        said = options_of(PromptOptions, "a prompt", options)
 
         def register(function: F) -> F:
-            self.registry.register_prompt(name_of(name, function), function, PromptOptions(**options), replace=False)
+            self.registry.register_prompt(name_of(name, function), function, said, replace=False)
             return function
 
         return register
@@ -94,12 +105,30 @@ class Decorators:
         The function gets what has been typed so far, and returns what it may become.
         """
         reference = reference_of(argument, prompt, template)
+        said = options_of(CompletionOptions, "a completion", dict(options))
 
         def register(function: F) -> F:
-            self.registry.register_completion(reference, function, CompletionOptions(**options), replace=False)
+            self.registry.register_completion(reference, function, said, replace=False)
             return function
 
         return register
+
+
+def options_of(kind: type[Said], what: str, words: Mapping[str, Any]) -> Said:
+    """The options, or what is wrong with their names."""
+    known = [each.name for each in fields(kind) if each.name not in ("uri", "uri_template")]
+    for word in words.keys() - {each.name for each in fields(kind)}:
+        near = get_close_matches(word, known, 1)
+        meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+        raise RegistrationError(f"{what} has no option {word!r}: {meant}")
+    return kind(**words)
+
+
+def _check_name(what: str, name: Any) -> None:
+    if name is not None and not isinstance(name, str):
+        raise RegistrationError(
+            f'{name!r} is neither a function nor a name: write @server.{what}, or @server.{what}("name")'
+        )
 
 
 def name_of(name: str | None, function: Any) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakSet
 
 from greenroom.actors.catalogue import Shelf
@@ -39,6 +39,7 @@ from greenroom.transports.tls import Certificates
 
 from . import running
 from .decorators import Decorators
+from .errors import ConfigError
 from .host_tasks import HostTasks
 from .hosting import Hosting
 from .mounting import Mounted
@@ -79,6 +80,8 @@ class Server(Decorators):
         Whoever asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
         Tasks are gone with the program, unless `task_store` keeps them: `SqliteTasks("tasks.db")`.
         """
+        if settings is not None and not isinstance(cast("object", settings), Settings):
+            raise ConfigError(f"settings must be Settings(…), not {settings!r}")
         said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
         given = {word: value for word, value in said.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
@@ -175,7 +178,7 @@ class Server(Decorators):
 
         The first request starts the company in the loop that it comes in. Where there is a lifespan, it ends with it.
         """
-        return Mounted(self._hosting, Endpoint(self._engine(config or HttpConfig())))
+        return Mounted(self._hosting, Endpoint(self._engine(http_config(config, None, None))))
 
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Company]:
@@ -296,6 +299,8 @@ def urls_of(binding: Binding, config: HttpConfig) -> list[str]:
 
 def http_config(config: HttpConfig | None, host: str | None, port: int | None) -> HttpConfig:
     """What was set up, with the address that was named beside it."""
+    if config is not None and not isinstance(cast("object", config), HttpConfig):
+        raise ConfigError(f"config must be HttpConfig(…), not {config!r}")
     given: dict[str, Any] = {"host": host, "port": port}
     given = {word: value for word, value in given.items() if value is not None}
     return HttpConfig(**given) if config is None else replace(config, **given)

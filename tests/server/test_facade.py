@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(wrong: Callable[[Server],
 
 
 def test_a_word_that_no_decorator_knows_is_refused() -> None:
-    with pytest.raises(TypeError, match="nonsense"):
+    with pytest.raises(RegistrationError, match="nonsense"):
         cast("Any", Server("x")).tool("n", nonsense=1)(nothing)
 
 
