@@ -20,6 +20,7 @@ from greenroom.protocol.versions import LATEST
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.connection import Hypercorn
 from greenroom.transports.hall import Hall
+from greenroom.transports.http1_wire import Http1Wire
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
 from greenroom.transports.seam import Peer
@@ -37,7 +38,7 @@ def hypercorned(hall: Hall) -> asyncio.Protocol:
 
 
 CONFIG = HttpConfig(max_body=4096, max_header=2048)
-SPEAKERS: tuple[Callable[[Hall], asyncio.Protocol], ...] = (hypercorned,)
+SPEAKERS: tuple[Callable[[Hall], asyncio.Protocol], ...] = (Http1Wire, hypercorned)
 """Who may read the bytes."""
 STATUSES = {100, 200, 202, 204, 400, 403, 404, 405, 406, 408, 413, 415, 431, 501, 503, 505}
 HELLO: dict[str, Any] = {

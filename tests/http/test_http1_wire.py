@@ -1,0 +1,226 @@
+"""HTTP/1.1 on sockets, by the byte: how an answer is framed, who is told to go on, and what an application cannot do to a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.transports.http1_wire import AHEAD
+
+from .wire import house, request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from greenroom.transports.asgi import App, Receive, Scope, Send
+
+
+def says(
+    *bodies: bytes,
+    status: int = 200,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    read: bool = True,
+    fails: bool = False,
+) -> App:
+    """An application that answers so, after it has read the body."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while read and (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        for number, body in enumerate(bodies):
+            await send({"type": "http.response.body", "body": body, "more_body": fails or number + 1 < len(bodies)})
+        if fails:
+            raise LookupError("a fault of the application")
+
+    return app
+
+
+def lengthy(length: int) -> list[tuple[bytes, bytes]]:
+    return [(b"content-length", b"%d" % length)]
+
+
+async def test_an_answer_of_known_length_is_one_write() -> None:
+    async with house(says(b"hel", headers=lengthy(3))) as opened:
+        client = await opened.client()
+        await client.send(request("GET", "/"))
+        whole = await client.reader.read(1 << 16)
+        assert whole.endswith(b"\r\n\r\nhel")
+
+
+async def test_an_answer_of_unknown_length_is_in_chunks() -> None:
+    async with house(says(b"a", b"", b"bc")) as opened:
+        client = await opened.client()
+        for _ in range(2):
+            reply = await client.ask("GET", "/")
+            assert (reply.body, reply.headers["transfer-encoding"]) == (b"abc", "chunked")
+
+
+async def test_http_1_0_is_answered_until_the_end() -> None:
+    async with house(says(b"a", b"bc")) as opened:
+        client = await opened.client()
+        await client.send(b"GET / HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\n\r\n")
+        reply = await client.head()
+        assert reply.headers["connection"] == "close"
+        assert "transfer-encoding" not in reply.headers
+        assert await client.rest() == b"abc"
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
+async def test_where_there_is_no_body_there_is_none(method: str, status: int) -> None:
+    async with house(says(b"abc", status=status, headers=lengthy(3))) as opened:
+        client = await opened.client()
+        for _ in range(2):
+            await client.send(request(method, "/"))
+            assert (await client.head()).status == status
+        await client.send(request("GET", "/", connection="close"))
+        assert b"abc" in (rest := await client.rest()) or status != 200, rest
+
+
+async def test_who_waits_to_be_told_is_told_once_the_body_is_wanted() -> None:
+    async with house(says(b"", headers=lengthy(0))) as opened:
+        client = await opened.client()
+        await client.send(request("POST", "/", expect="100-continue", content_length="2"))
+        assert (await client.head()).status == 100
+        await client.send(b"{}")
+        assert (await client.head()).status == 200
+    async with house(says(b"no", status=403, headers=lengthy(2), read=False)) as opened:
+        client = await opened.client()
+        await client.send(request("POST", "/", expect="100-continue", content_length="2"))
+        reply = await client.reply()
+        assert (reply.status, reply.headers["connection"]) == (403, "close")
+        assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("how", ["close", "Keep-Alive, close"])
+async def test_who_wants_to_go_may(how: str) -> None:
+    async with house(says(b"a", headers=lengthy(1))) as opened:
+        client = await opened.client()
+        reply = await client.ask("GET", "/", connection=how)
+        assert reply.headers["connection"] == "close"
+        assert await client.rest() == b""
+
+
+async def test_an_application_may_end_a_connection_and_a_count_does() -> None:
+    async with house(says(b"a", headers=[*lengthy(1), (b"Connection", b"Close")])) as opened:
+        client = await opened.client()
+        assert (await client.ask("GET", "/")).headers["connection"] == "close"
+        assert await client.rest() == b""
+    async with house(says(b"a", headers=lengthy(1)), keep_alive_requests=3) as opened:
+        client = await opened.client()
+        said = [(await client.ask("GET", "/")).headers.get("connection") for _ in range(3)]
+        assert said == [None, None, "close"]
+        assert await client.rest() == b""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"x", b"a\r\nset-cookie: b")],
+        [(b"x", b"a\nb")],
+        [(b"x", b"a\0b")],
+        [(b"x: y\r\nz", b"a")],
+        [(b"", b"a")],
+        [(b"content-length", b"1"), (b"content-length", b"2")],
+        [(b"content-length", b"-1")],
+    ],
+)
+async def test_no_header_becomes_two(headers: list[tuple[bytes, bytes]]) -> None:
+    async with house(says(b"a", headers=headers)) as opened:
+        client = await opened.client()
+        await client.send(request("GET", "/"))
+        answer = await client.rest()
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert b"cookie" not in answer
+
+
+@pytest.mark.parametrize("length", [2, 4])
+async def test_a_body_of_another_length_than_said_is_no_answer(length: int) -> None:
+    async with house(says(b"abc", headers=lengthy(length))) as opened:
+        client = await opened.client()
+        await client.send(request("GET", "/") * 2)
+        assert (await client.rest()).count(b"HTTP/1.1") == 1
+
+
+async def test_what_an_application_breaks_off_looks_broken_off() -> None:
+    async with house(says(b"abc", fails=True)) as opened:
+        client = await opened.client()
+        await client.send(request("GET", "/"))
+        assert (await client.head()).headers["transfer-encoding"] == "chunked"
+        assert await client.rest() == b"3\r\nabc\r\n"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("x")])
+async def test_what_an_application_raises_is_one_answer(error: BaseException) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise error
+
+    async with house(app) as opened:
+        for _ in range(2):
+            client = await opened.client()
+            await client.send(request("GET", "/"))
+            assert (await client.rest()).startswith(b"HTTP/1.1 500 ")
+
+
+async def test_a_body_that_nobody_reads_is_not_taken() -> None:
+    go = asyncio.Event()
+    sizes: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+        more = True
+        while more:
+            message = await receive()
+            sizes.append(len(message["body"]))
+            more = message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": lengthy(0)})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with house(app, send_buffer=8192) as opened:
+        client = await opened.client()
+        size = 64 * AHEAD
+        sending = asyncio.create_task(client.send(request("POST", "/", body=b"x" * size)))
+        await asyncio.sleep(1)
+        assert not sending.done()
+        go.set()
+        await sending
+        assert (await client.reply()).status == 200
+        assert sum(sizes) == size
+        assert max(sizes) < 8 * AHEAD
+
+
+async def test_what_is_sent_ahead_is_not_taken_without_end() -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+        await says(b"a", headers=lengthy(1))(scope, receive, send)
+
+    async with house(app) as opened:
+        client = await opened.client()
+        one = request("GET", "/", x="y" * 1000)
+        count = 16 * 1024 * 1024 // len(one)
+        sending = asyncio.create_task(client.send(one * count))
+        await asyncio.sleep(1)
+        assert not sending.done()
+        go.set()
+        answered = 0
+        while answered < count:
+            answered += (await client.reader.read(1 << 16)).count(b"\r\n\r\na")
+        await sending
+
+
+async def test_who_asks_after_the_answer_hears_that_it_is_over() -> None:
+    heard: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await says(b"a", headers=lengthy(1))(scope, receive, send)
+        heard.append(await receive())
+
+    async with house(app) as opened:
+        client = await opened.client()
+        for _ in range(2):
+            assert (await client.ask("GET", "/")).body == b"a"
+        assert {each["type"] for each in heard} == {"http.disconnect"}
