@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenroom import Context, Server, Settings, ToolError
-from greenroom.supervision import CrashReport, Leaked
+from greenroom.supervision import CrashReport, Leaked, current_node
 from greenroom.supervision.kernel.node import Node
 from greenroom.supervision.testing.leaks import Census, raise_for, settled_here
 from greenroom.supervision.testing.virtual_time import VirtualLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
 
     from greenroom.actors.company import Company
     from greenroom.supervision import Report
@@ -125,6 +125,17 @@ class Watch(logging.Handler):
         """Watch no more."""
         self._logger.removeHandler(self)
         super().close()
+
+
+@asynccontextmanager
+async def watched() -> AsyncGenerator[None]:
+    """A block, inside of a node, in which nothing goes wrong behind the scenes."""
+    watch = Watch(current_node(), asyncio.get_running_loop())
+    try:
+        yield
+        watch.check()
+    finally:
+        watch.close()
 
 
 class Standing:

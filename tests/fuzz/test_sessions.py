@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TOOLS = ("echo", "slow", "steps", "forever")
 MOST = 4
-NOTHING: Any = multiple()
+NOTHING: Any = multiple()  # pyright: ignore[reportUnknownVariableType] - of no values
 
 
 class Client:

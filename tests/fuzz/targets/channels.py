@@ -139,26 +139,34 @@ class Talk:
             await self._say(wire, json.dumps(PING).encode())
             await asyncio.sleep(LONG)
         await reading
-        self._compare()
+        self.compare()
 
     async def _read(self, wire: MemoryWire) -> None:
         while frames := await wire.receive():
             for frame in frames:
-                message = json.loads(frame)
-                assert message["jsonrpc"] == "2.0"
-                self._heard.append(message)
+                self.hear(frame)
 
     async def _say(self, wire: MemoryWire, line: bytes | Overlong) -> None:
+        self.owe(line)
         if isinstance(line, Overlong):
-            error = too_long(line, LIMIT)
-            if error.answers is None:
-                self._asked[json.dumps(error.id)] += 1
-            await wire._channel.refuse(error)
+            await wire._channel.refuse(too_long(line, LIMIT))  # as stdio does with what it reads
         elif line.strip():
-            self._owe(line)
             await wire.send(line)
 
-    def _owe(self, line: bytes) -> None:
+    def hear(self, frame: bytes) -> None:
+        """This has come."""
+        message = json.loads(frame)
+        assert message["jsonrpc"] == "2.0"
+        self._heard.append(message)
+
+    def owe(self, line: bytes | Overlong) -> None:
+        """This was said: whoever hears it owes an answer, or does not."""
+        if isinstance(line, Overlong):
+            error = too_long(line, LIMIT)
+            self._asked[json.dumps(error.id)] += 1
+            return
+        if not line.strip():
+            return
         try:
             message = parse(line, Limits.of_size(LIMIT))
         except RemoteProtocolError as error:
@@ -169,7 +177,8 @@ class Talk:
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
             self._cancelled.add(json.dumps(message.params.get("requestId")))
 
-    def _compare(self) -> None:
+    def compare(self) -> None:
+        """Everybody who asked was answered, once."""
         answers = [message for message in self._heard if "method" not in message]
         for answer in answers:
             assert ("result" in answer) != ("error" in answer)
