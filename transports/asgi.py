@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .http_answers import Refused, invalid
+from .http_answers import SESSION_HEADER, Refused, invalid
 from .http_engine import PeerGone, too_large
 from .interruption import Interruption
 
@@ -255,5 +255,8 @@ def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes],
 
 
 def encoded(headers: Sequence[tuple[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers as ASGI wants them. Those that are always the same are made once."""
-    return _encoded(tuple(headers))
+    """The headers as ASGI wants them. Those that are always the same are made once; what is one session's is not kept."""
+    lines = tuple(headers)
+    if lines and lines[-1][0] == SESSION_HEADER:
+        return (*_encoded(lines[:-1]), (SESSION_HEADER.encode(), lines[-1][1].encode("latin-1")))
+    return _encoded(lines)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections import deque
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import clock
 from .reports import LoopBlocked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import CodeType, FrameType
 
     from .node import Node
@@ -54,6 +54,35 @@ class Lag(NamedTuple):
     guilty: str | None
 
 
+class Lags:
+    """The newest of them, as numbers in one place.
+
+    An object for each, made now and then among everybody else's, would keep a megabyte that those have long given back.
+    """
+
+    __slots__ = ("_count", "_guilty", "_kept", "_numbers")
+
+    def __init__(self, kept: int) -> None:
+        """`kept` is how many."""
+        self._kept = kept
+        self._count = 0
+        self._numbers = array("d", bytes(16 * kept))
+        self._guilty: list[str | None] = [None] * kept
+
+    def append(self, at: float, seconds: float, guilty: str | None) -> None:
+        """One more."""
+        place = self._count % self._kept
+        self._numbers[2 * place] = at
+        self._numbers[2 * place + 1] = seconds
+        self._guilty[place] = guilty
+        self._count += 1
+
+    def __iter__(self) -> Iterator[Lag]:
+        for number in range(max(0, self._count - self._kept), self._count):
+            place = number % self._kept
+            yield Lag(self._numbers[2 * place], self._numbers[2 * place + 1], self._guilty[place])
+
+
 class Watchdog:
     """The thread that looks after one node's loop."""
 
@@ -66,7 +95,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._answered = 0.0
         self._guilty: str | None = None
-        self.lags: deque[Lag] = deque(maxlen=LAGS_KEPT)
+        self.lags = Lags(LAGS_KEPT)
 
     def start(self) -> None:
         """Begin to look."""
@@ -95,7 +124,7 @@ class Watchdog:
             if not self._alive.wait(self._seconds):
                 self._look(asked)
                 self._alive.wait()
-            self.lags.append(Lag(asked, self._answered - asked, self._guilty))
+            self.lags.append(asked, self._answered - asked, self._guilty)
             self._stop.wait(self._seconds / 2)
 
     def _answer(self) -> None:

@@ -86,9 +86,22 @@ class Caller:
             body = self._exactly(int(headers.get("content-length", "0")))
         return Heard(status, headers, body)
 
+    def hear_chunks(self, until: bytes | None = None) -> bytes:
+        """What comes on a stream whose head was read: to its proper end, or to where that was said."""
+        body = b""
+        while until is None or until not in body:
+            size = int(self._line(), 16)
+            body += self._exactly(size)
+            self._exactly(2)
+            if not size:
+                break
+        return body
+
     def head(self) -> tuple[int, dict[str, str]]:
         """The beginning of an answer."""
-        status = int(self._line().split(b" ")[1])
+        line = self._line()
+        assert line.startswith(b"HTTP/1.1 "), line + b" | " + self._data
+        status = int(line.split(b" ")[1])
         headers: dict[str, str] = {}
         while line := self._line():
             name, _, value = line.decode("latin-1").partition(": ")

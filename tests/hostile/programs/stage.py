@@ -1,4 +1,4 @@
-"""A server to be hard on: `PORT [CONFIG [SETTINGS]]`, both as JSON. It says what it costs, and speaks as often as it is told to."""
+"""A server to be hard on: `PORT [CONFIG [SETTINGS]]`, both as JSON, or `stdio`. It says what it costs, and speaks as often as it is told to."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ async def chatter(ctx: Context, words: int, size: int, pause: float = 0.0) -> st
         await ctx.info(f"{count:08}".ljust(size, "."))
         await asyncio.sleep(pause)
     return "said"
+
+
+@server.tool
+async def whisper(ctx: Context, text: str, words: int, pause: float = 0.01) -> str:
+    """Say this several times before it is the answer."""
+    for _ in range(words):
+        await ctx.info(text)
+        await asyncio.sleep(pause)
+    return text
 
 
 @server.tool
@@ -78,5 +87,7 @@ def _cost() -> dict[str, int]:
     }
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and PORT == "stdio":
+    server.run()
+elif __name__ == "__main__":
     server.run("http", config=HttpConfig(port=int(PORT), **json.loads(CONFIG)), grace=1.0)
