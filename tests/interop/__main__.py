@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.serving import served
 
-from .peers import HERE, MODULES, PEERS, Peer
+from .peers import HERE, MODULES, PEERS, SERVERS, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,14 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             old = f"{url.removesuffix('/mcp')}/sse"
             rows += [_shown(play(peer, "sse", [old], folder)) for peer in _chosen("sse", options.only) if peer.old]
         rows += [_shown(play_on_stdio(peer, options.server, folder)) for peer in _chosen("stdio", options.only)]
+        rows += [_shown(play(peer, "beside", [], folder)) for peer in _chosen("beside", options.only, SERVERS)]
     wrong = sum(1 for row in rows if row.wrong)
     steps = sum(len(row.passed) for row in rows)
     print(f"{len(rows) - wrong} of {len(rows)} clients right, {steps} steps, {sum(row.seconds for row in rows):.0f} s")
     return 1 if wrong or not rows else 0
 
 
-def _chosen(transport: str, only: str) -> list[Peer]:
-    return [peer for peer in PEERS if only.lower() in f"{peer.name} {peer.mode} {transport}".lower()]
+def _chosen(transport: str, only: str, peers: Sequence[Peer] = PEERS) -> list[Peer]:
+    return [peer for peer in peers if only.lower() in f"{peer.name} {peer.mode} {transport}".lower()]
 
 
 def _shown(row: Row) -> Row:

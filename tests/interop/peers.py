@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,14 @@ FEW = (
     "prompts", "load",
 )  # fmt: skip
 """What can be said in a command line that makes a connection for each call."""
+
+BESIDE = (
+    "capability", "execution", "not asked for as a task", "begun", "get", "list", "list, after a cursor that is none",
+    "tasks/get of none", "tasks/result of none", "tasks/cancel of none", "cancel", "cancel again", "get when cancelled",
+    "result when cancelled", "result", "cancel when completed", "get when completed", "result with a question",
+    "the question", "notifications",
+)  # fmt: skip
+"""Where a server that others wrote is asked the same as ours."""
 
 KEPT = ("calling", "elicitation", "roots", "subscription", "logging", "tasks")
 """What the command line beside it can say more, since it keeps a connection."""
@@ -67,6 +76,9 @@ def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...], *, old: 
     """`old` is the mode in which it is played over the old transport as well."""
     return tuple(Peer(name, mode, (*command, mode), old=mode == old) for mode in modes)
 
+
+SERVERS = (Peer("server-everything 2026.8", "tasks", (sys.executable, "-m", "tests.interop.tasks"), BESIDE),)
+"""Others' servers, whose answers are compared with ours."""
 
 PEERS = (
     *_plain("Python mcp 2.3.0", ("auto", "legacy"), _python("mcp-2", "sdk2")),
