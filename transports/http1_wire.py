@@ -285,7 +285,11 @@ class Http1Wire(asyncio.Protocol):
         if not self._reading:
             self._reading = True
             self._transport.resume_reading()
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # the peer is gone, and the transport has not heard of it yet
+            self._transport.abort()
+            return
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._loop.call_later(LINGER, self._transport.abort)

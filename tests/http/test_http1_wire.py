@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -224,3 +225,22 @@ async def test_who_asks_after_the_answer_hears_that_it_is_over() -> None:
         for _ in range(2):
             assert (await client.ask("GET", "/")).body == b"a"
         assert {each["type"] for each in heard} == {"http.disconnect"}
+
+
+async def test_who_is_gone_before_the_end_of_its_answer_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[asyncio.BaseTransport] = []
+
+    def write_eof(transport: asyncio.BaseTransport) -> None:
+        ended.append(transport)
+        raise OSError(107, "Transport endpoint is not connected")
+
+    async with house(says(b"abc", headers=lengthy(3))) as opened:
+        client = await opened.client()
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", write_eof)
+        await client.send(request("GET", "/", connection="close"))
+        whole = await client.reader.read()
+        assert whole.endswith(b"abc")
+        gc.collect()
+        assert (len(ended), faults) == (1, [])
