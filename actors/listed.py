@@ -7,7 +7,7 @@ what was said by hand (titles, icons, annotations) is held against the protocol'
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -77,15 +77,15 @@ def as_listed(what: str, definition: Any) -> Mapping[str, Any]:
 
 def icons_of(what: str, options: Shown) -> list[Any]:
     """The icons that were said; a text is none, though Python would take it for a list of letters."""
-    said: Any = options.icons
+    said = cast("object", options.icons)
     if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
         raise RegistrationError(f"{what}: icons is a list of Icon(src, …), not {said!r}")
-    return list(said)
+    return list(options.icons)
 
 
 def meta_of(what: str, options: Shown) -> Mapping[str, Any]:
     """The `_meta` that was said."""
-    said: Any = options.meta
+    said = cast("object", options.meta)
     if not isinstance(said, Mapping):
         raise RegistrationError(f"{what}: meta is a dict with texts as keys, not {said!r}")
-    return said
+    return options.meta

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from enum import Flag
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
@@ -122,6 +124,30 @@ async def test_one_typed_dict_is_one_parameter(hint: Any) -> None:
 def test_what_a_server_is_made_of_is_looked_at(make: Callable[[], object], why: str) -> None:
     with pytest.raises((ConfigError, ValueError), match=why):
         make()
+
+
+class Right(Flag):
+    READ = 1
+    WRITE = 2
+
+
+@pytest.mark.row("RG-24")
+@pytest.mark.parametrize(
+    ("hint", "where", "why"),
+    [
+        (Right, "x", "Right is a Flag.*a list of an Enum's members"),
+        (list[Right], "return", "its return hint: Right is a Flag"),
+        (Iterable[int], "return", "its return hint: an Iterable may never end"),
+        (Iterator[int], "return", "its return hint: .*Iterator.* has no schema"),
+    ],
+)
+def test_hints_that_no_schema_can_keep_are_refused(hint: Any, where: str, why: str) -> None:
+    def give(x: Any = None) -> Any:
+        return x
+
+    give.__annotations__[where] = hint
+    with pytest.raises(RegistrationError, match=why):
+        Server("x").tool(give)
 
 
 def test_methods_of_a_class_based_server_are_no_mistake() -> None:

@@ -12,6 +12,7 @@ import types
 from collections import abc
 from dataclasses import dataclass
 from datetime import datetime, time
+from enum import Flag
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -204,6 +205,10 @@ def _look_inside(hint: Any) -> None:
             )
         if home and any(_is_from("annotated_types", meta) for meta in getattr(part, "__metadata__", ())):
             raise BadHint(f"{home}: inside of a class, limits are written with msgspec.Meta, not with annotated-types")
+        if isinstance(part, type) and issubclass(part, Flag):
+            raise BadHint(
+                f"{part.__name__} is a Flag, and no schema lists its combinations: take a list of an Enum's members, or an int"
+            )
         if isinstance(part, type) and part not in seen and _has_fields(part):
             seen.add(part)
             with contextlib.suppress(NameError, TypeError):  # who makes the schema finds out, and says so

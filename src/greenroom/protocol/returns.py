@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_or
 import msgspec
 
 from .errors import McpError, ToolError
-from .hints import MISSING, refined, return_hint_of
+from .hints import MISSING, BadHint, refined, return_hint_of
 from .problems import Mismatch, Problem, Reason
 from .results import CallToolResult, Structured, WithMeta
 from .schemas import Kind, schema_of
@@ -24,7 +24,14 @@ class Returns:
 
     def __init__(self, hint: Any) -> None:
         """Raises `BadHint` for a type that has no schema."""
-        schema = schema_of(hint, "serialization")
+        if get_origin(hint) is abc.Iterable:
+            raise BadHint(
+                "its return hint: an Iterable may never end, and a result does: return a list, and say list[…]"
+            )
+        try:
+            schema = schema_of(hint, "serialization")
+        except BadHint as error:
+            raise BadHint(f"its return hint: {error}") from error
         self._kind = Kind(refined(hint), schema)
         self.wrapped = schema.get("type") != "object"
         self.schema: dict[str, Any] = _under_result(schema) if self.wrapped else schema

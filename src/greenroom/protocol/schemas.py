@@ -131,7 +131,7 @@ def _described(parameter: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
 
 def schema_of(hint: Any, mode: Mode = "validation") -> dict[str, Any]:
     """The schema of a type. An object's schema stands at the root, not behind a `$ref`."""
-    (schema,), defs = _schemas([refined(hint)], "schema_of", [str(hint)], mode)
+    (schema,), defs = _schemas([refined(hint)], "the hint", [str(hint)], mode)
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if set(schema) == {"$ref"} and name in defs:
         schema = dict(defs[name])
