@@ -12,7 +12,7 @@ from .catalogue import BENCHMARKS, CURVES
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .results import FOLDER, write
-from .serving import contest
+from .serving import contest, milestones
 from .table import HEAD, block, row
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if serving:
         held = contest.hold(contest.Effort.quick() if options.quick else contest.Effort())
         print(f"\n{contest.table(held)}", flush=True)
+        reached = [*milestones.of_calls(held), *milestones.reach(rounds=held.effort.rounds)]
+        held.milestones = milestones.as_data(reached)
+        missed += [each.name for each in reached if not each.met]
+        print(f"\n{milestones.table(reached)}", flush=True)
     for path in write(options.into, plan, results, drawn, held):
         print(path)
     return 1 if missed and options.strict else 0

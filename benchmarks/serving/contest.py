@@ -68,6 +68,8 @@ class Contest:
     effort: Effort
     entries: list[Entry] = field(default_factory=list[Entry])
     missing: dict[str, str] = field(default_factory=dict[str, str])
+    milestones: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What was to be reached, and what was: see `milestones`."""
 
     def entry(self, contender: Contender, tool: str = "echo") -> Entry | None:
         """That one, if it took part."""
@@ -162,6 +164,7 @@ def as_data(contest: Contest) -> dict[str, Any]:
         "seconds": contest.effort.seconds,
         "connections": CROWD,
         "missing": contest.missing,
+        "milestones": contest.milestones,
         "entries": [
             {
                 "name": entry.contender.name,

@@ -28,9 +28,14 @@ SECONDS = 10
 RATE = 250
 
 LAYERS = (
-    ("HTTP parser (h11)", ("/h11/", "(h11/")),
-    ("HTTP server (Hypercorn)", ("hypercorn/",)),
-    ("HTTP server, our part", ("transports/connection.py", "transports/listener.py", "transports/quart_app.py")),
+    ("HTTP parser", ("transports/http1.py", "/h11/", "(h11/")),
+    (
+        "HTTP server",
+        tuple(
+            f"transports/{name}.py" for name in ("http1_wire", "http1_head", "turn", "hall", "listener", "quart_app")
+        ),
+    ),
+    ("Hypercorn, where it serves", ("hypercorn/", "transports/connection.py")),
     ("ASGI endpoint", ("transports/asgi.py", "transports/interruption.py")),
     ("HTTP engine", ("transports/",)),
     ("parse, check, encode", ("greenroom/protocol/",)),

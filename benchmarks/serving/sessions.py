@@ -21,7 +21,12 @@ class Caller:
 
     def __init__(self, port: int, *, timeout: float | None = 60.0) -> None:
         """Connect, and shake hands."""
-        self.line = Line(port, timeout=timeout)
+        self.take(Line(port, timeout=timeout))
+
+    def take(self, line: Line) -> None:
+        """Shake hands on that connection, which may have had other sessions before."""
+        self.line = line
+        line.fixed.clear()
         self.session: str | None = None
         self.next_id = FIRST
         self._before = self._after = b""

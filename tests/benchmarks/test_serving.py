@@ -167,7 +167,7 @@ def test_a_sample_belongs_to_the_innermost_layer_that_it_stands_in() -> None:
     ]
     parts = profiling.shares(stacks)
     assert sum(parts.values()) == pytest.approx(1.0)
-    assert parts["HTTP parser (h11)"] == 0.3
+    assert parts["HTTP parser"] == 0.3
     assert parts["kernel: processes, messages, links"] == 0.2
     assert parts["event loop and its system calls"] == 0.5
 

@@ -1,0 +1,19 @@
+"""500 tools on `mcp`, as it ships."""
+
+import sys
+
+from mcp.server import MCPServer
+
+server = MCPServer("many")
+
+
+def answer(text: str, times: int = 1) -> str:
+    """Say it again and again, as often as is asked for."""
+    return text * times
+
+
+for number in range(500):
+    server.add_tool(answer, name=f"tool_{number:03}")
+
+if __name__ == "__main__":
+    server.run("streamable-http", port=int(sys.argv[1]))

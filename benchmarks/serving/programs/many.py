@@ -1,0 +1,34 @@
+"""Ours: 500 tools, and one that changes what is offered, which every open stream is told of."""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+
+from greenroom import Server
+from greenroom.actors.settings import Settings
+
+COUNT = 500
+
+server = Server("many", settings=Settings(name="many", page_size=COUNT + 1000, max_sessions=100_000))
+numbers = count()
+
+
+def answer(text: str, times: int = 1) -> str:
+    """Say it again and again, as often as is asked for."""
+    return text * times
+
+
+for number in range(COUNT):
+    server.tool(f"tool_{number:03}")(answer)
+
+
+@server.tool
+async def more() -> str:
+    """Offer one tool more."""
+    server.tool(f"more_{next(numbers)}")(answer)
+    return "done"
+
+
+if __name__ == "__main__":
+    server.run("http", port=int(sys.argv[1]))
