@@ -40,6 +40,7 @@ class TlsWire(asyncio.Protocol):
         self._raw: Any = None
         self._alarm: asyncio.TimerHandle | None = None
         self._ended = False
+        self._half_open = False
         self._said_end = False
 
     # --- from the socket
@@ -105,17 +106,18 @@ class TlsWire(asyncio.Protocol):
         if ended:
             self._end()
 
-    def _end(self) -> bool:
-        """The peer says no more. Whether the connection stays open for what we have to say."""
+    def _end(self) -> None:
+        """The peer says no more. The connection may stay open for what we have to say."""
         self._ended = True
-        stays = bool(self._inside and self._inside.eof_received())
-        if not stays:
+        self._half_open = bool(self._inside and self._inside.eof_received())
+        if not self._half_open:
             self.close()
-        return stays
 
     def eof_received(self) -> bool:
-        """The same, said without TLS: HTTP knows by itself where its messages end."""
-        return not self._ended and self._inside is not None and self._end()
+        """The same, said without TLS, or after it: HTTP knows by itself where its messages end."""
+        if not self._ended:
+            self._end()
+        return self._half_open
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""

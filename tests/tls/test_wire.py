@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import ssl
 import struct
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,13 @@ import pytest
 from tests.http.desk import HELLO
 from tests.http.wire import Client, house, message, request
 
+from greenroom.transports.hall import Hall
+from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.listener import HttpListener
+from greenroom.transports.tls import Certificates
+from greenroom.transports.tls_wire import TlsTransport, TlsWire
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncGenerator, Callable
 
     from tests.http.wire import House
@@ -82,8 +86,9 @@ def opened(secure: dict[str, Any], context: ssl.SSLContext) -> Any:
 
 
 @pytest.mark.row("ST-12")
-async def test_a_session_from_its_beginning_to_its_end(opened: Any, context: ssl.SSLContext) -> None:
-    async with opened() as (found, client):
+@pytest.mark.parametrize("hypercorn", [False, True])
+async def test_a_session_from_its_beginning_to_its_end(opened: Any, context: ssl.SSLContext, hypercorn: Any) -> None:
+    async with opened(hypercorn=hypercorn) as (found, client):
         echo = await client.call("echo", id=1, text="hi")
         assert echo.json["result"]["params"] == {"text": "hi"}
         assert (await client.call("stream", id=2, events=2)).body.count(b"data: ") == 4
@@ -110,14 +115,17 @@ async def test_pages_of_this_machine_may_call_over_https(opened: Any) -> None:
         assert (await client.ask("POST", body=json.dumps(HELLO).encode(), origin="https://evil.example")).status == 403
 
 
-async def test_an_application_knows_that_it_is_tls(secure: dict[str, Any], context: ssl.SSLContext) -> None:
+@pytest.mark.parametrize("hypercorn", [False, True])
+async def test_an_application_knows_that_it_is_tls(
+    secure: dict[str, Any], context: ssl.SSLContext, hypercorn: Any
+) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         body = scope["scheme"].encode()
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async with house(app, **secure) as found:
+    async with house(app, **secure, hypercorn=hypercorn) as found:
         client = await secured(found, context)
         assert (await client.ask("GET")).body == b"https"
 
@@ -250,6 +258,70 @@ async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(opened: Any, ho
         assert session.given_up == 1
         assert not session.ended
         await connections(await found.listener(), 0)
+
+
+class Late(asyncio.Protocol):
+    """Has something to say when the peer has not."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, TlsTransport)
+        self.transport = transport
+
+    def eof_received(self) -> bool:
+        asyncio.get_running_loop().call_later(5, self.speak)
+        return True
+
+    def speak(self) -> None:
+        self.transport.write(b"late")
+        self.transport.write(b"")
+        self.transport.write_eof()
+        self.transport.write(b"later")
+        self.transport.close()
+
+
+@pytest.mark.parametrize("how", ["fin", "notify, then fin"])
+async def test_who_says_no_more_may_still_be_answered(
+    secure: dict[str, Any], context: ssl.SSLContext, how: str
+) -> None:
+    config = HttpConfig(**secure)
+    hall, certificates, made = Hall(nobody, config), Certificates(config), Late()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: TlsWire(hall, certificates, lambda _: made), "127.0.0.1", 0)
+    raw = socket.create_connection(server.sockets[0].getsockname())
+    raw.setblocking(False)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+
+    async def step(what: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return what()
+            except ssl.SSLWantReadError:
+                await loop.sock_sendall(raw, outgoing.read())
+                data = await loop.sock_recv(raw, 65_536)
+                incoming.write(data) if data else incoming.write_eof()
+
+    await step(client.do_handshake)
+    if "notify" in how:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.unwrap()
+    await loop.sock_sendall(raw, outgoing.read())
+    raw.shutdown(socket.SHUT_WR)
+    heard = bytearray()
+    while data := await loop.sock_recv(raw, 65_536):
+        heard += data
+    incoming.write(bytes(heard))
+    assert "notify" in how or client.read() == b"late"
+    assert len(heard) > len(b"late")
+    assert made.transport.is_closing()
+    assert not hall.open
+    raw.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
+    """Is never asked."""
 
 
 async def test_the_end_is_said_as_tls_says_it(opened: Any) -> None:
