@@ -57,10 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="interop-") as place:
         folder = Path(place)
-        with served(options.server, folder / "http.log") as url:
-            rows += [_shown(play(peer, "http", [url], folder)) for peer in _chosen("http", options.only)]
-            old = f"{url.removesuffix('/mcp')}/sse"
-            rows += [_shown(play(peer, "sse", [old], folder)) for peer in _chosen("sse", options.only) if peer.old]
+        web, older = _chosen("http", options.only), [peer for peer in _chosen("sse", options.only) if peer.old]
+        if web or older:
+            with served(options.server, folder / "http.log") as url:
+                rows += [_shown(play(peer, "http", [url], folder)) for peer in web]
+                old = f"{url.removesuffix('/mcp')}/sse"
+                rows += [_shown(play(peer, "sse", [old], folder)) for peer in older]
         rows += [_shown(play_on_stdio(peer, options.server, folder)) for peer in _chosen("stdio", options.only)]
         rows += [_shown(play(peer, "beside", [], folder)) for peer in _chosen("beside", options.only, SERVERS)]
     wrong = sum(1 for row in rows if row.wrong)
