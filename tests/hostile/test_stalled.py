@@ -1,0 +1,83 @@
+"""Readers who never read, while events come: what they cost, when they are gone, and what their neighbours notice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from .crowd import stage, until_cut
+
+if TYPE_CHECKING:
+    from .crowd import Caller, Stage
+
+TIGHT = 4096
+"""What the kernel takes for each of them."""
+KIB = 1024
+
+
+class Seen(NamedTuple):
+    """What came of it."""
+
+    quiet: float
+    """A neighbour's p99 in seconds, with the same sessions and nobody stalled."""
+    crowded: float
+    """The same with all of them stalled."""
+    each: float
+    """Bytes of our memory for each."""
+    cut: list[float]
+    """When each of them was cut."""
+
+
+def p99(caller: Caller, calls: int) -> float:
+    """The best of three: a machine at other work is slow by itself."""
+    best = 1e9
+    for _ in range(3):
+        times: list[float] = []
+        for _ in range(calls):
+            began = time.perf_counter()
+            caller.call("echo", text="x")
+            times.append(time.perf_counter() - began)
+        best = min(best, sorted(times)[int(calls * 0.99)])
+    return best
+
+
+def stall(opened: Stage, count: int, *, calls: int, within: float) -> Seen:
+    """Half of them on streams of their own, half on the stream of a call that goes on saying something."""
+    healthy, herald = opened.entered(), opened.entered()
+    sessions = [opened.entered(buffer=TIGHT) for _ in range(count)]
+    quiet = p99(healthy, calls)
+    before = opened.cost()["memory"]
+    for number, each in enumerate(sessions):
+        if number % 2:
+            each.send("GET")
+        else:
+            each.begin("chatter", words=400, size=50, pause=0.01)
+    cut: list[float] = []
+    watcher = threading.Thread(target=lambda: cut.extend(until_cut(sessions, within)))
+    watcher.start()
+    herald.call("shout", words=600, size=50, pause=0.005)
+    most = opened.memory()
+    crowded = p99(healthy, calls)
+    watcher.join()
+    return Seen(quiet, crowded, (most - before) / count, cut)
+
+
+@pytest.mark.row("ST-11")
+@pytest.mark.parametrize(
+    ("count", "patience"), [(100, 5.0), pytest.param(1_000, 20.0, marks=pytest.mark.soak)], ids=["100", "1000"]
+)
+def test_a_crowd_that_does_not_read_costs_little_is_gone_soon_and_bothers_nobody(
+    count: int, patience: float, no_leaks: None
+) -> None:
+    with stage({"write_timeout": patience}) as opened:
+        seen = stall(opened, count, calls=300, within=patience + 60.0)
+    print(  # noqa: T201 - the page of figures has them
+        f"{count} stalled: {seen.each / KIB:.0f} KiB each, p99 {seen.quiet * 1e3:.2f} -> {seen.crowded * 1e3:.2f} ms, "
+        f"cut after {min(seen.cut):.1f} to {max(seen.cut):.1f} s"
+    )
+    assert len(seen.cut) == count
+    assert seen.each <= 96 * KIB
+    assert seen.crowded <= max(2 * seen.quiet, 0.02)
