@@ -51,6 +51,8 @@ LINE_LIMIT = 4 * 1024 * 1024
 GRACE = 5.0
 PARENT_CHECKS = 2.0
 """How often it is looked whether the parent is still there, which a pipe that others hold open does not tell."""
+_LAST_WORDS = 0.2
+"""How long the session's end may take to answer what is owed."""
 
 _PARENT = "is the parent still there?"
 
@@ -69,6 +71,7 @@ class StdioWire:
         self._taken: deque[bytes | Overlong] = deque()
         self.channel = Channel(door, Peer("stdio"), self.write, line_limit)
         self.input_over = False
+        self.ending = asyncio.Event()
         self.over = asyncio.Event()
 
     def open(self) -> None:
@@ -121,12 +124,17 @@ class StdioWire:
         if not self.sink.gone:
             await self.channel.settle(grace)
         await self.channel.end()
+        # What was not answered in time is answered by the session's end. That takes a moment, also when no time is left.
+        deadline = max(deadline, asyncio.get_running_loop().time() + _LAST_WORDS)
+        if not self.sink.gone:
+            await self.channel.settle(deadline - asyncio.get_running_loop().time())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self.sink.drained()
 
     async def conclude(self, grace: float) -> None:
         """The same, for good: the peer is gone, or will say nothing more."""
+        self.ending.set()
         await self.finish(grace)
         self.over.set()
 

@@ -1,8 +1,9 @@
 """Running a tree as a program: it stops in order when it is told to, is gone in time whatever its code does, and says how it ended.
 
 The first SIGTERM or SIGINT stops the tree: listeners first, then what they served. Whoever is not done when the grace is over is
-killed; and a thread outside of the loop sees to it that the program is gone half a second later even if the loop is stuck. A second
-signal ends the program at once, by its own default action. A tree that gives up is an error, and the exit code 1.
+killed; and a thread outside of the loop (`last_resort`) sees to it that the program is gone half a second later, even if the loop is
+stuck or its exit takes longer. A second signal ends the program at once, by its own default action. A tree that gives up is an error,
+and the exit code 1. The signals are the program's: a child that it forks has those that were there before.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import threading
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision import (
@@ -31,6 +30,7 @@ from greenroom.supervision import (
 )
 
 from .errors import GreenroomError
+from .last_resort import LastResort, say
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -40,11 +40,7 @@ if TYPE_CHECKING:
 
 GRACE: Final = 5.0
 """How long the tree may take to stop."""
-MARGIN: Final = 0.4
-"""How much longer until the program ends without it."""
 _UNWINDING: Final = 0.2
-_INSIST: Final = "insist"
-_LEAVE: Final = "leave"
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
 
@@ -61,6 +57,11 @@ class GaveUp(GreenroomError):
         return f"the server has ended: {self.reason}"
 
 
+def for_calls(grace: float) -> float:
+    """How much of a grace calls may have that are under way: the rest is for saying that they were not waited for any longer."""
+    return grace - min(0.3, grace / 4)
+
+
 def check_no_loop() -> None:
     """Raise `RuntimeError` where there is a loop already: two do not fit into a thread."""
     try:
@@ -75,13 +76,14 @@ def check_no_loop() -> None:
 
 def run(
     children: Callable[[], Sequence[ChildSpec[Any]]],
-    until: Callable[[Ref[Any]], Awaitable[object]] | None = None,
+    until: Callable[[Callable[[], None]], Awaitable[object]] | None = None,
     *,
     grace: float = GRACE,
 ) -> None:
     """Run a supervisor with these children until `until` returns, a signal comes, or it gives up: then `GaveUp` is raised.
 
-    `children` is called in the loop, inside the node; `until` is given the supervisor.
+    `children` is called in the loop, inside the node. `until` is given a function to call when the grace begins, unless that is when
+    it returns.
     """
     program = _Program(grace)
     with program.listening():
@@ -98,16 +100,16 @@ class _Program:
         self._told: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
-        self._threads = set(threading.enumerate())
-        self._orders: SimpleQueue[str] = SimpleQueue()  # may be put to in a signal handler, as locks may not
-        self._in_order = False
+        self._terminated = False
+        self._before: dict[int, Any] = {}
+        self._resort = LastResort(grace)
 
     # --- in the loop
 
     async def play(
         self,
         children: Callable[[], Sequence[ChildSpec[Any]]],
-        until: Callable[[Ref[Any]], Awaitable[object]] | None,
+        until: Callable[[Callable[[], None]], Awaitable[object]] | None,
     ) -> None:
         """Start, wait, stop."""
         self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
@@ -125,24 +127,27 @@ class _Program:
             raise (cause if isinstance(cause, Exception) else error) from None
         finally:
             await self._close(node)
-            self._in_order = True
+            self._resort.in_order = True
         if reason is not None and reason not in (SHUTDOWN, NORMAL):
             raise GaveUp(reason)
 
-    async def _wait(self, top: Ref[Any], until: Callable[[Ref[Any]], Awaitable[object]] | None) -> ExitReason | None:
+    async def _wait(
+        self, top: Ref[Any], until: Callable[[Callable[[], None]], Awaitable[object]] | None
+    ) -> ExitReason | None:
         """Until there is a reason to stop, and then stop; why the tree has ended, if it has by itself."""
         assert self._told is not None
         ended = asyncio.ensure_future(wait_down(top, None))
         waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(self._told.wait())]
         if until is not None:
-            waits.append(asyncio.ensure_future(_awaited(until, top)))
+            waits.append(asyncio.ensure_future(_awaited(until, self._resort.hurry)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 return ended.result()
+            self._resort.hurry()
             exit(top, SHUTDOWN)
             with contextlib.suppress(CallTimeout):
-                await wait_down(top, self.grace)
+                await wait_down(top, self._resort.left)
         finally:
             for each in waits:
                 each.cancel()
@@ -166,22 +171,39 @@ class _Program:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        threading.Thread(target=self._insist, name="greenroom-last-resort", daemon=True).start()
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        global _listening  # noqa: PLW0603 - signals are the process's, and so is who hears them
+        self._resort.watch()
+        before = self._before = {number: signal.getsignal(number) for number in _SIGNALS}
         for number, handler in before.items():
             if handler is not signal.SIG_IGN:
                 signal.signal(number, self._hear)
+        _listening = self
         try:
             yield
+        except BaseException:
+            self._resort.leave()
+            raise
+        else:
+            if not self._resort.hurrying:
+                self._resort.leave()
+            elif not self._terminated:  # that one is for the program as a whole, whatever it does after the run
+                self._resort.wait_for_exit()
         finally:
+            _listening = None
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
-            if not (self._signals and self._holding_up()):
-                self._orders.put(_LEAVE)
             if self._signals:
                 # A full house leaves 140 objects a session in cycles, and the interpreter would collect them on its way out: half a
                 # second for a thousand, in which no thread of ours can insist any more. The system takes it all back anyway.
                 atexit.register(gc.freeze)
+
+    def disown(self) -> None:
+        """In a forked child: a signal to it is none to the program."""
+        with contextlib.suppress(ValueError):
+            signal.set_wakeup_fd(-1)
+            for number, handler in self._before.items():
+                if signal.getsignal(number) == self._hear:
+                    signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as `signal` calls it
         # Runs between two bytecodes of whatever the main thread is at: nothing may be raised here.
@@ -190,42 +212,27 @@ class _Program:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        self._orders.put(_INSIST)
-        _say(f"{signal.Signals(number).name}: stopping in order; once more ends it at once")
+        self._terminated = number != signal.SIGINT
+        self._resort.hurry()
+        say(f"{signal.Signals(number).name}: stopping in order; once more ends it at once")
         if self._loop is not None and self._told is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._told.set)
 
-    def _insist(self) -> None:
-        """In a thread: the program is to be gone in time, if the loop does not turn or somebody's thread does not end."""
-        if self._orders.get() == _LEAVE:
-            return
-        with contextlib.suppress(Empty):
-            self._orders.get(timeout=self.grace + MARGIN)
-            return
-        if self._in_order:
-            names = ", ".join(sorted(thread.name for thread in self._holding_up())) or "code at exit"
-            _say(f"stopped in order; not waiting for {names}")
-        else:
-            _say(f"the loop did not stop within {self.grace:g} seconds: ended without it")
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                stream.flush()
-        os._exit(0 if self._in_order else 1)
 
-    def _holding_up(self) -> list[threading.Thread]:
-        """The threads that came after us and that the interpreter would wait for."""
-        return [
-            thread
-            for thread in threading.enumerate()
-            if not thread.daemon and thread not in self._threads and thread is not threading.main_thread()
-        ]
+_listening: _Program | None = None
 
 
-async def _awaited(until: Callable[[Ref[Any]], Awaitable[object]], top: Ref[Any]) -> None:
-    await until(top)
+def _forked() -> None:
+    global _listening
+    program, _listening = _listening, None
+    if program is not None:
+        program.disown()
 
 
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):
-        os.write(2, f"greenroom: {text}\n".encode())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+async def _awaited(until: Callable[[Callable[[], None]], Awaitable[object]], hurry: Callable[[], None]) -> None:
+    await until(hurry)

@@ -134,12 +134,15 @@ class Server(Decorators):
     def _run_stdio(self, grace: float, line_limit: int) -> None:
         streams = StandardStreams()
         wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
+
+        async def until(hurry: Callable[[], None]) -> None:
+            await wire.ending.wait()
+            hurry()
+            await wire.over.wait()
+
+        name, patience = self.company.name("stdio"), running.for_calls(grace)
         try:
-            running.run(
-                lambda: [self._spec([stdio_child(wire, name=self.company.name("stdio"), grace=grace)])],
-                lambda _: wire.over.wait(),
-                grace=grace,
-            )
+            running.run(lambda: [self._spec([stdio_child(wire, name=name, grace=patience)])], until, grace=grace)
         finally:
             wire.close()
             streams.close()

@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import ctypes
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from greenroom import Accepted, Context, HttpConfig, Server
@@ -74,6 +78,43 @@ async def hold_a_foreign_thread() -> str:
     """Leave a thread behind that the interpreter would wait for."""
     _ = asyncio.get_running_loop().run_in_executor(None, time.sleep, 1_000_000)
     return "left"
+
+
+_pool = ThreadPoolExecutor(1)
+
+
+@server.tool
+def leave_at_exit(what: str) -> str:
+    """Leave something behind that the interpreter waits for when it exits."""
+    match what:
+        case "pool":
+            _pool.submit(time.sleep, 1_000_000)
+        case "child":
+            multiprocessing.get_context("fork").Process(target=time.sleep, args=(1_000_000,), name="the-child").start()
+        case _:
+            atexit.register(time.sleep, 1_000_000)
+    return "left"
+
+
+@server.tool
+def terminate_a_child() -> str:
+    """Fork a child, and end it by a signal."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1_000_000,))
+    child.start()
+    child.terminate()
+    child.join(10)
+    code = child.exitcode
+    child.kill()
+    child.join()
+    return f"ended by {code}"
+
+
+@server.tool
+async def swallow() -> str:
+    """Refuse to be cancelled."""
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)
 
 
 @server.tool
