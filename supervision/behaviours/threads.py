@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from greenroom.supervision.kernel import forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +31,7 @@ _IDLE_SECONDS = 10.0
 class _Job:
     """One function call on its way through a thread."""
 
-    __slots__ = ("_done", "call", "error", "loop", "value")
+    __slots__ = ("_done", "_program", "call", "error", "loop", "value")
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class _Job:
         self.value: Any = None
         self.error: BaseException | None = None
         self._done = done
+        self._program = os.getpid()
 
     def run(self) -> None:
         """In the thread: do it, and tell the loop, if there still is one."""
@@ -48,6 +52,8 @@ class _Job:
             self.value = self.call()
         except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
             self.error = error
+        if os.getpid() != self._program:
+            forks.leave(self.error)
         try:
             self.loop.call_soon_threadsafe(self._done, self)
         except RuntimeError:
@@ -80,6 +86,11 @@ class _Crew:
         """The thread has nothing to do."""
         with self._lock:
             self._idle.append(hand)
+
+    def forget(self) -> None:
+        """In a forked child: none of these threads is there."""
+        self._lock = threading.Lock()
+        self._idle.clear()
 
     def leave(self, hand: _Hand) -> bool:
         """The thread has had nothing to do for long enough. False when it was chosen for something just now."""
@@ -125,6 +136,8 @@ class _Hand(threading.Thread):
 
 
 _crew = _Crew()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_crew.forget)
 
 
 def resting(thread: threading.Thread) -> bool:

@@ -104,6 +104,7 @@ class Node:
         self.running = False
         self.stopping = False
         self.ending = False
+        self.forked = False  # set in a child that a handler has forked: none of this is its own
         self.leaks = 0
         self.drain_budget = DRAIN_BUDGET
         source = random.Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - order, not secrets

@@ -13,7 +13,7 @@ from contextvars import Context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import exits, watchdog
+from . import exits, forks, watchdog
 from .current import current
 from .messages import EXEMPT, SIGNAL
 from .reasons import Crash
@@ -267,6 +267,8 @@ class Process:
 
     def failed(self, entry: Entry, error: BaseException) -> None:
         """The invocation raised. Whatever comes of that, the process must not be left as it is."""
+        if self.node.forked:
+            forks.leave(error)
         if not self.life:
             try:
                 self.behaviour._otp_failed(entry, error)
@@ -283,6 +285,8 @@ class Process:
 
     def settle(self) -> None:
         """An invocation is over: die if that was decided meanwhile, go on, or be idle."""
+        if self.node.forked:
+            forks.leave()
         if self.life:
             exits.unwound(self)
         elif self.mailbox:
@@ -322,6 +326,8 @@ class Process:
 
     def crash(self, error: BaseException) -> None:
         """Code of the process that is not its handler has raised: the process ends of it, at once."""
+        if self.node.forked:
+            forks.leave(error)
         if not self.life:
             self.behaviour._otp_report(error)
             exits.condemn(self, Crash(error))

@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from . import stacks, watchdog
+from . import forks, stacks, watchdog
 from .process import DEAD, GONE
 
 if TYPE_CHECKING:
@@ -191,12 +191,16 @@ class Workers:
             try:
                 awaited = context.run(coroutine.send, None)
             except StopIteration as stop:
+                if self._node.forked:
+                    forks.leave()
                 process.worker = None
                 process.done(entry, stop.value)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 process.worker = None
                 process.failed(entry, error)
             else:
+                if self._node.forked:
+                    forks.strayed()
                 return process, entry, InContext(process, coroutine, context, awaited)
         if process.activity < DEAD:
             process.settle()
@@ -212,6 +216,8 @@ class Workers:
             process.failed(entry, error)
             closed = _closes(error)
         else:
+            if self._node.forked:
+                forks.leave()
             process.worker = None
             process.done(entry, value)
         if process.activity < DEAD:

@@ -1,0 +1,59 @@
+"""Tools that fork: the child is no second server, however it comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .processes import EVERYTHING, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORKS = EVERYTHING.with_name("forks.py")
+
+WAYS = {
+    "returns": ("0", ""),
+    "exits": ("7", ""),
+    "says why": ("1", "for this reason"),
+    "execs": ("1", "FileNotFoundError"),
+    "runs a loop": ("0", ""),
+}
+
+
+def forked(folder: Path, tool: str, how: str | None = None) -> tuple[str, str]:
+    """What the parent says of its child, and what was told to people; everybody else is served as before."""
+    with program(folder, file=FORKS, clean=False) as served:
+        served.greet()
+        served.tell("tools/call", {"name": tool, "arguments": {"how": how} if how else {}}, 1)
+        code: str = served.answer(1)["content"][0]["text"]
+        served.tell("ping", id=2)
+        assert served.answer(2) == {}
+        served.hang_up()
+        assert served.rest() == b""  # no second answer; and nobody else holds the other end
+        assert served.code() == 0
+        assert [each["id"] for each in served.heard if "id" in each] == [0, 1, 2]
+        return code, served.error_text()
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("tool", ["in_a_thread", "at_once", "later_on"])
+def test_a_forked_child_ends_with_its_handler(tmp_path: Path, tool: str, how: str) -> None:
+    code, told = forked(tmp_path, tool, how)
+    expected, said = WAYS[how]
+    assert code == expected
+    assert said in told
+    assert ("Traceback" in told) == (how == "execs")
+
+
+def test_a_forked_child_that_waits_ends(tmp_path: Path) -> None:
+    code, told = forked(tmp_path, "that_waits")
+    assert code == "1"
+    assert "a forked child has come back to the event loop" in told
+
+
+@pytest.mark.parametrize(("tool", "expected"), [("in_a_task", "1"), ("in_a_handler", "0"), ("in_a_call", "0")])
+def test_so_does_one_that_is_forked_in_other_code_of_a_process(tmp_path: Path, tool: str, expected: str) -> None:
+    code, _ = forked(tmp_path, tool)
+    assert code == expected
