@@ -63,8 +63,9 @@ class Visitor:
         return id
 
     def status(self, id: str) -> str:
-        found: str = self.ask("tasks/get", taskId=id)["result"]["status"]
-        return found
+        """Or "unknown"."""
+        answer = self.ask("tasks/get", taskId=id)
+        return "unknown" if "error" in answer else str(answer["result"]["status"])
 
     def end(self) -> None:
         """End the session."""
