@@ -33,18 +33,22 @@ class House(Protocol):
     @property
     def settings(self) -> Settings:
         """How the company was set up."""
+        ...
 
     @property
     def shelf(self) -> Shelf:
         """Where the current catalogue stands."""
+        ...
 
     @property
     def bulkheads(self) -> Bulkheads:
         """Who may use how many threads."""
+        ...
 
     @property
     def own(self) -> Mapping[str, Own]:
         """By method: what the server answers by code of its own, instead of from the catalogue."""
+        ...
 
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
@@ -55,18 +59,22 @@ class Voice(Protocol):
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification on the call's own stream. False when nobody will get it."""
+        ...
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message, unless the session's level is higher."""
+        ...
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer and wait for its result.
 
         Raises `McpError` (what the peer answered, or that it has not declared the capability) and `CallTimeout`.
         """
+        ...
 
     def interrupt_stream(self, retry: float | None) -> bool:
         """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

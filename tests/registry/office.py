@@ -16,7 +16,7 @@ from greenroom.actors.subscriptions import Announced, Board, Subscriptions, subs
 from greenroom.supervision import Ref, Supervisor, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from greenroom.actors.readiness import WaitFor
     from greenroom.supervision.testing import Probe
@@ -38,6 +38,10 @@ class Office:
 
     def __post_init__(self) -> None:
         self.registry = Registry(self, self.registrar, self.subscriptions, self.board)
+
+    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
+        """Nobody is sent to a page here."""
+        raise NotImplementedError
 
     async def open(self, wait_for: WaitFor = None, per_session: int = 1000) -> None:
         """Start it."""

@@ -19,7 +19,7 @@ from .teller import Teller
 from .visitor import visit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 HOST = "127.0.0.1"
 TELLER: Ref[Teller] = Ref("the teller of the demonstration", None)
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def children() -> list[Any]:
         return [child(Teller, server.company, begun).but(name=TELLER.target), spec]
 
-    async def until(_: Ref[Any]) -> None:
+    async def until(_: Callable[[], None]) -> None:
         await TELLER.call(Teller.show_tree)
         if not given.quiet:
             TELLER.cast(Teller.say, "A visitor in memory tries everything once:")
