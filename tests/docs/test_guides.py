@@ -19,7 +19,7 @@ TOPICS = (
     *("how often", "Tokens"),
 )
 _SETTING = re.compile(r"`([a-z_]{2,})(?:=[^`]*)?`")
-_OTHERS = {"grace"}  # an argument of `run`
+_OTHERS = {"atexit", "grace"}  # a module, and an argument of `run`
 
 
 @pytest.fixture
