@@ -8,6 +8,7 @@ program was told to stop until the process is really gone.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -65,24 +66,22 @@ class LastResort:
         if register is not None:
             with contextlib.suppress(RuntimeError):  # the exit has begun
                 register(self._at_exit)
-                self.leave()
+                self._orders.put(math.inf)  # the thread stays: an interpreter that exits starts none
 
     def _at_exit(self) -> None:
         if os.getpid() == self._process and self._deadline is not None:
-            self._orders = SimpleQueue()
             self._orders.put(max(self._deadline, time.monotonic() + MARGIN))
-            self.watch()
 
     def _watch(self) -> None:
-        orders, patience = self._orders, None
+        patience = None
         while True:
             try:
-                deadline = orders.get(timeout=patience)
+                deadline = self._orders.get(timeout=patience)
             except Empty:
                 self._end()
             if deadline is None:
                 return
-            patience = max(0.0, deadline - time.monotonic())
+            patience = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
     def _end(self) -> NoReturn:
         children = _children()

@@ -221,6 +221,19 @@ class _Program:
 
 
 _listening: _Program | None = None
+_held = threading.local()  # a fork is its thread's, and so is what it holds back
+
+
+def _before_fork() -> None:
+    # A signal that came to the child before it is its own would be taken by the program's handler there, and be lost.
+    if _listening is not None:
+        _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _after_fork() -> None:
+    mask = _held.__dict__.pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _forked() -> None:
@@ -228,10 +241,11 @@ def _forked() -> None:
     program, _listening = _listening, None
     if program is not None:
         program.disown()
+    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
 
 
 async def _awaited(until: Callable[[Callable[[], None]], Awaitable[object]], hurry: Callable[[], None]) -> None:
