@@ -14,13 +14,13 @@ from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.json import encode
 from greenroom.protocol.messages import encode_result
 from greenroom.protocol.negotiation import read_hello
+from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.supervision import demonitor, monitor, send_after
 
 from .handshake import welcome
 from .hooks import run_heeded, run_hook
 from .jobs import Facts
-from .settings import LEVELS
 from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:

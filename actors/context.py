@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 from greenroom.errors import GreenroomError
 from greenroom.protocol.fitting import fit
 from greenroom.protocol.outgoing import prepared
+from greenroom.protocol.shapes import LEVELS, Level
 from greenroom.protocol.wire import plain
 
 from .asker import Asker
-from .settings import LEVELS, Level
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping

@@ -13,13 +13,13 @@ from greenroom.protocol.fitting import fit
 from greenroom.protocol.messages import encode_notification
 from greenroom.protocol.negotiation import declares
 from greenroom.protocol.outgoing import prepared
+from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.versions import LATEST
 from greenroom.protocol.wire import plain
 from greenroom.supervision import ProcessExited, current_node
 
 from .session import ENDED, Session
 from .sessions import Sessions, card_of, find_session
-from .settings import LEVELS
 from .subscriptions import Subscriptions
 from .visits import Visited, find_visited
 from .voice import Ask, asked, log_body

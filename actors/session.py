@@ -13,6 +13,7 @@ from greenroom.protocol import automaton, methods
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import Side
+from greenroom.protocol.shapes import LEVELS
 from greenroom.supervision import (
     Down,
     Exit,
@@ -34,7 +35,6 @@ from .calls import Calls, Late, Lingers
 from .hooks import Heeded, Returned, run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
-from .settings import LEVELS
 from .subscriptions import Announced
 from .task_calls import TaskCalls
 from .task_words import Decided, Kept

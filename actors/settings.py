@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from greenroom.errors import GreenroomError
+from greenroom.protocol.shapes import LEVELS, Level
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-"""How grave a log message is, RFC 5424's words, the least grave first."""
-LEVELS: Final[tuple[str, ...]] = get_args(Level)
 
 _MIB: Final = 1024 * 1024
 
