@@ -1,0 +1,153 @@
+"""Why a request to a server had no answer of the server's. Each has its `reason`, a word that programs can compare.
+
+::
+
+    ClientError
+    ├─ NotReady            the handshake is not over, and nobody wanted to wait
+    ├─ ClientClosed        the client was closed, or is about to be
+    ├─ Unsupported         the server has not declared that it can do this: nothing was sent
+    ├─ RequestTimeout      the deadline is over; the server was told
+    ├─ RequestLost         the way to the server broke while it was under way
+    ├─ InitFailed          the handshake failed
+    │  ├─ InitTimeout
+    │  └─ ProtocolVersionError
+    ├─ Unavailable         the server is away: the next attempt is some time off, or nobody tries any more
+    │  ├─ CircuitOpen
+    │  └─ Parked
+    └─ TooManyPages        a list that does not end
+
+An error that the server answered with is a `PeerError`; a caller that cancels its own request gets `RequestCancelled`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from greenroom.errors import GreenroomError
+
+
+class ClientError(GreenroomError):
+    """A request had no answer of the server's."""
+
+    reason: ClassVar[str] = "client_error"
+
+
+class NotReady(ClientError):
+    """The handshake is not over yet."""
+
+    reason = "not_ready"
+
+
+class ClientClosed(ClientError):
+    """The client is closed, or about to be."""
+
+    reason = "closed"
+
+
+class Unsupported(ClientError):
+    """The server has not declared what this method needs. Nothing was sent."""
+
+    reason = "unsupported"
+
+    def __init__(self, method: str, capability: str) -> None:
+        """`capability` is the path that would have to be declared."""
+        super().__init__(method, capability)
+        self.method = method
+        self.capability = capability
+
+    def __str__(self) -> str:
+        return f"the server does not declare {self.capability}, which {self.method} needs"
+
+
+class RequestTimeout(ClientError, TimeoutError):
+    """The deadline is over. The server was told that nobody waits any more."""
+
+    reason = "timeout"
+
+    def __init__(self, method: str, seconds: float) -> None:
+        """How long it was waited for."""
+        super().__init__(method, seconds)
+        self.method = method
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{self.method}: no answer within {self.seconds:g} s"
+
+
+class RequestLost(ClientError):
+    """The way to the server broke while the request was under way.
+
+    `cause` is what happened. `maybe_done` is False when the server cannot have seen the request; otherwise it may have been done or not,
+    and only who knows that it can be repeated should repeat it.
+    """
+
+    reason = "lost"
+
+    def __init__(self, method: str, cause: Exception, *, maybe_done: bool = True) -> None:
+        """`cause` is a `TransportError`, mostly."""
+        super().__init__(method, cause)
+        self.method = method
+        self.cause = cause
+        self.maybe_done = maybe_done
+
+    def __str__(self) -> str:
+        fate = "it may have been done or not" if self.maybe_done else "the server has not seen it"
+        return f"{self.method}: {self.cause} ({fate})"
+
+
+class InitFailed(ClientError):
+    """The handshake failed."""
+
+    reason = "init_failed"
+
+
+class InitTimeout(InitFailed):
+    """The server did not answer `initialize` in time."""
+
+    reason = "init_timeout"
+
+
+class ProtocolVersionError(InitFailed):
+    """The server speaks no revision that we know."""
+
+    reason = "protocol_version"
+
+
+class Unavailable(ClientError):
+    """The server is away. `cause` is what happened last."""
+
+    reason = "unavailable"
+
+    def __init__(self, server: str, cause: Exception | None = None, retry_in: float | None = None) -> None:
+        """`retry_in` is in how many seconds the next attempt is made; None when there is none."""
+        super().__init__(server, cause, retry_in)
+        self.server = server
+        self.cause = cause
+        self.retry_in = retry_in
+
+    def __str__(self) -> str:
+        why = f": {self.cause}" if self.cause is not None else ""
+        when = "" if self.retry_in is None else f"; the next attempt is in {self.retry_in:.1f} s"
+        return f"{self.server} is {self._state}{why}{when}"
+
+    _state: ClassVar[str] = "away"
+
+
+class CircuitOpen(Unavailable):
+    """It has failed so often of late that nothing is sent until a probe has come through."""
+
+    reason = "circuit_open"
+    _state = "left alone for a while"
+
+
+class Parked(Unavailable):
+    """Nobody tries any more, until somebody says so."""
+
+    reason = "parked"
+    _state = "parked"
+
+
+class TooManyPages(ClientError):
+    """A list went on for more pages than anybody believes."""
+
+    reason = "max_pages"

@@ -1,0 +1,137 @@
+"""Why a server could not be reached, or is not there any more. Each has its `reason`, a word that programs can compare.
+
+::
+
+    TransportError
+    ├─ ConnectFailed        nobody answers there: nothing was sent
+    ├─ ConnectionLost       it was there, and hung up
+    ├─ ProcessDied          the child process ended: with which status or signal, and what it said last on stderr
+    ├─ HttpError            an HTTP status that is no answer of MCP
+    │  ├─ Unauthorized      401, and nothing else to try
+    │  └─ SessionGone       404 for a session that was there before
+    ├─ ResponseTooLarge     more than was bound for
+    ├─ SilentTooLong        a stream without a word, not even a comment
+    ├─ NotMcp               whoever answers there speaks something else
+    └─ WireFull             too much waits to be sent
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from typing import ClassVar
+
+from greenroom.errors import GreenroomError
+
+
+class TransportError(GreenroomError):
+    """The way to the server is broken. The message says what happened, and what to do where that is known."""
+
+    reason: ClassVar[str] = "transport_error"
+
+
+class ConnectFailed(TransportError):
+    """Nobody answers there; nothing was sent."""
+
+    reason = "connect_failed"
+
+
+class ConnectionLost(TransportError):
+    """The server was there, and hung up. What was under way may have been done, or not."""
+
+    reason = "connection_lost"
+
+
+class ProcessDied(TransportError):
+    """The child process ended by itself."""
+
+    reason = "exit_status"
+
+    def __init__(self, command: str, status: int, stderr: str = "") -> None:
+        """`status` as `wait` tells it: negative for a signal. `stderr` is the end of what it wrote there."""
+        super().__init__(command, status, stderr)
+        self.command = command
+        self.status = status
+        self.stderr = stderr
+
+    @property
+    def signal(self) -> str | None:
+        """By which signal it ended, if it was one."""
+        if self.status >= 0:
+            return None
+        try:
+            return signals.Signals(-self.status).name
+        except ValueError:
+            return f"signal {-self.status}"
+
+    def __str__(self) -> str:
+        how = f"was ended by {self.signal}" if self.status < 0 else f"ended with exit status {self.status}"
+        said = f"; the last that it wrote to stderr:\n{self.stderr}" if self.stderr else "; it wrote nothing to stderr"
+        return f"the server process ({self.command}) {how}{said}"
+
+
+class HttpError(TransportError):
+    """The server answered with an HTTP status that is no answer of MCP."""
+
+    reason = "http_error"
+
+    def __init__(self, status: int, body: str = "", where: str = "") -> None:
+        """`body` is the beginning of what came with it."""
+        super().__init__(status, body, where)
+        self.status = status
+        self.body = body
+        self.where = where
+
+    def __str__(self) -> str:
+        place = f" from {self.where}" if self.where else ""
+        return f"HTTP status {self.status}{place}{f': {self.body}' if self.body else ''}"
+
+
+class Unauthorized(HttpError):
+    """401, or a 403 that asks for more: and there are no other credentials to try."""
+
+    reason = "unauthorized"
+
+    def __init__(self, status: int = 401, body: str = "", where: str = "", challenge: str = "") -> None:
+        """`challenge` is what `WWW-Authenticate` said."""
+        super().__init__(status, body, where)
+        self.challenge = challenge
+
+
+class SessionGone(HttpError):
+    """The server does not know our session any more."""
+
+    reason = "session_gone"
+
+
+class ResponseTooLarge(TransportError):
+    """More came than was bound for."""
+
+    reason = "response_too_large"
+
+    def __init__(self, size: int, limit: int, what: str = "an answer") -> None:
+        """`size` is how much had come when it was given up; `limit` how much may."""
+        super().__init__(size, limit, what)
+        self.size = size
+        self.limit = limit
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} has more than {self.limit:,} bytes: raise the limit if that is what you expect"
+
+
+class SilentTooLong(TransportError):
+    """Nothing came for too long, not even a comment."""
+
+    reason = "silent"
+
+
+class NotMcp(TransportError):
+    """Whoever answers there does not speak MCP."""
+
+    reason = "not_mcp"
+
+
+class WireFull(TransportError):
+    """Too much waits to be sent; this message was not taken."""
+
+    reason = "wire_full"

@@ -1,0 +1,142 @@
+"""The seam between a connection and its wire: how a server is reached, what may be said, and what comes back.
+
+A `Route` says where a server is; `open` makes a `Wire` of it: a process, linked to the connection that opened it, and so quick to begin
+that nobody waits: what is sent before the server can be reached is kept in order, within bounds. What the server says comes as `Inbound`
+messages to the connection's mailbox. A failure of one request is a `Lost` for that request. The end of the whole wire is told
+exactly once, by its exit: the linked connection gets it as an exit signal whose reason is `Shutdown(TransportError)`, whatever happened, and
+`Crash` only for a bug of the wire's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from greenroom.protocol.errors import RemoteProtocolError
+    from greenroom.protocol.messages import Message, RequestId
+    from greenroom.supervision import Pid
+
+    from .errors import TransportError
+
+
+class Lost(NamedTuple):
+    """One request of ours will not be answered on this wire, and why; others are not concerned.
+
+    `resend` says that the server cannot have seen it: it is safe to send again.
+    """
+
+    id: RequestId
+    error: TransportError
+    resend: bool = False
+
+
+class Broken(NamedTuple):
+    """Something came that is no message. `error.answers` names our request whose answer it would have been, where that can be read.
+
+    `sample` is the beginning of it, for the report; never more than a line.
+    """
+
+    error: RemoteProtocolError
+    sample: str = ""
+
+
+class Gap(NamedTuple):
+    """The stream for what belongs to no request was cut and begins anew: what was said in between is lost."""
+
+    why: str
+
+
+Heard: TypeAlias = "Message | Broken | Lost | Gap"
+
+
+class Inbound(NamedTuple):
+    """What the wire has heard, in order, as one mail to the connection. `wire` tells mail of a former wire from that of the present one."""
+
+    wire: Pid
+    heard: Sequence[Heard]
+
+
+class Wire(Protocol):
+    """An open way to a server. Nothing here blocks, and nothing raises when the wire has ended: the exit signal tells."""
+
+    @property
+    def pid(self) -> Pid:
+        """The process. `exit(pid, Shutdown(…))` closes in order: what was sent is flushed, a session is given back, a child is ended."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """Where it leads, for people: a URL without its secrets, a command, a name."""
+        ...
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+        """Say one message. `id` is the request's, when it is one.
+
+        Messages may travel side by side, but nothing overtakes one that is `ordered` (`notifications/initialized` is). Raises `WireFull`
+        when too much waits already.
+        """
+
+    def forget(self, id: RequestId) -> None:
+        """Nobody waits for that answer any more: what was held for it can go."""
+
+    def agreed(self, version: str) -> None:
+        """The handshake is over: that revision holds, and what the server wants to say by itself may be listened for."""
+
+
+class Route(Protocol):
+    """Where a server is, and how to get there: a value, used again for each new attempt."""
+
+    @property
+    def description(self) -> str:
+        """Where it leads, for people and for reports: without secrets."""
+        ...
+
+    def open(self, owner: Pid) -> Wire:
+        """Begin a wire for the calling process, which is `owner`: linked to it, and telling it what comes."""
+        ...
+
+
+class Credentials(Protocol):
+    """What a wire asks before each HTTP request, and when it was refused. The room of authentication has those that can log in."""
+
+    def headers(self) -> Awaitable[Mapping[str, str]]:
+        """The headers that say who we are. Raises `TransportError` (`Unauthorized`) when there are none to be had."""
+        ...
+
+    def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> Awaitable[bool]:
+        """The server said 401 or 403, with that `WWW-Authenticate`, to a request with those headers. Whether it is worth another try."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoCredentials:
+    """Nobody in particular."""
+
+    async def headers(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:  # noqa: ARG002 - there is nothing to try
+        """There is nothing else to try."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class FixedHeaders:
+    """The same headers each time: a token that somebody else looks after. They never show in a repr."""
+
+    _headers: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"FixedHeaders({', '.join(sorted(self._headers))})"
+
+    async def headers(self) -> Mapping[str, str]:
+        """These."""
+        return self._headers
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:  # noqa: ARG002 - they are all there is
+        """They are all there is."""
+        return False
