@@ -46,7 +46,7 @@ format: $(STAMP) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 mcp-fast fastmcp fastmcp-fast) ## measure, beside floors and peers in the same run
+bench: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-2 mcp-fast fastmcp fastmcp-fast) ## measure, beside floors and peers in the same run
 	$(BIN)/python -m benchmarks
 
 profile: $(STAMP) $(PEERS)/profiler/.installed ## where a served call's time goes, layer by layer

