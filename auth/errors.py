@@ -1,0 +1,70 @@
+"""Why somebody is not let in, or could not log in elsewhere: `AuthError`, with a kind that programs can compare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Kind: TypeAlias = Literal[
+    "missing",
+    "invalid_request",
+    "invalid_token",
+    "expired_token",
+    "invalid_credentials",
+    "insufficient_scope",
+    "too_many_failures",
+    "server_error",
+]
+
+STATUS: Final[dict[Kind, int]] = {
+    "missing": 401,
+    "invalid_request": 400,
+    "invalid_token": 401,
+    "expired_token": 401,
+    "invalid_credentials": 401,
+    "insufficient_scope": 403,
+    "too_many_failures": 429,
+    "server_error": 500,
+}
+"""What each kind is over HTTP."""
+
+
+class AuthError(GreenroomError):
+    """Somebody is not who they would have to be, or may not do what they wanted. The message may be told to them."""
+
+
+class Denied(AuthError):
+    """A server's no. `detail` is for its log only, and has no secret in it either."""
+
+    def __init__(self, kind: Kind, message: str = "", *, scopes: Collection[str] = (), detail: str = "") -> None:
+        """`scopes` are those that would have been enough."""
+        super().__init__(kind, message)
+        self.kind: Kind = kind
+        self.message = message
+        self.scopes = tuple(scopes)
+        self.detail = detail
+
+    @property
+    def status(self) -> int:
+        """As which HTTP status it travels."""
+        return STATUS[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+class SignInError(AuthError):
+    """A client could not log in. It names the step that failed, and says what to do where that is known."""
+
+    def __init__(self, step: str, message: str) -> None:
+        """`step` is like "discovery", "registration", "authorization", "token", "refresh"."""
+        super().__init__(step, message)
+        self.step = step
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.message}"

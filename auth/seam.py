@@ -1,0 +1,39 @@
+"""What a provider is: somebody who looks at a request's headers, and says who that is, or why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenroom.transports.seam import Refusal
+
+    from .errors import Denied
+    from .info import AuthInfo
+
+
+class Asking(NamedTuple):
+    """The request that wants to come in. Header names are lower-cased."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    address: str = ""
+
+
+class Provider(Protocol):
+    """One way to know who calls."""
+
+    @property
+    def headers(self) -> Sequence[str]:
+        """The request headers that it reads, lower-cased: browsers have to be told of them."""
+        ...
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Who it is. Raises `Denied`; anything else that it raises is its own bug, and lets nobody in."""
+        ...
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
+        """How the no is told: status, `WWW-Authenticate`, body."""
+        ...
