@@ -1,0 +1,160 @@
+"""The stream for what belongs to no request: opened after the handshake, and again whenever it ends; and the last word of a session.
+
+A server that has none says so (405, mostly), and that is that. Between two such streams nothing is lost if the server marks its events and
+keeps them; if it does not, the connection is told of a gap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from .errors import HttpError, ResponseTooLarge, TransportError
+from .http_stream import EventStream
+from .http_visit import EVENTS, Visit, content_type
+from .seam import Gap
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .http_reader import Head
+    from .http_wire import HttpWire
+
+_NOT_FOUND: Final = 404
+_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_LONGEST: Final = 30.0
+_DOUBLINGS: Final = 5
+
+
+class Listening(Visit):
+    """One wire's, for as long as the wire lives."""
+
+    __slots__ = ("_begun", "_failures", "_heard_at", "_retry", "_stream")
+
+    method: ClassVar[str] = "GET"
+
+    def __init__(self, wire: HttpWire) -> None:
+        """Not open yet."""
+        super().__init__(wire)
+        self._stream: EventStream | None = None
+        self._begun = False  # whether there ever was one
+        self._retry: float | None = None
+        self._failures = 0
+        self._heard_at = 0.0
+
+    def extra(self) -> tuple[tuple[str, str], ...]:
+        """Where to go on, if that is known."""
+        return (("last-event-id", self._stream.mark),) if self._stream is not None and self._stream.mark else ()
+
+    def accepted(self, head: Head) -> None:
+        """Whatever is no stream is as good as none."""
+        if content_type(head) != EVENTS:
+            self._close()
+            self.wire.stopped_listening(self)
+            return
+        mark = "" if self._stream is None else self._stream.mark
+        self._stream = EventStream(self.wire.event_limits, mark)
+        self._failures = 0
+        again, self._begun = self._begun, True
+        if again and not mark:
+            self.wire.heard((Gap("the stream was cut, and the server does not mark where"),))
+        if self.wire.settings.silence is not None:
+            self._heard_at = self.wire.now()
+            self.alarm(self.wire.settings.silence)
+
+    def take(self, data: bytes) -> None:
+        """More of it."""
+        assert self._stream is not None
+        self._heard_at = self.wire.now()
+        try:
+            heard = self._stream.feed(data)
+        except ResponseTooLarge as error:
+            self._fail(error)
+            return
+        if heard:
+            self.wire.heard(heard)
+            if self.wire.crowded() and self._errand is not None:
+                self._errand.pause()
+                self.wire.later(self.wire.CALM, self._calm)
+
+    def _calm(self) -> None:
+        if self._errand is not None and not self.done:
+            if self.wire.crowded():
+                self.wire.later(self.wire.CALM, self._calm)
+            else:
+                self._errand.resume()
+
+    def over(self) -> None:
+        """The server has ended it, as servers do."""
+        self._later()
+
+    def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - the status says enough
+        """There is none, or not just now."""
+        if error.status == _NOT_FOUND and self._begun and self.wire.session:
+            self._close()
+            self.wire.session_gone(None, error)
+        elif error.status in _LATER and (self._begun or self._failures < self.wire.settings.resumes):
+            self._failures += 1
+            self._later()
+        else:
+            self._close()
+            self.wire.stopped_listening(self)
+
+    def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - it is opened again, whatever it was
+        """It broke."""
+        self._failures += 1
+        self._later()
+
+    def _later(self) -> None:
+        """Open it again after a while: what the server said, and longer each time that there was none."""
+        self._hang_up()
+        self.alarm(None)
+        if self._stream is not None and self._stream.retry is not None:
+            self._retry = self._stream.retry
+        self._tried = False
+        seconds = self.wire.patience(self._retry)
+        if self._failures > 1:
+            seconds = max(seconds, min(seconds * 2 ** min(self._failures - 1, _DOUBLINGS), _LONGEST))
+        self._alarm = self.wire.later(seconds, self._again)
+
+    def _again(self) -> None:
+        self._alarm = None
+        if not self.done:
+            self.go()
+
+    def rang(self) -> None:
+        """It may have been silent for too long."""
+        silence = self.wire.settings.silence
+        if silence is None:
+            return
+        left = self._heard_at + silence - self.wire.now()
+        if left > 0:
+            self.alarm(left)
+        else:
+            self._later()
+
+
+class Farewell(Visit):
+    """The session is given back. Whatever the server says to that, it is over."""
+
+    __slots__ = ("_said",)
+
+    method: ClassVar[str] = "DELETE"
+
+    def __init__(self, wire: HttpWire, said: asyncio.Future[None]) -> None:
+        """`said` is set when it is over."""
+        super().__init__(wire)
+        self._said = said
+
+    def over(self) -> None:
+        """It knows."""
+        self._close()
+        if not self._said.done():
+            self._said.set_result(None)
+
+    def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - that is its own affair
+        """It does not do that."""
+        self.over()
+
+    def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - as above
+        """It is away."""
+        self.over()

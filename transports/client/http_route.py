@@ -1,0 +1,104 @@
+"""How to get to a server over HTTP: `HttpRoute(url)`, and `SseRoute(url)` for those that speak it as it was before."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from greenroom.errors import ConfigError
+
+from .http_address import Address
+from .http_pool import Pool
+from .http_settings import HttpSettings
+from .http_tls import Trust
+from .http_wire import HttpWire
+from .seam import NoCredentials
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+    from greenroom.supervision import Pid
+    from greenroom.supervision.kernel.process import Process
+
+    from .http_carrier import Carrier, Headers
+    from .seam import Credentials
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_OURS: Final = frozenset(
+    {
+        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
+        *("mcp-protocol-version", "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+AGENT: Final = ("user-agent", "greenroom")
+
+
+class HttpRoute:
+    """A server at a URL. Opens any number of wires, one after another or side by side; each has connections and a session of its own."""
+
+    old: ClassVar[bool] = False
+    """Whether the old transport is spoken from the beginning."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        credentials: Credentials | None = None,
+        trust: Trust | ssl.SSLContext | None = None,
+        settings: HttpSettings | None = None,
+        fallback: bool = True,
+    ) -> None:
+        """`headers` go with every request. `fallback`: a server that refuses us may be one of the old transport, and is asked.
+
+        Raises `ConfigError`.
+        """
+        self.address = Address.of(url)
+        self.credentials: Credentials = NoCredentials() if credentials is None else credentials
+        self.settings = HttpSettings() if settings is None else settings
+        self.fallback = fallback
+        self.headers: Headers = _checked(headers or {})
+        self._trust = trust
+        self._context: ssl.SSLContext | None = None
+        if isinstance(trust, Trust) and self.address.secure:
+            self._context = trust.context()  # what cannot work is said now
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.description!r})"
+
+    @property
+    def description(self) -> str:
+        """Where it leads, without its secrets."""
+        return self.address.description
+
+    def open(self, owner: Pid) -> HttpWire:
+        """Begin a wire for the calling process, which is `owner`."""
+        return HttpWire(self, owner)
+
+    def carrier(self, process: Process) -> Carrier:
+        """What carries the requests of one wire, which is `process`."""
+        return Pool(process, self.settings, self._tls())
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self._context is None and self.address.secure:
+            self._context = Trust().context() if self._trust is None else self._trust  # type: ignore[assignment]
+        return self._context
+
+
+class SseRoute(HttpRoute):
+    """A server of the old transport: the URL is that of its stream."""
+
+    old = True
+
+
+def _checked(headers: Mapping[str, str]) -> Headers:
+    found = {AGENT[0]: AGENT[1]}
+    for name, value in headers.items():
+        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+            raise ConfigError(f"no header can be made of {name!r} and its value")
+        if name.lower() in _OURS:
+            raise ConfigError(f"{name} is what the transport itself has to say")
+        found[name.lower()] = value
+    return tuple(found.items())

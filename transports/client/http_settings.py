@@ -1,0 +1,56 @@
+"""How a client uses HTTP: one frozen value, checked when it is made. Times are seconds, sizes bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from greenroom.errors import ConfigError
+
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """All is optional, and the defaults are meant to be right."""
+
+    connect_timeout: float = 10.0
+    """How long it may take to connect, and to agree on TLS."""
+    send_timeout: float = 30.0
+    """How long the server may take to take note of what is no request; a request has the deadline of whoever asks."""
+    max_connections: int = 64
+    """How many requests may be under way at once; the others wait. Answers to the server, and notifications, do not wait for those."""
+    max_waiting: int = 1024
+    """How many messages may wait to be sent, before more are refused as `WireFull`."""
+    max_waiting_bytes: int = 64 * _MIB
+    idle: float = 4.0
+    """How long a connection is kept that nobody uses: most servers hang up after five, and who asks just then does not know what became of it."""
+    max_header: int = 32 * 1024
+    max_response: int = 16 * _MIB
+    """How large an answer may be that is one JSON text."""
+    max_event: int = 4 * _MIB
+    """How large one event of a stream may be. The stream itself may be of any length."""
+    retry: float = 1.0
+    """After how long a broken stream is opened again, unless the server says."""
+    max_retry: float = 60.0
+    """How long the server can make us wait for that."""
+    resumes: int = 5
+    """How often in a row an answer's stream is taken up again without anything coming of it, before the request is lost."""
+    silence: float | None = None
+    """After how long a stream without a byte, not even a comment, is taken for dead. None leaves that to the kernel, which asks the
+    peer's kernel, and to the deadline of whoever waits; servers that send comments can be given three times their interval."""
+    close_grace: float = 2.0
+    """How long the end may take: what was said is sent, and the session given back."""
+    redirects: int = 3
+    """How many redirects are followed in a row; only within the same origin, and only such as keep the method."""
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` for what makes no sense."""
+        for name in ("connect_timeout", "send_timeout", "max_connections", "max_waiting", "max_response", "max_event"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be more than 0, not {getattr(self, name)!r}")
+        for name in ("idle", "retry", "max_retry", "resumes", "close_grace", "redirects"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"{name} must be 0 or more, not {getattr(self, name)!r}")
+        if self.silence is not None and not self.silence > 0:
+            raise ConfigError(f"silence must be more than 0 seconds, or None, not {self.silence!r}")

@@ -1,0 +1,254 @@
+"""One HTTP request of a wire's and what becomes of it: who we are is said, a 401 tried once more, a redirect followed, a refusal read.
+
+A kind of visit says in `accepted`, `take` and `over` what it does with an answer, in `rejected` with a refusal, and in `lost` when there was
+neither. Each comes at most once after the other, and never after `drop`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from .errors import HttpError, NotMcp, TransportError, Unauthorized
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from .http_address import Address
+    from .http_carrier import Errand
+    from .http_reader import Head
+    from .http_wire import HttpWire
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+_REFUSED: Final = 8 * 1024
+"""How much of a refusal is read."""
+_SHOWN: Final = 400
+_MOVED: Final = frozenset({307, 308})
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+_FIRST_REFUSAL: Final = 300
+
+
+def content_type(head: Head) -> str:
+    """What kind of answer it is, without its parameters."""
+    return head.get(b"content-type").partition(";")[0].strip().lower()
+
+
+class Visit:
+    """One request, tried again where that is right."""
+
+    __slots__ = ("_alarm", "_errand", "_head", "_moves", "_refusal", "_sent", "_task", "_tried", "done", "wire")
+
+    method: ClassVar[str] = "POST"
+
+    def __init__(self, wire: HttpWire) -> None:
+        """Of a wire, and not begun."""
+        self.wire = wire
+        self.done = False
+        """Whether it is over, and nothing more will be told."""
+        self._errand: Errand | None = None
+        self._head: Head | None = None
+        self._refusal: bytearray | None = None
+        self._sent: Mapping[str, str] = {}
+        self._tried = False
+        self._moves = 0
+        self._task: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+
+    # --- what kinds of visits do
+
+    def body(self, data: bytes) -> None:
+        """More of the answer, or of the refusal."""
+        if self._refusal is None:
+            self.take(data)
+        else:
+            self._refusal += data
+            if len(self._refusal) > _REFUSED:
+                self._hang_up()
+                self._decide()
+
+    def accepted(self, head: Head) -> None:
+        """An answer with a status that is none of a refusal."""
+
+    def take(self, data: bytes) -> None:
+        """More of it."""
+
+    def over(self) -> None:
+        """That was all of it."""
+
+    def rejected(self, error: HttpError, body: bytes, head: Head) -> None:
+        """The server refuses."""
+
+    def lost(self, error: TransportError, *, unseen: bool) -> None:
+        """There was no answer, or no end of it."""
+
+    @property
+    def frame(self) -> bytes:
+        """What is sent."""
+        return b""
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it does not wait for requests that are under way."""
+        return True
+
+    @property
+    def address(self) -> Address:
+        """Where it goes."""
+        return self.wire.address
+
+    def extra(self) -> tuple[tuple[str, str], ...]:
+        """Headers of its own."""
+        return ()
+
+    # --- going
+
+    def go(self) -> None:
+        """Begin, or begin again."""
+        self._head = self._refusal = None
+        fixed = self.wire.known_headers
+        if fixed is not None:
+            self._leave(fixed)
+        else:
+            self._task = self.wire.task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            headers = await self.wire.credentials.headers()
+        except TransportError as error:
+            self._fail(error, unseen=True)
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            self._fail(Unauthorized(0, f"the credentials failed: {type(error).__name__}"), unseen=True)
+        else:
+            if not self.done:
+                self._leave(headers)
+
+    def _leave(self, credentials: Mapping[str, str]) -> None:
+        self._sent = credentials
+        try:
+            order = self.wire.order(self, credentials)
+        except ValueError as error:
+            self._fail(Unauthorized(0, f"the credentials cannot be sent: {error}"), unseen=True)
+            return
+        self._errand = self.wire.carrier.begin(order, self)
+
+    def drop(self) -> None:
+        """Nobody wants to know any more."""
+        if not self.done:
+            self._close()
+
+    def _close(self) -> None:
+        self.done = True
+        self._hang_up()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _hang_up(self) -> None:
+        errand, self._errand = self._errand, None
+        if errand is not None:
+            errand.drop()
+
+    # --- what carries it tells
+
+    def head(self, head: Head) -> None:
+        """The answer begins."""
+        self._head = head
+        if head.status >= _FIRST_REFUSAL:
+            self._refusal = bytearray()
+        elif head.get(b"content-encoding").lower() not in ("", "identity"):
+            self._fail(NotMcp(f"{self.address.origin} sends what is compressed, and nobody has asked it to"))
+        else:
+            self.accepted(head)
+
+    def end(self) -> None:
+        """It is complete."""
+        self._errand = None
+        if self._refusal is None:
+            self.over()
+        else:
+            self._decide()
+
+    def failed(self, error: TransportError, *, unseen: bool) -> None:
+        """It will not be."""
+        self._errand = None
+        if self._refusal is not None:
+            self._decide()
+        else:
+            self._fail(error, unseen=unseen)
+
+    def _fail(self, error: TransportError, *, unseen: bool = False) -> None:
+        self._hang_up()
+        if not self.done:
+            self.lost(error, unseen=unseen)
+
+    def _decide(self) -> None:
+        """It is a refusal: try again, or say so."""
+        head, body = self._head, bytes(self._refusal or b"")
+        assert head is not None
+        challenge = head.get(b"www-authenticate")
+        if head.status == _UNAUTHORIZED or (head.status == _FORBIDDEN and "insufficient_scope" in challenge):
+            error: HttpError = Unauthorized(head.status, shown(body), self.address.origin, challenge)
+            if not self._tried:
+                self._tried = True
+                self._task = self.wire.task(self._refused(error, body, head, challenge))
+                return
+        elif head.status in _MOVED and self._moves < self.wire.settings.redirects:
+            self._moves += 1
+            elsewhere = self.address.beside(head.get(b"location"))
+            if elsewhere is not None and self.move(elsewhere):
+                self.go()
+                return
+            error = HttpError(head.status, "it redirects to another server, which is not followed", self.address.origin)
+        else:
+            error = HttpError(head.status, shown(body), self.address.origin)
+        self.rejected(error, body, head)
+
+    async def _refused(self, error: HttpError, body: bytes, head: Head, challenge: str) -> None:
+        try:
+            again = await self.wire.credentials.refused(head.status, challenge, self._sent)
+        except TransportError as failed:
+            self._fail(failed, unseen=True)
+            return
+        except Exception:  # noqa: BLE001 - somebody else's code
+            again = False
+        if self.done:
+            return
+        if again:
+            self.wire.known_headers = None
+            self.go()
+        else:
+            self.rejected(error, body, head)
+
+    def move(self, elsewhere: Address) -> bool:
+        """The server says that it is somewhere else; whether to go there."""
+        self.wire.address = elsewhere
+        return True
+
+    # --- time
+
+    def alarm(self, seconds: float | None) -> None:
+        """Have `rang` called in so many seconds, and not as was said before."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if seconds is not None:
+            self._alarm = self.wire.later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if not self.done:
+            self.rang()
+
+    def rang(self) -> None:
+        """It is time."""
+
+
+def shown(body: bytes) -> str:
+    """The beginning of a refusal, as text in one line."""
+    text = body[: 4 * _SHOWN].decode(errors="replace")
+    return "".join(each if each.isprintable() else " " for each in text)[:_SHOWN].strip()

@@ -1,0 +1,398 @@
+"""The process between a connection and its server over HTTP: what waits to be sent, what is under way, and the session that all of it is in.
+
+Its work is done in callbacks, as bytes come; the process itself only waits for its end. It is linked to the connection that opened it, which
+hears of that end in any case. One wire is one session: when the server has forgotten that, what it cannot have seen is told so,
+what is under way may still be answered for a moment, and the wire ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.protocol.json import Limits
+from greenroom.protocol.messages import Failure, Response
+from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, current_node, receive, spawn_link
+from greenroom.supervision.kernel.messages import INFO
+
+from .errors import NotMcp, SessionGone, TransportError, WireFull
+from .http_carrier import Order
+from .http_listening import Farewell, Listening
+from .http_old import OldStream
+from .http_posts import Notice, Question
+from .seam import FixedHeaders, Inbound, Lost, NoCredentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import Pid
+    from greenroom.supervision.kernel.process import Process
+
+    from .errors import HttpError
+    from .http_address import Address
+    from .http_carrier import Carrier, Headers
+    from .http_route import HttpRoute
+    from .http_visit import Visit
+    from .seam import Heard
+
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LINGER: Final = 1.0
+"""Seconds that requests under way still have when the session is gone."""
+_CROWD: Final = 256
+"""How many mails wait for the connection before no more is read."""
+_OLD: Final = frozenset({400, 404, 405})
+_BOTH: Final = ("accept", "application/json, text/event-stream")
+_STREAM: Final = ("accept", "text/event-stream")
+_JSON: Final = ("content-type", "application/json")
+
+
+class _End(NamedTuple):
+    error: TransportError
+
+
+class HttpWire:
+    """The wire. What starts with an underscore is its own; the rest is for its visits, and what the seam asks for."""
+
+    CALM: Final = 0.02
+    """Seconds after which it is looked whether the connection has caught up."""
+
+    def __init__(self, route: HttpRoute, owner: Pid) -> None:
+        """Of the calling process, which is the owner."""
+        node = current_node()
+        process = node.process(owner)
+        assert process is not None
+        self._owner: Process = process
+        self._pid = spawn_link(self._run)
+        own = node.process(self._pid)
+        assert own is not None
+        own.trap_exit = True
+        own.label = "http wire"
+        self._process: Process = own
+        self._loop = node.loop
+        self._route = route
+        self.settings = route.settings
+        self.address: Address = route.address
+        self.place: Address = route.address
+        """Where messages are posted to."""
+        self.credentials = route.credentials
+        self.known_headers: Mapping[str, str] | None = None
+        """What says who we are, where that never changes."""
+        if isinstance(route.credentials, NoCredentials):
+            self.known_headers = {}
+        elif isinstance(route.credentials, FixedHeaders):
+            self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package: it is not to be asked in a task
+        self.session = ""
+        self.response_limits = Limits.of_size(self.settings.max_response)
+        self.event_limits = Limits.of_size(self.settings.max_event)
+        self.carrier: Carrier = route.carrier(own)
+        self._version = ""
+        self._base: tuple[Any, str, str, Headers] | None = None
+        self._visits: dict[Visit, None] = {}
+        self._asking: dict[RequestId, Question | Notice] = {}
+        self._waiting: deque[Notice] = deque()
+        self._weight = 0
+        self._barrier: Notice | None = None
+        self._listening: Listening | None = None
+        self._old: OldStream | None = None
+        self._tries_old = route.fallback
+        self._gone: SessionGone | None = None
+        self._closing = False
+        self._quiet: asyncio.Future[None] | None = None
+        self.unsent = 0
+        """How many notifications and answers of ours could not be delivered."""
+        if route.old:
+            self._open_old(None)
+
+    # --- the seam
+
+    @property
+    def pid(self) -> Pid:
+        """The process."""
+        return self._pid
+
+    @property
+    def description(self) -> str:
+        """Where it leads."""
+        return self._route.description
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+        """Say one message."""
+        if self._closing or self._process.life:
+            return
+        if self._gone is not None:
+            if id is not None:
+                self.heard((Lost(id, self._gone, resend=True),))
+            return
+        settings = self.settings
+        if len(self._visits) + len(self._waiting) >= settings.max_connections + settings.max_waiting:
+            raise WireFull(
+                f"{len(self._visits) + len(self._waiting)} messages are under way to {self.description} already"
+            )
+        if self._weight + len(frame) > settings.max_waiting_bytes and self._weight:
+            raise WireFull(f"{self._weight:,} bytes are under way to {self.description} already")
+        if id is None or self._old is not None:
+            visit = Notice(self, frame, id, ordered=ordered)
+        else:
+            visit = Question(self, frame, id, ordered=ordered)
+        self._weight += len(frame)
+        if id is not None:
+            self._asking[id] = visit
+        if self._barrier is not None or self._waiting or (self._old is not None and not self._old.ready):
+            self._waiting.append(visit)
+        else:
+            self._launch(visit)
+
+    def forget(self, id: RequestId) -> None:
+        """Nobody waits for that answer any more."""
+        visit = self._asking.pop(id, None)
+        if visit is not None:
+            visit.drop()
+            self._leave(visit)
+
+    def agreed(self, version: str) -> None:
+        """The handshake is over."""
+        self._version = version
+        self._base = None
+        if self._old is None and self._listening is None and not self._process.life:
+            self._loop.call_soon(self._listen, context=self._process.own_context())
+
+    # --- sending
+
+    def _launch(self, visit: Notice) -> None:
+        self._visits[visit] = None
+        if visit.ordered:
+            self._barrier = visit
+        visit.go()
+
+    def _drain(self) -> None:
+        """Send what waits, up to the next that nothing may overtake."""
+        while self._waiting and self._barrier is None and not (self._old is not None and not self._old.ready):
+            self._launch(self._waiting.popleft())
+        if self._listening is None and self._version and not self._waiting:
+            self._listen()
+
+    def _leave(self, visit: Notice) -> None:
+        """That one is over, however."""
+        if self._visits.pop(visit, self) is self and visit in self._waiting:
+            self._waiting.remove(visit)
+        self._weight -= len(visit._frame)  # noqa: SLF001 - what was counted, though it may ask in another way by now
+        if self._barrier is visit:
+            self._barrier = None
+        if self._barrier is None and (self._waiting or self._version):
+            self._drain()
+        if self._quiet is not None and not self._visits and not self._quiet.done():
+            self._quiet.set_result(None)
+        if self._gone is not None and not self._visits:
+            self.end(self._gone)
+
+    def _listen(self) -> None:
+        """Open the stream for what belongs to no request, once nothing is on its way that has to come before."""
+        if (
+            self._listening is None
+            and self._barrier is None
+            and not (self._waiting or self._closing or self._gone or self._old or self._process.life)
+        ):
+            self._listening = Listening(self)
+            self._listening.go()
+
+    # --- for visits
+
+    def order(self, visit: Visit, credentials: Mapping[str, str]) -> Order:
+        """What is to be carried for it. Raises `ValueError` for credentials that are no headers."""
+        method = visit.method
+        address = visit.address
+        if method == "POST":
+            base = self._base
+            if base is None or base[0] is not credentials or base[1] is not self.session:
+                base = (credentials, self.session, "", (_BOTH, _JSON, *self._common(credentials)))
+                self._base = base
+            return Order(method, address, base[3], visit.frame, visit.urgent)
+        return Order(method, address, (_STREAM, *visit.extra(), *self._common(credentials)), urgent=True)
+
+    def _common(self, credentials: Mapping[str, str]) -> Headers:
+        found = [*self._route.headers]
+        if self.address.login and not any(name.lower() == "authorization" for name in credentials):
+            found.append(("authorization", self.address.login))
+        for name, value in credentials.items():
+            if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+                raise ValueError("no header can be made of them")
+            found.append((name.lower(), value))
+        if self.session:
+            found.append(("mcp-session-id", self.session))
+        if self._version and self._old is None:
+            found.append(("mcp-protocol-version", self._version))
+        return tuple(found)
+
+    def captured(self, visit: Question, session: str) -> None:
+        """The server has said which session this is, or that there is none."""
+        if session:
+            if _VISIBLE.fullmatch(session) is None:
+                visit._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
+            else:
+                self.session = session
+
+    def heard(self, heard: Sequence[Heard]) -> None:
+        """Tell the connection."""
+        for each in heard:
+            if type(each) is Response or type(each) is Failure:
+                self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is nobody's
+        if not self._closing:
+            self._owner.deliver((INFO, Inbound(self._pid, heard)))
+
+    def crowded(self) -> bool:
+        """Whether the connection has not caught up with what it was told."""
+        mailbox = self._owner.mailbox
+        return mailbox is not None and len(mailbox) > _CROWD
+
+    def settled(self, visit: Notice, *, answered: bool = True) -> None:
+        """It was taken note of, or answered."""
+        if answered and type(visit) is Question and visit.id is not None:
+            self._asking.pop(visit.id, None)
+        self._leave(visit)
+
+    def unheard(self, visit: Notice, error: TransportError, *, resend: bool) -> None:
+        """It had no answer, and will have none."""
+        if visit.id is not None:
+            if self._asking.pop(visit.id, None) is not None:
+                self.heard((Lost(visit.id, error, resend),))
+        else:
+            self.unsent += 1
+            if visit.ordered:
+                self.end(error)
+        self._leave(visit)
+
+    def session_gone(self, visit: Notice | None, error: HttpError) -> None:
+        """The server does not know our session. What it has not looked at can be sent again, in another one."""
+        if self._gone is None:
+            self._gone = SessionGone(error.status, error.body, error.where)
+            if self._listening is not None:
+                self._listening.drop()
+            waiting, self._waiting = self._waiting, deque()
+            for each in waiting:
+                self.unheard(each, self._gone, resend=True)
+            self.later(_LINGER, self._end_gone)
+        if visit is not None:
+            self.unheard(visit, self._gone, resend=True)
+        elif not self._visits:
+            self._end_gone()
+
+    def _end_gone(self) -> None:
+        assert self._gone is not None
+        self.end(self._gone)
+
+    def stopped_listening(self, listening: Listening) -> None:
+        """There is no such stream here, and nobody asks again."""
+
+    def patience(self, retry: float | None) -> float:
+        """How long to wait before a stream is opened again."""
+        return self.settings.retry if retry is None else min(retry, self.settings.max_retry)
+
+    def now(self) -> float:
+        """The loop's clock."""
+        return self._loop.time()
+
+    def later(self, seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
+        """Have something done in a while; a bug in it is this process's crash."""
+        return self._loop.call_later(seconds, self._guarded, function, context=self._process.own_context().copy())
+
+    def _guarded(self, function: Callable[[], None]) -> None:
+        if self._process.life:
+            return
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - whatever was raised is its crash
+            self._process.crash(error)
+
+    def task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have something done that waits, as a task of this process."""
+        task = self._loop.create_task(coroutine, context=self._process.own_context().copy())
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._process.crash(error)
+
+    # --- the old transport
+
+    def falls_back(self, visit: Question, error: HttpError) -> bool:
+        """The first request was refused in a way in which servers of the old transport refuse it: ask whether this is one."""
+        if not self._tries_old or error.status not in _OLD or self.session or self._version:
+            return False
+        self._tries_old = False
+        frame = visit.frame
+        self._open_old(error)
+        self._leave(visit)
+        assert visit.id is not None
+        if visit.id in self._asking:
+            again = Notice(self, frame, visit.id, ordered=visit.ordered)
+            self._asking[visit.id] = again
+            self._weight += len(frame)
+            self._waiting.appendleft(again)
+        return True
+
+    def _open_old(self, instead: HttpError | None) -> None:
+        self._old = OldStream(self, instead)
+        self._base = None
+        self._old.go()
+
+    def old_ready(self, place: Address) -> None:
+        """The old transport's stream has said where messages are posted to."""
+        self.place = place
+        self._drain()
+
+    def old_over(self, error: TransportError) -> None:
+        """The old transport's stream has ended, and the session with it."""
+        assert self._old is not None
+        for visit in (*self._waiting, *self._visits):
+            if isinstance(visit, Notice) and visit.id is not None and self._asking.pop(visit.id, None) is not None:
+                self.heard((Lost(visit.id, error, resend=not self._old.ready),))
+        self.end(error)
+
+    # --- the process
+
+    def end(self, error: TransportError) -> None:
+        """There is no way to the server any more."""
+        self._process.deliver((INFO, _End(error)))
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                message = await receive()
+                if isinstance(message, _End):
+                    raise Quit(Shutdown(message.error))
+                if isinstance(message, Exit):
+                    await self._farewell()
+                    raise Quit(message.reason if isinstance(message.reason, Shutdown) else SHUTDOWN)
+        finally:
+            self._closing = True
+            for visit in (*self._visits, *self._waiting, self._listening, self._old):
+                if visit is not None:
+                    visit.drop()
+            self.carrier.close()
+
+    async def _farewell(self) -> None:
+        """Say what is still to be said, and give the session back, within the grace."""
+        self._closing = True
+        for visit in (self._listening, *self._asking.values()):
+            if visit is not None:
+                visit.drop()
+                if isinstance(visit, Notice):
+                    self._leave(visit)
+        try:
+            async with asyncio.timeout(self.settings.close_grace):
+                if self._visits or self._waiting:
+                    self._quiet = self._loop.create_future()
+                    await self._quiet
+                if self.session and self._gone is None and self._old is None:
+                    said: asyncio.Future[None] = self._loop.create_future()
+                    goodbye = Farewell(self, said)
+                    goodbye.go()
+                    await said
+        except TimeoutError:
+            pass
