@@ -1,0 +1,144 @@
+"""From a tool's reply to the one value that a program wants of it, by what the tool's output schema promised and what the caller expects.
+
+Structured content is an object in the handshake revisions. A tool that returns a list or a number puts it under `result`, and its schema says so:
+that is undone here. A tool without an output schema often returns JSON as text, which is read as such where a type is wanted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .content import Audio, Contents, Embedded, Image, Text
+from .errors import BadAnswer
+from .problems import Mismatch, Problem, Reason
+from .received import ToolReply, text_of
+from .schemas import kind_of
+from .wire import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SHOWN: Final = 120
+_WRAPPED: Final = "x-fastmcp-wrap-result"
+
+
+def is_wrapped(schema: Mapping[str, Any] | None) -> bool:
+    """Whether an output schema is that of an object made around one value: it has nothing in it but a required `result`."""
+    if schema is None:
+        return False
+    if schema.get(_WRAPPED) is True:
+        return True
+    members: Any = schema.get("properties")
+    return is_object(members) and set(members) == {"result"} and list(schema.get("required") or ()) == ["result"]
+
+
+def unwrapped(structured: Any, schema: Mapping[str, Any] | None) -> Any:
+    """The value that the structured content stands for."""
+    if is_object(structured) and set(structured) == {"result"} and is_wrapped(schema):
+        return structured["result"]
+    return structured
+
+
+def plain_value(reply: ToolReply, schema: Mapping[str, Any] | None = None) -> Any:
+    """Data if there is any, else text, else the block that it is, or the list of them; None where there is nothing."""
+    if reply.structured_content is not None:
+        return unwrapped(reply.structured_content, schema)
+    match reply.content:
+        case []:
+            return None
+        case blocks if all(isinstance(block, Text) for block in blocks):
+            return reply.text
+        case [block]:
+            return block
+        case blocks:
+            return blocks
+
+
+def typed_value(reply: ToolReply, kind: Any, schema: Mapping[str, Any] | None = None, name: str = "the tool") -> Any:
+    """The value as that type. Raises `BadAnswer`, with all that is wrong in its `problems`.
+
+    An object that only wraps one value may be meant as it is: whichever of the two fits.
+    """
+    if isinstance(kind, type) and isinstance(whole := plain_value(reply, schema), kind) and not is_object(whole):
+        return whole
+    structured = reply.structured_content
+    if structured is None:
+        return _made(_from_content(reply, kind, name), kind, name)
+    inner = unwrapped(structured, schema)
+    try:
+        return kind_of(kind).make(inner)
+    except Mismatch as error:
+        if inner is structured and not (kind is str and reply.content):
+            raise _misfit(name, kind, error) from None
+    if kind is str:
+        return reply.text
+    return _made(structured, kind, name)
+
+
+def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
+    """What JSON there is in the content; for bytes, those of the one block that has some."""
+    if kind is bytes:
+        match reply.content:
+            case [Image(data) | Audio(data) | Embedded(Contents(blob=bytes() as data))]:
+                return msgspec.to_builtins(data)
+            case _:
+                pass
+    said = text_of(reply.content)
+    if not said:
+        return None
+    try:
+        return msgspec.json.decode(said)
+    except msgspec.DecodeError:
+        if kind_accepts_text(kind):
+            return said
+        shown = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
+        wrong = Problem((), Reason(f"the tool answered with text that is no JSON: {shown!r}", "type_mismatch"))
+        raise _misfit(name, kind, Mismatch([wrong])) from None
+
+
+def kind_accepts_text(kind: Any) -> bool:
+    """Whether a text may be a value of that type: str, a date, a choice of texts."""
+    schema = kind_of(kind).schema
+    return schema.get("type", "string") == "string" or "anyOf" in schema
+
+
+def _made(value: Any, kind: Any, name: str) -> Any:
+    try:
+        return kind_of(kind).make(value)
+    except Mismatch as error:
+        raise _misfit(name, kind, error) from None
+
+
+def _misfit(name: str, kind: Any, error: Mismatch) -> BadAnswer:
+    shown = getattr(kind, "__name__", None) if isinstance(kind, type) and not hasattr(kind, "__args__") else None
+    return BadAnswer(f"what {name} answered is no {shown or kind}: {error}", error.errors)
+
+
+class Promise:
+    """A tool's output schema, compiled when it is first needed; one that cannot be used promises nothing."""
+
+    def __init__(self, schema: Mapping[str, Any] | None) -> None:
+        """`schema` is a stranger's."""
+        self.schema = schema
+        self._validator: Any = None
+        self.broken: str | None = None
+        """Why the schema is no use."""
+
+    def problems(self, reply: ToolReply) -> Sequence[Problem]:
+        """What is wrong with a success. A failure may say what it likes."""
+        if self.schema is None or reply.is_error or self.broken is not None:
+            return ()
+        if reply.structured_content is None:
+            return () if reply.task else [Problem((), Reason("there is no structuredContent", "missing_required"))]
+        if self._validator is None:
+            from .validation import BadSchema, Validator  # noqa: PLC0415 - jsonschema is much to load, and few need it
+
+            try:
+                self._validator = Validator(self.schema)
+            except BadSchema as error:
+                self.broken = str(error)
+                return ()
+        found: Sequence[Problem] = self._validator.errors(reply.structured_content)
+        return found

@@ -1,0 +1,312 @@
+"""What servers answer is read into values, whatever they add to it; what cannot be read is said, and takes nothing else with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from greenroom.protocol.content import Audio, Contents, Embedded, Image, ResourceLink, Text
+from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
+from greenroom.protocol.errors import BadAnswer
+from greenroom.protocol.received import (
+    Page,
+    RemoteTask,
+    ToolReply,
+    read_completion,
+    read_contents,
+    read_log,
+    read_page,
+    read_prompt,
+    read_task,
+    read_tasks,
+    read_tool_reply,
+)
+from greenroom.protocol.reply_values import Promise, is_wrapped, plain_value, typed_value
+from greenroom.protocol.results import Message, prompt_result, resource_contents, tool_result
+from greenroom.protocol.returns import Returns
+
+PIXEL = {"type": "image", "data": "AAEC", "mimeType": "image/png"}
+WORKING = {
+    "taskId": "t1", "status": "working", "ttl": 60000, "createdAt": "2026-01-01T00:00:00Z",
+    "lastUpdatedAt": "2026-01-01T00:00:01Z", "pollInterval": 500,
+}  # fmt: skip
+
+
+@dataclass
+class Day:
+    name: str
+    high: int
+
+
+def reply(**result: Any) -> ToolReply:
+    return read_tool_reply(result)
+
+
+def said(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}]
+
+
+# --- blocks
+
+
+def test_each_kind_of_block_is_its_value() -> None:
+    wire = [
+        {"type": "text", "text": "hello", "annotations": {"audience": ["user"], "later": 1}},
+        PIXEL,
+        {"type": "audio", "data": "", "mimeType": "audio/wav"},
+        {"type": "resource_link", "uri": "a:b", "name": "b", "icons": None},
+        {"type": "resource", "resource": {"uri": "a:c", "text": "inside"}},
+    ]
+    answer = reply(content=wire)
+    assert answer.content == [
+        Text("hello", {"audience": ["user"], "later": 1}),
+        Image(b"\x00\x01\x02", "image/png"),
+        Audio(b"", "audio/wav"),
+        ResourceLink("a:b", "b"),
+        Embedded(Contents("a:c", text="inside")),
+    ]
+    assert answer.text == "hello\ninside"
+    assert not answer.is_error
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "video", "data": "AA=="},
+        {"type": ["text"]},
+        {},
+        {"type": "image", "data": "?", "mimeType": "image/png"},
+        {"type": "text"},
+    ],
+)
+def test_an_unknown_or_broken_block_stays_what_it_was(block: dict[str, Any]) -> None:
+    answer = reply(content=[*said("before"), block])
+    assert answer.content == [Text("before"), block]
+    assert answer.text == "before"
+
+
+@pytest.mark.parametrize("result", [{}, {"content": None}, {"content": "text"}, {"content": ["text"]}, {"content": {}}])
+def test_what_is_no_result_of_a_tool_is_refused(result: dict[str, Any]) -> None:
+    with pytest.raises(BadAnswer, match="Invalid"):
+        read_tool_reply(result)
+
+
+def test_the_raw_result_and_its_metadata_are_there() -> None:
+    result: dict[str, Any] = {
+        "content": [],
+        "structuredContent": {"n": 1},
+        "isError": True,
+        "_meta": {"a": 1},
+        "added": 2,
+    }
+    answer = read_tool_reply(result)
+    assert (answer.structured_content, answer.is_error, answer.meta, answer.raw) == ({"n": 1}, True, {"a": 1}, result)
+    assert answer.data == {"n": 1}
+    assert reply(content=said("words")).data == "words"
+
+
+def test_a_reply_can_be_passed_on_as_it_came() -> None:
+    result = {
+        "content": [*said("x"), PIXEL, {"type": "video", "of": [1]}],
+        "structuredContent": {"n": 1},
+        "isError": False,
+        "_meta": {"a": 1},
+    }
+    assert tool_result(read_tool_reply(result)) == result
+
+
+# --- tasks
+
+
+@pytest.mark.parametrize("result", [{"task": WORKING}, WORKING, {"task": WORKING, "content": said("task t1")}])
+def test_a_task_is_read_in_its_envelope_and_without_one(result: dict[str, Any]) -> None:
+    answer = read_tool_reply(result)
+    assert answer.task is not None
+    assert (answer.task.id, answer.task.ttl, answer.task.poll_interval, answer.task.over) == ("t1", 60.0, 0.5, False)
+    assert answer.task.raw == WORKING
+    assert answer.task.created_at == "2026-01-01T00:00:00Z"
+
+
+def test_a_task_that_has_ended_is_over() -> None:
+    states = [read_task({**WORKING, "status": status}).over for status in ("input_required", "completed", "failed")]
+    assert states == [False, True, True]
+
+
+def test_tasks_are_listed() -> None:
+    page = read_tasks({"tasks": [WORKING], "nextCursor": ""})
+    assert [task.id for task in page] == ["t1"]
+    assert page.next_cursor == ""
+    assert read_task({"taskId": "x", "status": "working", "ttl": None}) == RemoteTask(
+        "x", "working", raw={"taskId": "x", "status": "working", "ttl": None}
+    )
+
+
+@pytest.mark.parametrize("tasks", [None, [{}], {"taskId": "a"}, [1]])
+def test_what_is_no_list_of_tasks_is_refused(tasks: Any) -> None:
+    with pytest.raises(BadAnswer, match="tasks/list"):
+        read_tasks({"tasks": tasks})
+
+
+# --- lists, resources, prompts, completions, logs
+
+
+def test_pages_are_lists_of_definitions() -> None:
+    tool = {"name": "t", "inputSchema": {"type": "object"}, "title": None, "icons": None, "new": 1}
+    page = read_page(Tool, {"tools": [tool], "nextCursor": "c", "_meta": {}})
+    assert (list(page), page.next_cursor, len(page)) == ([Tool("t", {"type": "object"})], "c", 1)
+    assert page.raw["tools"] == [tool]
+    assert read_page(Resource, {"resources": [{"uri": "a:b", "name": "b"}]}) == Page(
+        [Resource("a:b", "b")], problems=[], raw={"resources": [{"uri": "a:b", "name": "b"}]}
+    )
+    assert list(read_page(ResourceTemplate, {"resourceTemplates": [{"uriTemplate": "a:{b}", "name": "b"}]})) == [
+        ResourceTemplate("a:{b}", "b")
+    ]
+    [prompt] = read_page(Prompt, {"prompts": [{"name": "p", "arguments": [{"name": "a", "required": True}]}]})
+    assert prompt.arguments[0].required
+
+
+def test_a_broken_entry_is_named_and_takes_no_other_with_it() -> None:
+    page = read_page(Tool, {"tools": [{"name": "broken"}, {"name": "t", "inputSchema": {}}, 7]})
+    assert [tool.name for tool in page] == ["t"]
+    assert page.problems == [
+        "tools[0] (broken): Object missing required field inputSchema",
+        "tools[2]: it is of the type int",
+    ]
+
+
+@pytest.mark.parametrize("result", [{}, {"tools": None}, {"tools": {}}])
+def test_a_page_without_its_list_is_refused(result: dict[str, Any]) -> None:
+    with pytest.raises(BadAnswer, match="Invalid result of tools/list"):
+        read_page(Tool, result)
+
+
+def test_contents_are_text_and_bytes() -> None:
+    wire = {
+        "contents": [{"uri": "a:b", "text": "one", "mimeType": None}, {"uri": "a:c", "blob": "AAEC"}],
+        "_meta": {"k": 1},
+    }
+    answer = read_contents(wire)
+    assert [one.uri for one in answer] == ["a:b", "a:c"]
+    assert (len(answer), answer.text, answer.blob, answer.meta) == (2, "one", b"\x00\x01\x02", {"k": 1})
+    assert resource_contents(list(answer), "a:b")["contents"][1]["blob"] == "AAEC"
+    with pytest.raises(BadAnswer, match="contents"):
+        read_contents({"contents": [{"text": "of what?"}]})
+
+
+def test_a_prompt_is_messages_of_blocks() -> None:
+    wire = {
+        "description": "d",
+        "messages": [{"role": "user", "content": said("a")[0]}, {"role": "assistant", "content": said("b")}],
+    }
+    answer = read_prompt(wire)
+    assert answer.messages == [Message("user", Text("a")), Message("assistant", [Text("b")])]
+    assert (answer.text, answer.description, answer.raw) == ("a\nb", "d", wire)
+    assert prompt_result(answer)["messages"][0] == wire["messages"][0]
+
+
+@pytest.mark.parametrize("messages", [None, [1], [{"role": "system", "content": {}}], [{"role": "user"}]])
+def test_what_is_no_prompt_is_refused(messages: Any) -> None:
+    with pytest.raises(BadAnswer, match="Invalid"):
+        read_prompt({"messages": messages})
+
+
+def test_completions_are_texts() -> None:
+    answer = read_completion({"completion": {"values": ["a", "b"], "total": 9, "hasMore": True}})
+    assert (answer.values, answer.total, answer.has_more) == (["a", "b"], 9, True)
+    for broken in (None, {}, {"values": [1]}):
+        with pytest.raises(BadAnswer, match="values"):
+            read_completion({"completion": broken})
+
+
+def test_a_log_message_of_an_unknown_level_is_still_one() -> None:
+    assert str(read_log({"level": "error", "data": "it broke", "logger": "db"})) == "it broke"
+    told = read_log({"level": "loud", "data": {"n": 1}})
+    assert (told.level, told.logger, str(told)) == ("info", None, '{"n":1}')
+
+
+# --- values
+
+
+def test_what_was_wrapped_is_unwrapped_where_the_schema_says_so() -> None:
+    wrapped = reply(content=said("[1]"), structuredContent={"result": [1]})
+    schema = Returns(list[int]).schema
+    assert is_wrapped(schema)
+    assert plain_value(wrapped, schema) == [1]
+    assert plain_value(wrapped, {"type": "object", "x-fastmcp-wrap-result": True}) == [1]
+    assert plain_value(wrapped) == {"result": [1]}
+    assert plain_value(wrapped, Returns(Day).schema) == {"result": [1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        ([], None),
+        (said("x"), "x"),
+        (said("x") + said("y"), "x\ny"),
+        ([PIXEL], Image(b"\x00\x01\x02", "image/png")),
+        ([*said("x"), PIXEL], [Text("x"), Image(b"\x00\x01\x02", "image/png")]),
+    ],
+)
+def test_without_data_the_value_is_what_there_is(content: Any, value: Any) -> None:
+    assert plain_value(reply(content=content)) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "value"),
+    [
+        (Day, {"structuredContent": {"name": "Mon", "high": 3}}, Day("Mon", 3)),
+        (list[Day], {"structuredContent": {"result": [{"name": "Mon", "high": 3}]}}, [Day("Mon", 3)]),
+        (dict[str, int], {"structuredContent": {"result": 1}}, {"result": 1}),
+        (int, {"content": said("3")}, 3),
+        (Day, {"content": said('{"name": "Mon", "high": 3}')}, Day("Mon", 3)),
+        (str, {"content": said("3")}, "3"),
+        (str, {"content": said("words"), "structuredContent": {"n": 1}}, "words"),
+        (Literal["a", "b"], {"content": said("a")}, "a"),
+        (bytes, {"content": [PIXEL]}, b"\x00\x01\x02"),
+        (Image, {"content": [PIXEL]}, Image(b"\x00\x01\x02", "image/png")),
+        (int | None, {"content": []}, None),
+    ],
+)
+def test_a_value_of_the_wanted_type_is_made(kind: Any, result: dict[str, Any], value: Any) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
+    assert typed_value(read_tool_reply(result), kind, schema) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "complaint"),
+    [
+        (Day, {"structuredContent": {"name": 3}}, "forecast answered is no Day: "),
+        (int, {"content": said("many")}, "text that is no JSON: 'many'"),
+        (int, {"content": []}, "answered is no int"),
+        (list[int], {"structuredContent": {"result": ["x"]}}, r"no list\[int\]"),
+    ],
+)
+def test_a_value_that_does_not_fit_says_why(kind: Any, result: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadAnswer, match=complaint) as failed:
+        typed_value(read_tool_reply(result), kind, None, "forecast")
+    assert failed.value.problems
+
+
+def test_all_that_is_wrong_is_told() -> None:
+    with pytest.raises(BadAnswer) as failed:
+        typed_value(reply(structuredContent={"name": 3}), Day)
+    assert sorted(problem.path for problem in failed.value.problems) == [("high",), ("name",)]
+
+
+def test_a_result_is_held_against_what_was_promised() -> None:
+    promise = Promise(Returns(Day).schema)
+    assert promise.problems(reply(structuredContent={"name": "Mon", "high": 3})) == []
+    assert [problem.path for problem in promise.problems(reply(structuredContent={"name": "Mon"}))] == [("high",)]
+    assert "structuredContent" in str(promise.problems(reply(content=said("x")))[0])
+    assert promise.problems(reply(content=said("x"), isError=True)) == ()
+    assert promise.problems(read_tool_reply({"task": WORKING})) == ()
+
+
+def test_a_promise_that_cannot_be_read_promises_nothing() -> None:
+    assert Promise(None).problems(reply(content=[])) == ()
+    broken = Promise({"type": "nonsense"})
+    for _ in range(2):
+        assert broken.problems(reply(structuredContent={})) == ()
+    assert broken.broken
