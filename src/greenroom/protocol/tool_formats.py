@@ -1,0 +1,247 @@
+"""Tools, calls and results in the shapes of models' providers: dictionaries in, dictionaries out, and no SDK of anybody's.
+
+A tool is what `tools/list` shows, as a mapping or as our `Tool`. A call is what a model said, as a mapping or as an object of the provider's
+own SDK: only attributes are read. What a provider has no place for (sounds, files, pictures where only text is taken) becomes
+a line of text that says what was there, so that a model is never left to think that a tool returned nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+
+import msgspec
+
+from greenroom.errors import GreenroomError
+
+from .definitions import Tool
+from .provider_schemas import provider_schema
+from .wire import is_array, is_object, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    SomeTool = Tool | Mapping[str, Any]
+
+_PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What models can look at."""
+
+
+class BadCall(GreenroomError, ValueError):
+    """What was handed in is no call of a tool, or one whose arguments cannot be read: cut off in the middle, mostly."""
+
+
+class ProviderCall(NamedTuple):
+    """A call as a model made it."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    shape: str
+    """`anthropic`, `openai` or `openai_responses`: in which shape its result is wanted."""
+
+
+# --- tools
+
+
+@overload
+def to_anthropic(tools: SomeTool) -> dict[str, Any]: ...
+@overload
+def to_anthropic(tools: Sequence[SomeTool]) -> list[dict[str, Any]]: ...
+def to_anthropic(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dict[str, Any]]:
+    """`{name, description, input_schema}`, of one tool or of several; nothing else of it."""
+    if isinstance(tools, Sequence):
+        return [to_anthropic(tool) for tool in tools]
+    name, description, schema = _read(tools)
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+@overload
+def to_openai(tools: SomeTool) -> dict[str, Any]: ...
+@overload
+def to_openai(tools: Sequence[SomeTool]) -> list[dict[str, Any]]: ...
+def to_openai(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dict[str, Any]]:
+    """`{type: "function", function: {name, description, parameters}}`, of one tool or of several.
+
+    An object without `properties` is refused there, so it has empty ones.
+    """
+    if isinstance(tools, Sequence):
+        return [to_openai(tool) for tool in tools]
+    name, description, schema = _read(tools)
+    schema.setdefault("properties", {})
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+def _read(tool: SomeTool) -> tuple[str, str, dict[str, Any]]:
+    wire = tool.to_wire() if isinstance(tool, Tool) else tool
+    description = wire.get("description")
+    return (
+        str(wire["name"]),
+        description if isinstance(description, str) else "",
+        provider_schema(wire.get("inputSchema")),
+    )
+
+
+# --- calls
+
+
+def from_anthropic_call(call: Any) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a `tool_use` block. Raises `BadCall` when there is no name."""
+    name = _of(call, "name") or _of(call, "toolName")
+    if not isinstance(name, str) or not name:
+        raise BadCall("a tool_use block has a name")
+    given = _of(call, "input")
+    return name, dict(plain(given)) if is_object(given) else {}
+
+
+def from_openai_call(call: Any) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a tool call, which come parsed or as JSON. What is no object counts as none.
+
+    Raises `BadCall` when there is no name, or when the JSON is broken: a tool must not run on half of what was meant for it.
+    """
+    function = _of(call, "function") or call
+    name = _of(function, "name")
+    if not isinstance(name, str) or not name:
+        raise BadCall("a tool call has a function with a name")
+    given = _of(function, "arguments")
+    if isinstance(given, (str, bytes)):
+        given = _parsed(name, given)
+    return name, dict(plain(given)) if is_object(given) else {}
+
+
+def _parsed(name: str, text: str | bytes) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise BadCall(f"the arguments of {name} are no JSON: {error}") from None
+
+
+def read_call(call: Any) -> ProviderCall:
+    """A call of either provider, with its id. Raises `BadCall`."""
+    if _of(call, "type") == "tool_use" or _of(call, "input") is not None:
+        name, arguments = from_anthropic_call(call)
+        return ProviderCall(_id(call, "id", "toolUseId"), name, arguments, "anthropic")
+    name, arguments = from_openai_call(call)
+    if _of(call, "type") == "function_call":
+        return ProviderCall(_id(call, "call_id", "id"), name, arguments, "openai_responses")
+    return ProviderCall(_id(call, "id"), name, arguments, "openai")
+
+
+def call_shape(call: Any) -> tuple[str, str]:
+    """The id and the shape of a call whose arguments nobody could read, for the answer to it."""
+    if _of(call, "type") == "tool_use" or _of(call, "input") is not None:
+        return _id(call, "id", "toolUseId"), "anthropic"
+    if _of(call, "type") == "function_call":
+        return _id(call, "call_id", "id"), "openai_responses"
+    return _id(call, "id"), "openai"
+
+
+def _of(value: Any, name: str) -> Any:
+    return value.get(name) if is_object(value) else getattr(value, name, None)
+
+
+def _id(call: Any, *names: str) -> str:
+    return next((found for name in names if isinstance(found := _of(call, name), str)), "")
+
+
+# --- results
+
+
+def to_result(id: str, shape: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A `tools/call` result in the shape in which the call came."""
+    match shape:
+        case "anthropic":
+            return anthropic_result(id, result)
+        case "openai_responses":
+            return openai_output(id, result)
+        case _:
+            return openai_result(id, result)
+
+
+def anthropic_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A `tool_result` block, with text and pictures. Empty texts are refused there, and so is a failure that says nothing."""
+    content: list[dict[str, Any]] = []
+    for kind, value, mime_type in _shown(result):
+        if kind == "image":
+            content.append({
+                "type": "image", "source": {"type": "base64", "media_type": mime_type, "data": value},
+            })  # fmt: skip
+        else:
+            content.append({"type": "text", "text": value})
+    failed = result.get("isError") is True
+    if failed and not content:
+        content = [{"type": "text", "text": "it failed, and said nothing more"}]
+    wire: dict[str, Any] = {"type": "tool_result", "tool_use_id": id, "content": content}
+    return {**wire, "is_error": True} if failed else wire
+
+
+def openai_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of the role `tool`. There is room for text only, and none for whether it failed: the text says so."""
+    said = [
+        value if kind == "text" else _note(mime_type, value, "picture") for kind, value, mime_type in _shown(result)
+    ]
+    return {"role": "tool", "tool_call_id": id, "content": _with_failure("\n".join(said), result)}
+
+
+def openai_output(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A `function_call_output`: a text, or parts where there are pictures."""
+    shown = _shown(result)
+    if all(kind == "text" for kind, _, _ in shown):
+        output: Any = _with_failure("\n".join(value for _, value, _ in shown), result)
+    else:
+        output = [
+            {"type": "input_text", "text": value}
+            if kind == "text"
+            else {"type": "input_image", "image_url": f"data:{mime_type};base64,{value}"}
+            for kind, value, mime_type in shown
+        ]
+        if result.get("isError") is True:
+            output.insert(0, {"type": "input_text", "text": "Error"})
+    return {"type": "function_call_output", "call_id": id, "output": output}
+
+
+def _with_failure(text: str, result: Mapping[str, Any]) -> str:
+    return f"Error: {text or 'it said nothing more'}" if result.get("isError") is True else text
+
+
+def _shown(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What of a result a model can be shown, as (`text` or `image`, the text or the base64, the MIME type)."""
+    content = result.get("content")
+    shown = [one for block in (content if is_array(content) else ()) for one in _block(block)]
+    if not shown and result.get("structuredContent") is not None:
+        shown = [("text", msgspec.json.encode(plain(result["structuredContent"])).decode(), "")]
+    return shown
+
+
+def _block(block: Any) -> list[tuple[str, str, str]]:
+    if not is_object(block):
+        return []
+    match plain(block):
+        case {"type": "text", "text": str(text)}:
+            return [("text", text, "")] if text else []
+        case {"type": "image" | "audio" as kind, "data": str(data), "mimeType": str(mime_type)}:
+            return _media(kind, data, mime_type, "")
+        case {"type": "resource_link", "uri": str(uri), **more}:
+            name = more.get("title") or more.get("name")
+            return [("text", f"[{name}: {uri}]" if name else f"[{uri}]", "")]
+        case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+            return [("text", f"[{uri}]\n{text}", "")]
+        case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data), **more}}:
+            return _media("file", data, str(more.get("mimeType") or "application/octet-stream"), uri)
+        case unknown:
+            return [("text", f"[content of the type {unknown.get('type')!r}, which cannot be shown here]", "")]
+
+
+def _media(kind: str, data: str, mime_type: str, uri: str) -> list[tuple[str, str, str]]:
+    named = [("text", f"[{uri}]", "")] if uri else []
+    if mime_type in _PICTURES:
+        return [*named, ("image", data, mime_type)]
+    what = {"image": "picture", "audio": "sound"}.get(kind, "file")
+    return [*named, ("text", _note(mime_type, data, what), "")]
+
+
+def _note(mime_type: str, data: str, what: str) -> str:
+    size = len(data) * 3 // 4 - data[-2:].count("=")
+    return f"[a {what} ({mime_type}, {size:,} bytes), which cannot be shown here]"
