@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .http_carrier import Asker, Order
     from .http_settings import HttpSettings
 
-_WATCHED: Final = 0.05
+_WATCHED: Final = 0.002
 """Seconds of idleness after which the kernel is asked whether the server has hung up: the loop may not have come to hear of it."""
 
 

@@ -1,0 +1,436 @@
+"""Servers that break the rules of HTTP: each request is lost for a reason, exactly once, and the wire goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.protocol.messages import Failure, Notification
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, HttpError, NotMcp, ResponseTooLarge
+from greenroom.transports.client.http_route import HttpRoute
+from greenroom.transports.client.http_settings import HttpSettings
+from greenroom.transports.client.seam import Broken, Lost
+
+from .owner import Owner, opened, text
+from .scripted import Scripted, Visit, answer, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from .scripted import Handler
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@asynccontextmanager
+async def facing(
+    call: Handler | None = None, settings: HttpSettings | None = None, **handlers: Handler
+) -> AsyncGenerator[tuple[Owner, Scripted]]:
+    """A client in a session with a server that answers calls like this."""
+    given = handlers if call is None else {"call": call, **handlers}
+    async with scripted(**given) as server, opened(HttpRoute(server.url, settings=settings)) as owner:
+        await owner.greet()
+        await server.until("GET")
+        yield owner, server
+
+
+def says(*pieces: bytes, end: str = "close") -> Handler:
+    """Answers so, and hangs up."""
+
+    async def handler(visit: Visit) -> None:
+        for piece in pieces:
+            await visit.send(piece.replace(b"ID", str(visit.id).encode()))
+        if end == "close":
+            visit.close()
+        elif end == "abort":
+            visit.abort()
+        else:
+            await visit.gone()
+
+    return handler
+
+
+async def lost(owner: Owner) -> Lost:
+    """What becomes of a call, which is lost; and the next one is answered as if nothing had been."""
+    id = owner.call("any")
+    heard = await owner.hear()
+    assert isinstance(heard, Lost), heard
+    assert heard.id == id
+    assert await owner.answer(owner.ask("ping")) is not None
+    assert owner.silent()
+    return heard
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b"",),
+        (b"HTTP/1.",),
+        (HEAD,),
+        (HEAD + b"content-length: 1000\r\n\r\n", b'{"jsonrpc"'),
+        (CHUNKED, b"5\r\n{"),
+        (CHUNKED, b"2\r\n{}\r\n"),
+        (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n", b'data: {"jsonrpc": "2.0", "id"'),
+        (b"HTTP/1.1 100 Continue\r\n\r\n",),
+    ],
+    ids=["nothing", "start", "head", "body", "chunk", "no end", "event", "continue"],
+)
+@pytest.mark.row("CT-09")
+async def test_it_hangs_up_in_the_middle(pieces: tuple[bytes, ...], end: str) -> None:
+    async with facing(says(*pieces, end=end)) as (owner, server):
+        heard = await lost(owner)
+        assert isinstance(heard.error, ConnectionLost)
+        assert not heard.resend
+        assert len(server.seen("tools/call")) == 1
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        b"ICY 200 OK\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"\x15\x03\x03\x00\x02\x02\x46",
+        b"<html>nonsense</html>\n\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n",
+        HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        HEAD + b"content-length: 2\r\ncontent-length: 2\r\n\r\n{}",
+        HEAD + b"content-length: +2\r\n\r\n{}",
+        HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        HEAD + b"transfer-encoding: gzip, chunked\r\n\r\n",
+        HEAD + b" folded: yes\r\n\r\n",
+        HEAD + b"name : value\r\n\r\n",
+        HEAD + b"na\x00me: value\r\n\r\n",
+        HEAD.replace(b"\r\n", b"\n") + b"\n{}",
+        CHUNKED + b"zz\r\n{}\r\n",
+        CHUNKED + b"-2\r\n{}\r\n",
+        CHUNKED + b"1\r\n{}\r\n",
+        CHUNKED + b"FFFFFFFFFFFFFFFFFF\r\n",
+        CHUNKED + b"2\r\n{}\r\n0\r\nno trailer\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 100,
+    ],
+)
+async def test_it_does_not_speak_http(answered: bytes) -> None:
+    async with facing(says(answered, end="wait")) as (owner, server):
+        heard = await lost(owner)
+        assert isinstance(heard.error, NotMcp), heard
+        assert not heard.resend
+        assert len(server.seen("tools/call")) == 1
+
+
+async def test_endless_headers_are_read_no_further_than_the_bound() -> None:
+    sent = 0
+
+    async def endless(visit: Visit) -> None:
+        nonlocal sent
+        await visit.send(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            await visit.send(b"x-more: and more\r\n" * 100)
+            sent += 1800
+
+    async with facing(endless) as (owner, _):
+        assert isinstance((await lost(owner)).error, NotMcp)
+        assert sent < 8_000_000
+
+
+async def test_a_second_answer_is_not_taken_for_that_of_the_next_request() -> None:
+    body = json.dumps(answer(7)).encode()
+
+    async def twice(visit: Visit) -> None:
+        await visit.result({"content": [{"type": "text", "text": "true"}]})
+        await visit.send(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        await visit.gone()
+
+    async with facing(twice) as (owner, server):
+        for _ in range(5):
+            id = owner.call("any")
+            assert text(await owner.answer(id)) == "true"
+            assert await owner.answer(owner.ask("ping")) == {"content": [{"type": "text", "text": "hi"}]}
+        calls = {each.connection for each in server.seen("tools/call")}
+        assert len(calls) == 5
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\nBODY",
+        HEAD + b"connection: close\r\n\r\nBODY",
+        HEAD + b"connection: close\r\ncontent-length: LEN\r\n\r\nBODY",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + HEAD + b"content-length: LEN\r\n\r\nBODY",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n1;x=y\r\n{\r\nHEX\r\nREST\r\n000\r\nx: y\r\n\r\n",
+        b"HTTP/1.1 200\r\nContent-Type:application/json;charset=utf-8\r\nContent-Length:   LEN  \r\n\r\nBODY",
+        b"HTTP/1.1 200 OK\r\ncontent-length: LEN\r\n\r\nBODY",
+    ],
+    ids=["1.0", "close", "close and length", "interim", "chunked", "terse", "no type"],
+)
+async def test_what_is_unusual_and_right_is_taken(answered: bytes) -> None:
+    async def handler(visit: Visit) -> None:
+        body = json.dumps(answer(visit.id, {"ok": True})).encode()
+        data = answered.replace(b"LEN", b"%d" % len(body)).replace(b"HEX", b"%X" % (len(body) - 1))
+        for byte in data.replace(b"REST", body[1:]).replace(b"BODY", body):
+            await visit.send(bytes([byte]))
+            await asyncio.sleep(0)
+        visit.close()
+
+    async with facing(handler) as (owner, _):
+        assert await owner.answer(owner.call("any")) == {"ok": True}
+        assert owner.silent()
+
+
+# --- too much
+
+
+@pytest.mark.row("CT-09")
+async def test_an_answer_that_says_it_is_too_large_is_not_read() -> None:
+    async with facing(says(HEAD + b"content-length: 1073741824\r\n\r\n", b"[" * 1000, end="wait")) as (owner, _):
+        heard = await lost(owner)
+        assert isinstance(heard.error, ResponseTooLarge)
+        assert heard.error.limit == 16 * 1024 * 1024
+
+
+@pytest.mark.row("CT-09")
+async def test_an_answer_that_turns_out_to_be_too_large_is_read_no_further() -> None:
+    sent = 0
+
+    async def endless(visit: Visit) -> None:
+        nonlocal sent
+        await visit.send(CHUNKED)
+        while True:
+            await visit.send(b"10000\r\n" + b" " * 65536 + b"\r\n")
+            sent += 65536
+
+    async with facing(endless, HttpSettings(max_response=1_000_000)) as (owner, _):
+        heard = await lost(owner)
+        assert isinstance(heard.error, ResponseTooLarge)
+        assert sent < 10_000_000
+
+
+async def test_nobody_has_asked_for_compression() -> None:
+    bomb = gzip.compress(b" " * 10_000_000)
+
+    async def zipped(visit: Visit) -> None:
+        await visit.reply(200, bomb, content_type="application/json", content_encoding="gzip")
+
+    async with facing(zipped) as (owner, server):
+        assert isinstance((await lost(owner)).error, NotMcp)
+        assert not any("accept-encoding" in each.headers for each in server.visits)
+
+
+# --- what is no answer
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"<html>please sign in</html>", "text/html"),
+        (b"hello", "text/plain"),
+    ],
+)
+async def test_whoever_answers_with_a_page_does_not_speak_mcp(body: bytes, kind: str) -> None:
+    async def page(visit: Visit) -> None:
+        await visit.reply(200, body, content_type=kind)
+
+    async with facing(page) as (owner, _):
+        assert isinstance((await lost(owner)).error, NotMcp)
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 70 + b"]" * 70, b'{"jsonrpc": "2.0", "id": ID}', b'[{"id": ID}]'])
+async def test_a_broken_answer_names_the_request_that_it_leaves_unanswered(body: bytes) -> None:
+    async def broken(visit: Visit) -> None:
+        await visit.reply(200, body.replace(b"ID", str(visit.id).encode()), content_type="application/json")
+
+    async with facing(broken) as (owner, _):
+        id = owner.call("any")
+        heard = await owner.hear()
+        assert isinstance(heard, Broken)
+        assert heard.error.answers == id
+        assert "\n" not in heard.sample
+        assert owner.silent()
+
+
+async def test_an_answer_to_somebody_else_is_none() -> None:
+    async def other(visit: Visit) -> None:
+        await visit.json(answer(999))
+
+    async with facing(other) as (owner, _):
+        id = owner.call("any")
+        assert getattr(await owner.hear(), "id", None) == 999
+        heard = await owner.hear()
+        assert isinstance(heard, Lost)
+        assert heard.id == id
+
+
+async def test_a_notification_is_no_answer() -> None:
+    async def other(visit: Visit) -> None:
+        await visit.json({"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
+
+    async with facing(other) as (owner, _):
+        id = owner.call("any")
+        assert isinstance(await owner.hear(), Notification)
+        heard = await owner.hear()
+        assert isinstance(heard, Lost)
+        assert heard.id == id
+
+
+@pytest.mark.row("CT-03")
+async def test_an_empty_answer_is_none_unless_it_says_that_there_will_be_one() -> None:
+    async def empty(visit: Visit) -> None:
+        await visit.reply(202 if visit.message["params"]["name"] == "later" else 200)
+
+    async with facing(empty) as (owner, _):
+        assert isinstance((await lost(owner)).error, HttpError)
+        owner.call("later")
+        assert await owner.answer(owner.ask("ping"))
+        assert owner.silent()
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 413, 429, 500, 503])
+@pytest.mark.row("CT-09")
+async def test_a_refusal_is_of_one_request(status: int) -> None:
+    async def refuse(visit: Visit) -> None:
+        await visit.reply(status, b"because\nof reasons" * 1000, content_type="text/plain")
+
+    async with facing(refuse) as (owner, _):
+        heard = await lost(owner)
+        assert isinstance(heard.error, HttpError)
+        assert heard.error.status == status
+        assert heard.error.body.startswith("because of reasons")
+        assert len(heard.error.body) <= 400
+
+
+async def test_a_refusal_in_the_words_of_json_rpc_is_an_answer_if_it_names_the_request() -> None:
+    async def refuse(visit: Visit) -> None:
+        id: Any = visit.id if visit.message["params"]["name"] == "mine" else None
+        await visit.json({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no"}}, status=400)
+
+    async with facing(refuse) as (owner, _):
+        id = owner.call("mine")
+        heard = await owner.hear()
+        assert isinstance(heard, Failure)
+        assert (heard.id, heard.error.code) == (id, -32602)
+        assert isinstance((await lost(owner)).error, HttpError)
+
+
+async def test_an_error_that_names_nobody_in_an_answer_is_the_answer() -> None:
+    async def refuse(visit: Visit) -> None:
+        await visit.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "no"}})
+
+    async with facing(refuse) as (owner, _):
+        id = owner.call("any")
+        heard = await owner.hear()
+        assert isinstance(heard, Failure)
+        assert heard.id == id
+
+
+# --- connections
+
+
+async def test_nobody_there() -> None:
+    async with scripted() as server:
+        url = server.url
+    async with opened(HttpRoute(url)) as owner:
+        id = owner.ask("initialize")
+        heard = await owner.hear()
+        assert isinstance(heard, Lost)
+        assert (heard.id, heard.resend) == (id, True)
+        assert isinstance(heard.error, ConnectFailed)
+        assert "nobody listens there" in str(heard.error)
+
+
+async def test_one_connection_serves_one_after_another() -> None:
+    async with facing() as (owner, server):
+        for _ in range(20):
+            await owner.answer(owner.call("any"))
+        assert server.connections <= 2
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+async def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used(end: str) -> None:
+    async def once(visit: Visit) -> None:
+        await visit.result()
+        visit.close() if end == "close" else visit.abort()
+
+    async with facing(once) as (owner, server):
+        for _ in range(10):
+            await owner.answer(owner.call("any"))
+            await server.seen("tools/call")[-1].gone()
+            await asyncio.sleep(0.01)
+        assert len(server.seen("tools/call")) == 10
+
+
+async def test_a_connection_that_dies_under_a_request_loses_it_and_nobody_sends_it_again() -> None:
+    seen = 0
+
+    async def second(visit: Visit) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 2:
+            visit.abort()
+        else:
+            await visit.result()
+
+    async with facing(second) as (owner, server):
+        await owner.answer(owner.call("any"))
+        heard = await lost(owner)
+        assert isinstance(heard.error, ConnectionLost)
+        assert not heard.resend
+        assert len(server.seen("tools/call")) == 2
+
+
+async def test_an_idle_connection_is_given_up_before_the_server_does() -> None:
+    async def kept(visit: Visit) -> None:
+        await visit.result(keep_alive="timeout=3, max=100")
+
+    async with facing(kept) as (owner, server):
+        await owner.answer(owner.call("any"))
+        await asyncio.sleep(1.9)
+        await owner.answer(owner.call("any"))
+        await asyncio.sleep(2.1)
+        await owner.answer(owner.call("any"))
+        first, second, third = (each.connection for each in server.seen("tools/call"))
+        assert first == second != third
+
+
+async def test_forgetting_a_request_hangs_up() -> None:
+    async with facing(says(b"", end="wait")) as (owner, server):
+        id = owner.call("any")
+        (visit,) = await server.until("tools/call")
+        owner.wire.forget(id)
+        await visit.gone()
+        assert await owner.answer(owner.ask("ping"))
+        assert owner.silent()
+
+
+async def test_a_server_that_never_answers_is_not_waited_for_at_the_end() -> None:
+    async with facing(says(b"", end="wait"), DELETE=says(b"", end="wait")) as (owner, server):
+        owner.call("any")
+        await server.until("tools/call")
+        began = asyncio.get_running_loop().time()
+        await owner.close()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2.0, abs=0.2)
+        assert len(server.seen("DELETE")) == 1
+
+
+async def test_who_sits_behind_a_full_house_waits_and_answers_to_the_server_do_not() -> None:
+    async with facing(says(b"", end="wait"), HttpSettings(max_connections=4)) as (owner, server):
+        ids = [owner.call("any") for _ in range(6)]
+        await server.until("tools/call", 4)
+        owner.note("notifications/cancelled", {"requestId": 99})
+        await server.until("notifications/cancelled")
+        assert len(server.seen("tools/call")) == 4
+        owner.wire.forget(ids[0])
+        await server.until("tools/call", 5)
+        owner.wire.forget(ids[5])
+        for id in ids[1:5]:
+            owner.wire.forget(id)
+        assert await owner.answer(owner.ask("ping"))
+        assert len(server.seen("tools/call")) == 5
