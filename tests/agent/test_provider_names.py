@@ -88,7 +88,7 @@ def test_another_process_makes_the_same() -> None:
 
 
 def test_two_that_would_be_one_are_named_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    def same(name: str, separator: str, longest: int) -> str:  # noqa: ARG001 - as the real one
+    def same(name: str, separator: str, longest: int) -> str:
         return "same"
 
     monkeypatch.setattr("greenroom.protocol.provider_names.provider_name", same)
