@@ -1,27 +1,33 @@
-"""Where a server's company lives when nobody else keeps it: in the running loop, from the first moment that it is needed there.
+"""Where a company, or a connection, lives when nobody else keeps it: in the running loop, from the first moment that it is needed there.
 
 A node is opened in the loop unless it has one, which is then shared with whoever else wants it and closed by the last to leave. So an ASGI
 application needs no lifespan: the first request starts what serves it. A loop that is simply abandoned takes its company with it,
 and in the next loop another one begins.
+
+Whoever wants something for a while holds it, and lets go: the last to let go ends it. All of that is done in tasks of its own, one after the
+other, so nobody has to let go in the task, or in the order, in which they took hold; and who is cancelled takes nobody else's with them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from greenroom.supervision import ActorError, Node, ProcessExited, Supervisor, is_alive, start, stop
-from greenroom.supervision.kernel.current import install_node, node_of
+from greenroom.supervision import Node, ProcessExited, Supervisor, is_alive, start, stop
+from greenroom.supervision.kernel.current import current, install_node, node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from greenroom.supervision import ChildSpec, Ref
 
 _guests: WeakKeyDictionary[Node, int] = WeakKeyDictionary()
 """How many live in each node that was opened here."""
+_endings: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
+"""The loops whose node is just being closed."""
 
 
 class Hosting:
@@ -33,14 +39,34 @@ class Hosting:
         self._lodgings: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lodging] = WeakKeyDictionary()
 
     async def ensure(self) -> None:
-        """See to it that it runs in this loop. Raises `StartFailed` when it does not come up."""
+        """See to it that it runs in this loop, until `close`. Raises `StartFailed` when it does not come up."""
+        lodging = self._lodging()
+        if lodging.top is None or not is_alive(lodging.top):
+            await lodging.settle(self._spec)
+
+    async def hold(self) -> None:
+        """The same, until it is let go. Who began with `ensure` keeps it beyond that."""
+        lodging = self._lodging()
+        lodging.holders += 1
+        try:
+            await lodging.settle(self._spec)
+        except BaseException:
+            lodging.let_go()
+            raise
+
+    async def let_go(self) -> None:
+        """The holder needs it no longer."""
+        lodging = self._lodgings.get(asyncio.get_running_loop())
+        if lodging is not None:
+            await asyncio.shield(lodging.let_go())
+
+    def _lodging(self) -> _Lodging:
         loop = asyncio.get_running_loop()
         lodging = self._lodgings.get(loop)
         if lodging is None:
             self._forget()
             lodging = self._lodgings[loop] = _Lodging()
-        if lodging.top is None or not is_alive(lodging.top):
-            await lodging.settle(self._spec)
+        return lodging
 
     def _forget(self) -> None:
         """What was in loops that nobody runs any more keeps them in memory, and itself."""
@@ -61,15 +87,35 @@ class _Lodging:
 
     def __init__(self) -> None:
         self.top: Ref[Any] | None = None
+        self.holders = 0
+        self._resident = False
         self._node: Node | None = None
         self._settling: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Future[None]] = set()
 
     async def settle(self, spec: Callable[[], ChildSpec[Any]]) -> None:
         """Start it, once for all who want it at the same time; whoever goes away does not take the others' with them."""
         if self._settling is None:
-            self._settling = asyncio.ensure_future(self._settle(spec))
+            self._settling = self._do(self._settle(spec))
             self._settling.add_done_callback(self._settled)
         await asyncio.shield(self._settling)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        """In a task that belongs to nobody, least of all to the process that asked for it."""
+        context = copy_context()
+        context.run(current.set, None)
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._in_turn(work), context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _in_turn(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with self._turn:
+                await work
+        finally:
+            work.close()
 
     def _settled(self, settling: asyncio.Future[None]) -> None:
         self._settling = None
@@ -77,7 +123,12 @@ class _Lodging:
             settling.exception()  # whoever waits for it is told; if nobody does any more, the next one tries again
 
     async def _settle(self, spec: Callable[[], ChildSpec[Any]]) -> None:
-        node = node_of(asyncio.get_running_loop())
+        if self.top is not None and is_alive(self.top):
+            return
+        loop = asyncio.get_running_loop()
+        while (ending := _endings.get(loop)) is not None:
+            await asyncio.wait((ending,))
+        node = node_of(loop)
         if node is None:
             node = Node(handle_sigint=False)
             await node.open()
@@ -86,24 +137,49 @@ class _Lodging:
             self._node = node
             if node in _guests:
                 _guests[node] += 1
-        self.top = await start(Supervisor, [spec()], intensity=3)
+        self._resident = not self.holders
+        try:
+            self.top = await start(Supervisor, [spec()], intensity=3)
+        except BaseException:
+            await self._leave()
+            raise
 
     def abandon(self) -> None:
         """Its loop is closed, so nothing of it will ever run again; only a thread may still look after it."""
         if self._node is not None and self._node in _guests and self._node.watchdog is not None:
             self._node.watchdog.stop()
 
+    def let_go(self) -> asyncio.Future[None]:
+        """One holder less."""
+        self.holders -= 1
+        return self._do(self._leave_if_empty())
+
+    async def _leave_if_empty(self) -> None:
+        if not self.holders and not self._resident:
+            await self._leave()
+
     async def leave(self) -> None:
         """Stop it."""
-        if self._settling is not None:
-            with contextlib.suppress(ActorError):
-                await self._settling
-        if self.top is not None:
+        await asyncio.shield(self._do(self._leave()))
+
+    async def _leave(self) -> None:
+        top, self.top = self.top, None
+        if top is not None:
             with contextlib.suppress(ProcessExited):
-                await stop(self.top)
+                await stop(top)
         node, self._node = self._node, None
         if node is not None and node in _guests:
             _guests[node] -= 1
             if not _guests[node]:
                 del _guests[node]
-                await node.close()
+                await _close(node)
+
+
+async def _close(node: Node) -> None:
+    loop = asyncio.get_running_loop()
+    _endings[loop] = ending = loop.create_future()
+    try:
+        await node.close()
+    finally:
+        del _endings[loop]
+        ending.set_result(None)

@@ -186,11 +186,11 @@ class Server(Decorators):
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Company]:
         """The company, running in this loop for as long as the block lasts: for tests, and for programs with a loop."""
-        await self._hosting.ensure()
+        await self._hosting.hold()
         try:
             yield self.company
         finally:
-            await self._hosting.close()
+            await self._hosting.let_go()
 
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
         spec = self.company.child_spec(listeners)
