@@ -1,0 +1,112 @@
+"""What an upstream offers at one moment, over all pages of its lists: an immutable snapshot, and what differs between two.
+
+Whoever reads takes the current one and keeps it as long as it likes. Whoever fetches makes a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+Part: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[str, Any]:
+    return _NOTHING
+
+
+_KEYS: Final[Mapping[Part, str]] = MappingProxyType(
+    {"tools": "name", "resources": "uri", "templates": "uriTemplate", "prompts": "name"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of one list: which names are new, are gone, or mean something else now. A renamed one is gone, and new."""
+
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    @classmethod
+    def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:
+        """From one list by name to another."""
+        changed = (name for name in before.keys() & after.keys() if before[name] != after[name])
+        return cls(frozenset(after.keys() - before.keys()), frozenset(before.keys() - after.keys()), frozenset(changed))
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Of all lists."""
+
+    tools: Difference = Difference()
+    resources: Difference = Difference()
+    templates: Difference = Difference()
+    prompts: Difference = Difference()
+
+    def __bool__(self) -> bool:
+        return any(self.parts())
+
+    def parts(self) -> Iterator[Difference]:
+        """Each of them."""
+        yield from (self.tools, self.resources, self.templates, self.prompts)
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """A snapshot: by name, URI or template, what the server said of it. `version` counts the snapshots that differed."""
+
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
+    resources: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
+    templates: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
+    prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
+    version: int = 0
+    left_out: Mapping[Part, int] = field(default_factory=dict[Part, int])
+    """How many entries had no name, or one that another had already: nobody could say which is meant."""
+
+    def part(self, part: Part) -> Mapping[str, Mapping[str, Any]]:
+        """One of the lists."""
+        return cast("Mapping[str, Mapping[str, Any]]", getattr(self, part))
+
+    def with_lists(self, lists: Mapping[Part, Iterable[Any]]) -> Offering:
+        """With these lists instead of the old ones. The same object, when nothing is different."""
+        left_out = dict(self.left_out)
+        parts: dict[Part, Mapping[str, Any]] = {}
+        for part, entries in lists.items():
+            parts[part], left_out[part] = _by_name(entries, _KEYS[part])
+        same = all(parts[part] == self.part(part) for part in parts)
+        if same and all(self.left_out.get(part, 0) == left_out[part] for part in parts):
+            return self
+        return replace(self, version=self.version + (not same), left_out=left_out, **cast("dict[str, Any]", parts))
+
+    def until(self, later: Offering) -> Differences:
+        """What is different in a later one."""
+        if later is self:
+            return Differences()
+        return Differences(*(Difference.between(self.part(part), later.part(part)) for part in PARTS))
+
+
+NOTHING: Final = Offering()
+
+
+def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
+    """Entries by name, the first of each, and how many were left out."""
+    found: dict[str, Any] = {}
+    left_out = 0
+    for entry in entries:
+        name: Any = cast("dict[str, Any]", entry).get(key) if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not name or name in found:
+            left_out += 1
+        else:
+            found[name] = entry
+    return MappingProxyType(found), left_out
