@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -92,6 +92,10 @@ class Pending(Protocol):
 
     def progress(self) -> AsyncIterator[Progress]:
         """How it goes, until it is settled. What nobody has read in time is dropped, oldest first; the last one stays."""
+        ...
+
+    def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
+        """Have `tell` called once, soon after it is settled, with the result or with the error; also when nobody awaits it."""
         ...
 
     def cancel(self, reason: str = "") -> None:
