@@ -1,0 +1,182 @@
+"""What the server asks of the client: each request is worked on in a process of its own, bounded in number and in time.
+
+Whatever the handler does, the server is answered once: its result, its `McpError`, or an internal error when it crashes, hangs, is killed
+or answers with what cannot be said. A crash is in the reports; the connection never notices.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.messages import encode_error, encode_result
+from greenroom.supervision import kill, send_after
+from greenroom.supervision.kernel.current import current_process
+from greenroom.supervision.kernel.messages import INFO
+from greenroom.supervision.kernel.routine import begin
+
+from .handler import Deferred
+
+if TYPE_CHECKING:
+    from greenroom.protocol.messages import Request, RequestId
+    from greenroom.supervision import ExitReason, Pid, Timer
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.transports.client.seam import Wire
+
+    from .handler import ClientHandler
+    from .settings import ClientSettings
+
+INTERNAL = McpError(ErrorCode.INTERNAL_ERROR, "Internal error")
+LATE = McpError(ErrorCode.INTERNAL_ERROR, "The client did not answer in time")
+
+
+class Answered(NamedTuple):
+    """To the connection: the answer to an errand, or that it has to be told that there is none."""
+
+    errand: Errand
+    result: Any
+    error: BaseException | None = None
+
+
+class Overdue(NamedTuple):
+    """To the connection: an errand takes too long."""
+
+    errand: Errand
+
+
+class Errand:
+    """One request of the server's."""
+
+    __slots__ = ("_connection", "id", "method", "timer", "wire", "worker")
+
+    def __init__(self, connection: Process, wire: Wire, request: Request) -> None:
+        """`wire` is where it came from, and where its answer belongs."""
+        self._connection = connection
+        self.wire = wire
+        self.id: RequestId = request.id
+        self.method = request.method
+        self.worker: Pid | None = None
+        self.timer: Timer | None = None
+
+    def answer(self, result: Any, error: BaseException | None) -> None:
+        """Tell the connection, from any thread. Once is enough: it ignores what comes later."""
+        process = self._connection
+        process.node.from_thread(process.deliver, (INFO, Answered(self, result, error)))
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
+        """The worker is gone: if it has not answered, nobody else will."""
+        self.worker = None
+        self._connection.deliver((INFO, Answered(self, None, INTERNAL)))
+
+
+class Errands:
+    """All of one connection."""
+
+    def __init__(self, connection: Process, handler: ClientHandler, settings: ClientSettings) -> None:
+        """They run on behalf of `connection`, and end with it."""
+        self._connection = connection
+        self._handler = handler
+        self._settings = settings
+        self._open: dict[tuple[Pid, RequestId], Errand] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def methods(self) -> list[str]:
+        """What is worked on."""
+        return [errand.method for errand in self._open.values()]
+
+    def take(self, request: Request, wire: Wire) -> bytes | None:
+        """Have it worked on, or the refusal at once."""
+        key = wire.pid, request.id
+        if key in self._open:
+            return encode_error(
+                request.id, McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
+            )
+        if len(self._open) >= self._settings.max_errands:
+            limit = self._settings.max_errands
+            return encode_error(
+                request.id,
+                McpError(ErrorCode.INTERNAL_ERROR, f"Too many requests at once: at most {limit} may be under way"),
+            )
+        errand = self._open[key] = Errand(self._connection, wire, request)
+        worker = begin(self._connection.node, _work, (errand, self._handler, request), {}, link=True)
+        errand.worker = worker.pid
+        worker.await_death(errand)
+        if self._settings.errand_timeout is not None:
+            errand.timer = send_after(self._settings.errand_timeout, self._connection.pid, Overdue(errand))
+        return None
+
+    def answered(self, answered: Answered) -> bytes | None:
+        """The words for the server, unless it was answered, or does not want to be."""
+        errand = answered.errand
+        if isinstance(answered.result, Deferred) and answered.error is None:
+            if self._has(errand):
+                worker, errand.worker = errand.worker, None
+                self._forget_worker(worker, errand)
+                answered.result.deliver_to(errand.answer)
+            return None
+        if not self._drop(errand):
+            return None
+        if answered.error is not None:
+            error = answered.error
+            return encode_error(errand.id, error if isinstance(error, McpError) else INTERNAL)
+        try:
+            return encode_result(errand.id, {} if answered.result is None else answered.result)
+        except LocalProtocolError:
+            return encode_error(errand.id, INTERNAL)
+
+    def late(self, errand: Errand) -> bytes | None:
+        """It takes too long: the server is told, and its worker ended."""
+        return encode_error(errand.id, LATE) if self._drop(errand) else None
+
+    def cancel(self, wire: Pid, id: Any) -> None:
+        """The server does not want it any more, and no answer."""
+        errand = self._open.get((wire, id)) if isinstance(id, str | int) else None
+        if errand is not None:
+            self._drop(errand)
+
+    def abandon(self, wire: Pid | None = None) -> None:
+        """Nobody is there to be answered any more: on that wire, or at all."""
+        for errand in tuple(self._open.values()):
+            if wire is None or errand.wire.pid == wire:
+                self._drop(errand)
+
+    def _has(self, errand: Errand) -> bool:
+        return self._open.get((errand.wire.pid, errand.id)) is errand
+
+    def _drop(self, errand: Errand) -> bool:
+        """Forget it, and end who works on it; False when that was done already."""
+        if not self._has(errand):
+            return False
+        del self._open[errand.wire.pid, errand.id]
+        if errand.timer is not None:
+            errand.timer.cancel()
+        worker, errand.worker = errand.worker, None
+        if worker is not None:
+            self._forget_worker(worker, errand)
+            kill(worker)
+        return True
+
+    def _forget_worker(self, worker: Pid | None, errand: Errand) -> None:
+        process = None if worker is None else self._connection.node.process(worker)
+        if process is not None:
+            process.forget(errand)
+
+
+async def _work(errand: Errand, handler: ClientHandler, request: Request) -> None:
+    process = current_process("work")
+    try:
+        result: Any = handler.handle_request(request.method, request.params)
+        if inspect.isawaitable(result):
+            result = await result
+    except BaseException as error:
+        if process.life:
+            raise  # ended from outside: whoever did that has answered
+        errand.answer(None, error)
+        if not isinstance(error, McpError):
+            raise
+    else:
+        errand.answer(result, None)

@@ -1,0 +1,138 @@
+"""Who reads which notifications: bounded queues that live beside the connection, and so outlive its process.
+
+What a reader does not take in time is dropped, oldest first, and it finds a gap in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from .seam import Told
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from types import TracebackType
+
+GAP: Final = Told("", {})
+UPDATED: Final = "notifications/resources/updated"
+
+
+class Readers:
+    """All of one line."""
+
+    def __init__(self, most: int) -> None:
+        """`most` is how much is kept for each."""
+        self.most = most
+        self.by_uri: dict[str, dict[Reader, None]] = {}
+        self.by_method: dict[str, dict[Reader, None]] = {}
+        """Under an empty name those who want to hear everything."""
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """It was said."""
+        found: dict[Reader, None] = {}
+        if self.by_method:
+            found.update(self.by_method.get(method, {}))
+            found.update(self.by_method.get("", {}))
+        if method == UPDATED and self.by_uri:
+            uri = params.get("uri")
+            if isinstance(uri, str):
+                found.update(self.by_uri.get(uri, {}))
+        if found:
+            told = Told(method, params)
+            for reader in found:
+                reader.add(told)
+
+    def gap(self) -> None:
+        """Something may have been missed by everybody."""
+        for kept in (*self.by_uri.values(), *self.by_method.values()):
+            for reader in kept:
+                reader.add(GAP)
+
+    def end(self) -> None:
+        """Nothing will come any more."""
+        for kept in (*self.by_uri.values(), *self.by_method.values()):
+            for reader in kept:
+                reader.end()
+
+
+class Reader:
+    """One reader's updates: ``async with line.listen() as updates: async for told in updates``."""
+
+    def __init__(
+        self,
+        readers: Readers,
+        methods: tuple[str, ...] = (),
+        uri: str | None = None,
+        enter: Callable[[], Awaitable[object]] | None = None,
+        leave: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`enter` and `leave` are awaited at both ends of the block."""
+        self._readers = readers
+        self._tables = (
+            [(readers.by_method, method) for method in methods or ("",)] if uri is None else [(readers.by_uri, uri)]
+        )
+        self._enter, self._leave = enter, leave
+        self._kept: deque[Told] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._ended = False
+
+    async def __aenter__(self) -> Self:
+        for table, name in self._tables:
+            table.setdefault(name, {})[self] = None
+        if self._enter is not None:
+            try:
+                await self._enter()
+            except BaseException:
+                self._forget()
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget()
+        if self._leave is not None:
+            await self._leave()
+
+    def _forget(self) -> None:
+        for table, name in self._tables:
+            kept = table.get(name)
+            if kept is not None:
+                kept.pop(self, None)
+                if not kept:
+                    del table[name]
+
+    def add(self, told: Told) -> None:
+        """Keep it, or a gap."""
+        kept = self._kept
+        if told.gap and kept and kept[-1].gap:
+            return
+        if len(kept) >= self._readers.most:
+            kept[0] = GAP  # it stands for all that was dropped behind it, too
+            if len(kept) > 1:
+                del kept[1]
+        kept.append(told)
+        self._wake()
+
+    def end(self) -> None:
+        """Nothing will come any more; what is kept can still be read."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def __aiter__(self) -> AsyncIterator[Told]:
+        while True:
+            while self._kept:
+                yield self._kept.popleft()
+            if self._ended:
+                return
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None

@@ -1,0 +1,299 @@
+"""The requests of one connection: those that wait, and those that are under way, each until somebody has settled it.
+
+The table is the connection's. `wire` is set while requests may be sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from greenroom.protocol.errors import BadAnswer, LocalProtocolError
+from greenroom.protocol.messages import Response, encode_notification, encode_request
+from greenroom.protocol.methods import Side
+from greenroom.protocol.negotiation import missing
+from greenroom.transports.client.errors import ConnectFailed, TransportError, WireFull
+
+from .errors import ClientClosed, InitFailed, NotReady, Parked, RequestLost, Unavailable, Unsupported
+from .pending import PendingRequest
+from .seam import Phase, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from greenroom.protocol.errors import RemoteProtocolError
+    from greenroom.protocol.messages import Failure, RequestId
+    from greenroom.supervision import Pid
+    from greenroom.transports.client.seam import Wire
+
+    from .board import Board
+    from .errors import ClientError
+    from .pending import Withdrawn
+
+
+class OwnRequest:
+    """A request of the connection's own."""
+
+    __slots__ = (
+        "deadline",
+        "id",
+        "idempotent",
+        "method",
+        "params",
+        "resends",
+        "settled",
+        "then",
+        "token",
+        "waits",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        id: RequestId,
+        method: str,
+        params: Mapping[str, Any] | None,
+        then: Callable[[dict[str, Any] | None, BaseException | None], None],
+    ) -> None:
+        """`then` is told the outcome, once."""
+        self.id = id
+        self.method = method
+        self.params = params
+        self.then = then
+        self.wire: Pid | None = None
+        self.settled = self.idempotent = False
+        self.waits = True
+        self.token: str | int | None = None
+        self.deadline: float | None = None
+        self.resends = 0
+
+    def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
+        """Decide it."""
+        if self.settled:
+            return False
+        self.settled = True
+        self.then(result, error)
+        return True
+
+    def forgotten(self) -> None:
+        """It is out of the table."""
+
+    def tell(self, progress: Progress) -> None:
+        """Nobody asked."""
+
+
+Entry: TypeAlias = "PendingRequest | OwnRequest"
+RESENDS = 1
+"""How often a request that was lost is sent again."""
+
+
+class Requests:
+    """All of one connection."""
+
+    def __init__(self, board: Board) -> None:
+        """Nothing was asked yet."""
+        self._board = board
+        self.table: dict[RequestId, Entry] = {}
+        self.tokens: dict[str | int, Entry] = {}
+        self.wire: Wire | None = None
+        self.strays = 0
+        """How many answers came that nobody waits for: too late, twice, or to nothing that was asked."""
+        self._needs: dict[str, str | None] = {}
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def waiting_on(self, wire: Pid) -> bool:
+        """Whether something is under way there."""
+        return any(entry.wire == wire for entry in self.table.values())
+
+    # --- out
+
+    def take(self, entry: Entry) -> None:
+        """Send it, let it wait, or refuse it."""
+        if entry.settled:
+            return
+        board = self._board
+        if self.wire is not None:
+            if len(self.table) >= board.settings.max_pending:
+                self._full(entry)
+                return
+            self.table[entry.id] = entry
+            self.send(entry)
+            return
+        error = self.refusal(entry)
+        if error is not None:
+            entry.forgotten()
+            entry.settle(None, error)
+        elif len(self.table) >= board.settings.max_pending:
+            self._full(entry)
+        else:
+            self.table[entry.id] = entry
+
+    def _full(self, entry: Entry) -> None:
+        entry.forgotten()
+        full = WireFull(f"{len(self.table)} requests are under way already")
+        entry.settle(None, RequestLost(entry.method, full, maybe_done=False))
+
+    def refusal(self, entry: Entry) -> ClientError | None:
+        """Why it cannot wait in the present phase."""
+        board = self._board
+        phase = board.phase
+        if phase is Phase.PARKED:
+            return parked(board)
+        if phase in (Phase.CLOSING, Phase.CLOSED):
+            return ClientClosed("the client is closed")
+        if not entry.waits:
+            return NotReady(f"{board.name} is {phase.value}")
+        if (
+            phase is Phase.BACKOFF
+            and board.retry_at is not None
+            and entry.deadline is not None
+            and entry.deadline < board.retry_at
+        ):
+            return Unavailable(board.name, board.cause, board.status.retry_in)
+        return None
+
+    def send(self, entry: Entry) -> None:
+        """Give it to the wire, which is there."""
+        wire = self.wire
+        assert wire is not None
+        method, params = entry.method, entry.params
+        try:
+            need = self._needs[method] if params is None or "task" not in params else self._need(method, params)
+        except KeyError:
+            need = self._needs[method] = self._need(method, {})
+        if need is not None:
+            self.end(entry, None, Unsupported(method, need))
+            return
+        if entry.token is not None:
+            self.tokens[entry.token] = entry
+            meta = dict((params or {}).get("_meta") or {})
+            params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
+        try:
+            frame = encode_request(entry.id, method, params)
+            wire.send(frame, entry.id)
+        except LocalProtocolError as error:
+            self.end(entry, None, error)
+        except WireFull as error:
+            self.end(entry, None, RequestLost(method, error, maybe_done=False))
+        else:
+            entry.wire = wire.pid
+
+    def _need(self, method: str, params: Mapping[str, Any]) -> str | None:
+        welcome = self._board.welcome
+        return None if welcome is None else missing(method, params, welcome.capabilities, Side.SERVER, welcome.version)
+
+    def flush(self) -> None:
+        """The wire is ready for what has waited, in the order in which it came."""
+        self._needs.clear()
+        for entry in sorted((entry for entry in self.table.values() if entry.wire is None), key=_age):
+            self.send(entry)
+
+    # --- in
+
+    def answered(self, answer: Response | Failure) -> Entry | None:
+        """Settle the request that it answers; returns that, if somebody waited for it."""
+        entry = None if answer.id is None else self.pop(answer.id)
+        if entry is None or entry.wire is None:
+            self.strays += 1
+            return None
+        if isinstance(answer, Response):
+            settled = entry.settle(answer.result)
+        else:
+            settled = entry.settle(None, answer.error)
+        if not settled:
+            self.strays += 1
+            return None
+        return entry
+
+    def broken(self, error: RemoteProtocolError) -> Entry | None:
+        """An answer that is none: its request has no other."""
+        entry = None if error.answers is None else self.pop(error.answers)
+        if entry is not None:
+            entry.settle(None, BadAnswer(f"Invalid answer to {entry.method}: {error.message}"))
+        return entry
+
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        """How far a request of ours has come."""
+        token, done, total = params.get("progressToken"), params.get("progress"), params.get("total")
+        entry = self.tokens.get(token) if isinstance(token, str | int) else None
+        if entry is None or not isinstance(done, int | float):
+            return
+        text = params.get("message")
+        entry.tell(
+            Progress(done, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None)
+        )
+
+    # --- the end
+
+    def pop(self, id: RequestId) -> Entry | None:
+        """Take it out of the table."""
+        entry = self.table.pop(id, None)
+        if entry is not None:
+            entry.forgotten()
+            if entry.token is not None:
+                self.tokens.pop(entry.token, None)
+        return entry
+
+    def end(self, entry: Entry, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        """Take it out and settle it."""
+        self.pop(entry.id)
+        entry.settle(result, error)
+
+    def withdrawn(self, message: Withdrawn, wires: Mapping[Pid, Wire]) -> None:
+        """Its caller does not wait any more: the server is told, if it may know of it."""
+        entry = self.table.get(message.request.id)
+        if entry is not message.request:
+            return
+        self.pop(entry.id)
+        wire = None if entry.wire is None else wires.get(entry.wire)
+        if wire is None:
+            return
+        wire.forget(entry.id)
+        params = {"requestId": entry.id} | ({"reason": message.reason} if message.reason else {})
+        try:
+            wire.send(encode_notification("notifications/cancelled", params))
+        except WireFull:
+            return  # the server will do it for nothing
+
+    def lose(self, entry: Entry, cause: TransportError, *, seen: bool) -> None:
+        """It will not be answered where it was sent; it is sent again, or settled."""
+        if entry.settled:
+            self.pop(entry.id)
+        elif type(entry) is PendingRequest and entry.resends < RESENDS and (entry.idempotent or not seen):
+            entry.resends += 1
+            entry.wire = None
+            error = None if self.wire is not None else self.refusal(entry)
+            if error is not None:
+                self.end(entry, None, error)
+            elif self.wire is not None:
+                self.send(entry)
+        else:
+            self.end(entry, None, RequestLost(entry.method, cause, maybe_done=seen))
+
+    def lose_all(self, wire: Pid, cause: TransportError) -> None:
+        """That wire has ended."""
+        seen = not isinstance(cause, ConnectFailed)
+        for entry in [entry for entry in self.table.values() if entry.wire == wire]:
+            self.lose(entry, cause, seen=seen)
+
+    def refuse(self) -> None:
+        """The phase has changed: what must not wait in it is told why."""
+        for entry in [entry for entry in self.table.values() if entry.wire is None]:
+            error = self.refusal(entry)
+            if error is not None:
+                self.end(entry, None, error)
+
+    def end_all(self, why: Callable[[Entry], BaseException]) -> None:
+        """The connection is over."""
+        for entry in tuple(self.table.values()):
+            self.end(entry, None, why(entry))
+
+
+def parked(board: Board) -> ClientError:
+    """Why a parked connection answers nothing."""
+    return board.cause if isinstance(board.cause, InitFailed) else Parked(board.name, board.cause)
+
+
+def _age(entry: Entry) -> int:
+    return int(entry.id)

@@ -1,0 +1,115 @@
+"""How a connection is set up: one frozen value, checked when it is made. Times are seconds; None means no limit where it is allowed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.settings import BadSetting
+from greenroom.protocol.versions import LATEST, SUPPORTED
+from greenroom.supervision import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TIMES: Final = ("init_timeout", "ping_timeout", "close_grace")
+_TIMES_OR_NONE: Final = ("request_timeout", "ping_interval", "errand_timeout")
+_COUNTS: Final = ("ping_failure_threshold", "max_pages", "max_errands", "max_pending", "max_updates", "max_progress")
+
+
+def _client_info() -> Mapping[str, Any]:
+    return {"name": "greenroom", "version": "0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What a client says of itself, how long it waits, and how much it takes."""
+
+    client_info: Mapping[str, Any] = field(default_factory=_client_info)
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Said instead of what follows from the handler. In short: True is `{}`, False or None is nothing, `list_changed` is `listChanged`."""
+    protocol_version: str = LATEST
+    """The revision that is asked for; an older one that the server has is taken up."""
+
+    request_timeout: float | None = 30.0
+    init_timeout: float = 30.0
+    close_grace: float = 5.0
+    """How long the wire may take to end in order."""
+
+    ping_interval: float | None = None
+    ping_timeout: float = 5.0
+    ping_failure_threshold: int = 3
+    """After so many pings in a row without an answer, the wire is given up."""
+
+    backoff: Backoff = field(default_factory=Backoff)
+    """How long to wait between attempts. The first one after a loss is made at once, if it had been ready for `backoff.quiet` seconds or
+    this is the first loss since."""
+    park_after: int | None = None
+    """After so many attempts in vain, nobody tries any more until `retry`."""
+
+    max_pages: int = 1000
+    max_pending: int = 10_000
+    """How many requests may wait, or be under way, at once."""
+    max_errands: int = 64
+    """How many requests of the server's may be worked on at once."""
+    errand_timeout: float | None = 600.0
+    """How long the handler may take for one of them."""
+    max_updates: int = 1024
+    """How many notifications are kept for a reader that does not read, and for the handler."""
+    max_progress: int = 64
+    """How many words of progress are kept for a request."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value: Any = getattr(self, each.name)
+            if value is None and each.name in _TIMES_OR_NONE:
+                continue
+            if each.name in _TIMES + _TIMES_OR_NONE and not _is_seconds(value):
+                raise BadSetting(each.name, value, "a number of seconds, more than 0")
+            if (each.name in _COUNTS or (each.name == "park_after" and value is not None)) and not _is_count(value):
+                raise BadSetting(each.name, value, "a whole number, 1 or more")
+        if self.protocol_version not in SUPPORTED:
+            raise BadSetting("protocol_version", self.protocol_version, f"one of {', '.join(SUPPORTED)}")
+        info: Any = self.client_info
+        for name in ("name", "version"):
+            if not isinstance(info.get(name), str):
+                raise BadSetting("client_info", dict(info), f"an object with a text as its {name}")
+
+    def declared(self, handled: Mapping[str, Any]) -> dict[str, Any]:
+        """The capabilities to declare: what the handler can do, and what was set instead."""
+        return {
+            name: value
+            for name, value in {**expand(handled), **expand(self.capabilities, keep=True)}.items()
+            if value is not None
+        }
+
+
+def expand(short: Mapping[str, Any], *, keep: bool = False) -> dict[str, Any]:
+    """Capabilities in full: True becomes `{}`, what is off is left out (or None, to `keep` that it was said), words as on the wire."""
+    full: dict[str, Any] = {}
+    for name, value in short.items():
+        if value is None or value is False:
+            if keep:
+                full[_word(name)] = None
+        elif value is True:
+            full[_word(name)] = {}
+        elif isinstance(value, dict):
+            full[_word(name)] = {
+                _word(part): told for part, told in value.items() if told is not None and told is not False
+            }
+        else:
+            full[_word(name)] = value
+    return full
+
+
+def _word(name: str) -> str:
+    return "listChanged" if name == "list_changed" else name
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,0 +1,154 @@
+"""The way to a company in the same loop: a peer that speaks the wire to it, with nothing in between.
+
+One process carries both ways. What is sent is taken in order, for as long as the company has room; what does not fit into a bounded queue
+is refused. The wire ends with the session behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING
+
+from greenroom.protocol.errors import McpError, RemoteProtocolError
+from greenroom.protocol.messages import Notification, Request, parse
+from greenroom.supervision import SHUTDOWN, Exit, ProcessExited, Quit, Ref, Shutdown, receive, spawn_link, trap_exit
+from greenroom.transports.seam import Peer
+
+from .errors import ConnectFailed, ConnectionLost, TransportError, WireFull
+from .seam import Broken, Inbound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import Pid
+    from greenroom.transports.seam import Door, Feed, Session
+
+    from .seam import Heard
+
+WAITING = 4096
+"""How many messages wait to be taken."""
+
+
+class MemoryRoute:
+    """Where a company is: ``MemoryRoute(company)``."""
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        peer: Peer | None = None,
+        prepare: Callable[[], Awaitable[object]] | None = None,
+        description: str = "memory",
+    ) -> None:
+        """`prepare` is awaited before each new session: it sees to it that the company runs. `peer` is whom it takes us for."""
+        self.door = door
+        self.peer = peer or Peer("memory")
+        self.prepare = prepare
+        self.description = description
+
+    def __repr__(self) -> str:
+        return f"MemoryRoute({self.description})"
+
+    def open(self, owner: Pid) -> MemoryWire:
+        """Begin a session, linked to the calling process."""
+        return MemoryWire(self, owner)
+
+
+class MemoryWire:
+    """One session, from the peer's side."""
+
+    def __init__(self, route: MemoryRoute, owner: Pid) -> None:
+        """Made by `MemoryRoute.open`, in the owner's process."""
+        self.description = route.description
+        self._route = route
+        self._owner: Ref[object] = Ref(owner)
+        self._frames: deque[bytes] = deque()
+        self._more = asyncio.Event()
+        self.pid: Pid = spawn_link(self._carry)
+
+    # --- what the connection does
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - all is in order
+        """Put it behind what waits. Raises `WireFull`."""
+        if len(self._frames) >= WAITING:
+            raise WireFull(f"{len(self._frames)} messages wait to be taken")
+        self._frames.append(frame)
+        self._more.set()
+
+    def forget(self, id: RequestId) -> None:
+        """Nothing is held for it."""
+
+    def agreed(self, version: str) -> None:
+        """Nothing depends on it."""
+
+    # --- the process
+
+    async def _carry(self) -> None:
+        trap_exit()
+        route = self._route
+        try:
+            if route.prepare is not None:
+                await route.prepare()
+            session = await route.door.connect(route.peer)
+        except Exception as error:
+            reason = error if isinstance(error, TransportError) else ConnectFailed(_why(error))
+            reason.__cause__ = error.__cause__ if reason is error else error
+            raise Quit(Shutdown(reason)) from None
+        feed = session.channel
+        assert feed is not None
+        inward, outward = asyncio.create_task(self._speak(session)), asyncio.create_task(self._listen(feed))
+        told = asyncio.create_task(_told_to_end())
+        try:
+            await asyncio.wait((inward, outward, told), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            with contextlib.suppress(ProcessExited):
+                await session.end()
+        if told.done():
+            raise Quit(SHUTDOWN)
+        for each in (inward, outward):
+            if each.done():
+                each.result()
+        raise Quit(Shutdown(ConnectionLost("the session has ended")))
+
+    async def _speak(self, session: Session) -> None:
+        frames = self._frames
+        with contextlib.suppress(ProcessExited):
+            while True:
+                while frames:
+                    await _hand_over(session, frames.popleft())
+                self._more.clear()
+                await self._more.wait()
+
+    async def _listen(self, feed: Feed) -> None:
+        while (events := await feed.next()) is not None:
+            heard = [_read(event.data) for event in events if event.data]
+            if heard:
+                self._owner.send(Inbound(self.pid, heard))
+
+
+async def _told_to_end() -> None:
+    await receive(lambda message: isinstance(message, Exit))
+
+
+async def _hand_over(session: Session, frame: bytes) -> None:
+    message = parse(frame)
+    if isinstance(message, Request):
+        await session.request(message)
+    elif isinstance(message, Notification):
+        await session.notify(message)
+    else:
+        await session.respond(message)
+
+
+def _read(data: bytes) -> Heard:
+    try:
+        return parse(data)
+    except RemoteProtocolError as error:
+        return Broken(error, data[:120].decode(errors="replace"))
+
+
+def _why(error: Exception) -> str:
+    return error.message if isinstance(error, McpError) else f"the company could not be entered: {error}"
