@@ -1,0 +1,394 @@
+"""Servers that misbehave to order: over stdio as a program of their own, or in memory, on virtual time.
+
+``python -m greenroom.testing rogue twice`` answers everything twice. A rogue is a small correct server (it has the tools `echo` and `count`)
+and one bad manner; `Rogue` is the pure part, from a line to what is done about it, so that each way of running it does the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+
+from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
+from greenroom.protocol.lines import Lines, Overlong
+from greenroom.protocol.messages import Request, parse
+from greenroom.supervision import Exit, Quit, Ref, Shutdown, receive, self_pid, send_after, spawn_link, trap_exit
+from greenroom.transports.client.errors import ConnectionLost, ProcessDied
+from greenroom.transports.client.seam import Broken, Inbound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import Pid
+    from greenroom.transports.client.seam import Heard
+
+
+class Say(NamedTuple):
+    """Write this: a line, or what is none."""
+
+    data: bytes
+
+
+class Pause(NamedTuple):
+    """Do nothing for so long, in seconds."""
+
+    seconds: float
+
+
+class Leave(NamedTuple):
+    """End, with this exit status; negative is a signal's number."""
+
+    status: int = 0
+
+
+class Forever(NamedTuple):
+    """Write this again and again, until nobody reads any more."""
+
+    data: bytes
+
+
+Act: TypeAlias = Say | Pause | Leave | Forever
+Json: TypeAlias = dict[str, Any]
+Manner: TypeAlias = "Callable[[Rogue, Request, bytes], Iterable[Act]]"
+"""From a request and its right answer to what is done instead."""
+
+VERSION: Final = "2025-11-25"
+_TOOLS: Final = [
+    {
+        "name": "echo",
+        "description": "Says what it is told.",
+        "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+        "annotations": {"readOnlyHint": True},
+    },
+    {
+        "name": "count",
+        "description": "How often it was called: what must not be done twice can be seen here.",
+        "inputSchema": {"type": "object"},
+    },
+]
+
+
+def _line(message: Json) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+# --- manners
+
+
+def _well(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
+    yield Say(answer)
+
+
+def _garbage(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
+    yield Say(b"Listening on port 3000 ...\n\xff\xfe\x00{]\n")
+    yield Say(answer)
+
+
+def _only_garbage(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
+    yield Say(b"\x00\x01 this is no JSON\n")
+
+
+def _flood(rogue: Rogue, _: Request, answer: bytes) -> Iterable[Act]:
+    word = _line({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100}})
+    for _each in range(rogue.amount):
+        yield Say(word)
+    yield Say(answer)
+
+
+def _flood_for_ever(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
+    yield Forever(
+        _line({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
+    )
+
+
+def _twice(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
+    yield Say(answer)
+    yield Say(answer)
+
+
+def _late(rogue: Rogue, _: Request, answer: bytes) -> Iterable[Act]:
+    yield Pause(rogue.seconds)
+    yield Say(answer)
+
+
+def _other_id(_: Rogue, request: Request, __: bytes) -> Iterable[Act]:
+    yield Say(_line({"jsonrpc": "2.0", "id": 1_000_000, "result": {"content": []}}))
+    yield Say(_line({"jsonrpc": "2.0", "id": f"{request['id']}", "result": {"content": []}}))
+
+
+def _silent(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
+    return ()
+
+
+def _half_line(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
+    yield Say(answer[: len(answer) // 2])
+    yield Leave()
+
+
+def _wrong_shape(_: Rogue, request: Request, __: bytes) -> Iterable[Act]:
+    yield Say(_line({"jsonrpc": "2.0", "id": request.id, "result": ["no", "object"]}))
+
+
+def _huge(rogue: Rogue, request: Request, _: bytes) -> Iterable[Act]:
+    text = {"type": "text", "text": "x" * rogue.amount}
+    yield Say(_line({"jsonrpc": "2.0", "id": request.id, "result": {"content": [text]}}))
+
+
+def _endless_line(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
+    yield Forever(b"x" * 65536)
+
+
+def _exits(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
+    yield Leave(3)
+
+
+def _segfaults(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
+    yield Leave(-signal.SIGSEGV)
+
+
+def _asks(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
+    params = {"messages": [{"role": "user", "content": {"type": "text", "text": "psst"}}], "maxTokens": 5}
+    yield Say(_line({"jsonrpc": "2.0", "id": "undeclared", "method": "sampling/createMessage", "params": params}))
+    yield Say(answer)
+
+
+MANNERS: Final[dict[str, Manner]] = {
+    "well": _well,
+    "garbage": _garbage,
+    "only-garbage": _only_garbage,
+    "flood": _flood,
+    "flood-for-ever": _flood_for_ever,
+    "twice": _twice,
+    "late": _late,
+    "other-id": _other_id,
+    "silent": _silent,
+    "half-line": _half_line,
+    "wrong-shape": _wrong_shape,
+    "huge": _huge,
+    "endless-line": _endless_line,
+    "exits": _exits,
+    "segfaults": _segfaults,
+    "asks": _asks,
+}
+"""By name, what a rogue can do to whoever calls one of its tools."""
+
+
+@dataclass(slots=True)
+class Rogue:
+    """One misbehaving server. Its bad manner shows from the `after`th call on, or with `at="initialize"` from the beginning."""
+
+    manner: str = "well"
+    at: str = "tools/call"
+    after: int = 0
+    seconds: float = 1.0
+    amount: int = 1000
+    version: str = VERSION
+    calls: int = 0
+    """How many `tools/call` have come."""
+    _met: int = 0
+
+    def __post_init__(self) -> None:
+        if self.manner not in MANNERS:
+            raise ValueError(f"there is no manner called {self.manner!r}, but {', '.join(MANNERS)}")
+
+    def hear(self, line: bytes) -> Iterator[Act]:
+        """What is done about a line of the client's."""
+        try:
+            request = parse(line)
+        except RemoteProtocolError:
+            return
+        if not isinstance(request, Request):
+            return
+        result = self._result(request.method, request.params)
+        answer = _line({"jsonrpc": "2.0", "id": request.id, **result})
+        if request.method != self.at:
+            yield Say(answer)
+            return
+        self._met += 1
+        yield from (MANNERS[self.manner] if self._met > self.after else _well)(self, request, answer)
+
+    def _result(self, method: str, params: Json) -> Json:
+        match method:
+            case "initialize":
+                return {
+                    "result": {
+                        "protocolVersion": self.version,
+                        "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+                        "serverInfo": {"name": "rogue", "version": "1"},
+                    }
+                }
+            case "ping" | "logging/setLevel":
+                return {"result": {}}
+            case "tools/list":
+                return {"result": {"tools": _TOOLS}}
+            case "tools/call":
+                self.calls += 1
+                said = (
+                    str(self.calls)
+                    if params.get("name") == "count"
+                    else str((params.get("arguments") or {}).get("text"))
+                )
+                return {"result": {"content": [{"type": "text", "text": said}], "isError": False}}
+            case _:
+                return {"error": {"code": -32601, "message": f"Method not found: {method}"}}
+
+
+# --- in memory
+
+
+class RogueRoute:
+    """``RogueRoute("twice")``: a route to a rogue in this loop. Each wire has a new one; `rogues` are all so far."""
+
+    def __init__(self, manner: str = "well", **options: Any) -> None:
+        """`options` are those of `Rogue`."""
+        self._make: Callable[[], Rogue] = lambda: Rogue(manner, **options)
+        self._make()
+        self.description = f"rogue {manner}"
+        self.rogues: list[Rogue] = []
+
+    def __repr__(self) -> str:
+        return f"RogueRoute({self.description})"
+
+    def open(self, owner: Pid) -> RogueWire:
+        """A wire to a new one."""
+        rogue = self._make()
+        self.rogues.append(rogue)
+        return RogueWire(rogue, owner, self.description)
+
+
+class _Heard(NamedTuple):
+    line: bytes
+
+
+class _GoOn(NamedTuple):
+    number: int
+
+
+class RogueWire:
+    """A wire with a rogue at its other end."""
+
+    def __init__(self, rogue: Rogue, owner: Pid, description: str) -> None:
+        """Made by `RogueRoute.open`, in the owner's process."""
+        self.description = description
+        self._rogue = rogue
+        self._owner: Ref[object] = Ref(owner)
+        self._busy: dict[int, deque[Act]] = {}
+        self._numbers = count()
+        self._lines = Lines()
+        self.pid: Pid = spawn_link(self._play)
+        self._me: Ref[object] = Ref(self.pid)
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - all is in order
+        """The rogue hears it."""
+        self._me.send(_Heard(frame))
+
+    def forget(self, id: RequestId) -> None:
+        """It does not care."""
+
+    def agreed(self, version: str) -> None:
+        """It does not care."""
+
+    async def _play(self) -> None:
+        trap_exit()
+        while True:
+            match await receive():
+                case _Heard(line):
+                    number = next(self._numbers)
+                    self._busy[number] = deque(self._rogue.hear(line))
+                    self._perform(number)
+                case _GoOn(number):
+                    self._perform(number)
+                case Exit(_, reason):
+                    raise Quit(reason)
+                case _:
+                    pass
+
+    def _perform(self, number: int) -> None:
+        acts = self._busy[number]
+        while acts:
+            act = acts.popleft()
+            match act:
+                case Say(data):
+                    self._say(data)
+                case Pause(seconds):
+                    send_after(seconds, self_pid(), _GoOn(number))
+                    return
+                case Leave(status):
+                    gone = (
+                        ProcessDied(self.description, status)
+                        if status
+                        else ConnectionLost(f"{self.description} hung up")
+                    )
+                    raise Quit(Shutdown(gone))
+                case Forever(data):
+                    self._say(data)
+                    acts.appendleft(act)
+                    send_after(0.001, self_pid(), _GoOn(number))
+                    return
+        del self._busy[number]
+
+    def _say(self, data: bytes) -> None:
+        heard: list[Heard] = [_read(line) for line in self._lines.feed(data)]
+        if heard:
+            self._owner.send(Inbound(self.pid, heard))
+
+
+def _read(line: bytes | Overlong) -> Heard:
+    if isinstance(line, Overlong):
+        return Broken(
+            RemoteProtocolError(ErrorCode.PARSE_ERROR, "a line without an end"), line.head.decode(errors="replace")
+        )
+    try:
+        return parse(line)
+    except RemoteProtocolError as error:
+        return Broken(error, line[:120].decode(errors="replace"))
+
+
+# --- as a program
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve on standard input and output. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m greenroom.testing rogue", description="A server that misbehaves to order."
+    )
+    parser.add_argument("manner", choices=sorted(MANNERS))
+    parser.add_argument("--at", default="tools/call", help="the method at which it shows (tools/call)")
+    parser.add_argument("--after", type=int, default=0, help="how many of them go well before that (0)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how late an answer is (1)")
+    parser.add_argument(
+        "--amount", type=int, default=1000, help="how many words a flood has, or bytes something huge (1000)"
+    )
+    given = parser.parse_args(arguments)
+    rogue = Rogue(given.manner, given.at, given.after, given.seconds, given.amount)
+    output = sys.stdout.buffer
+    try:
+        for line in sys.stdin.buffer:
+            for act in rogue.hear(line):
+                match act:
+                    case Say(data):
+                        output.write(data)
+                        output.flush()
+                    case Pause(seconds):
+                        time.sleep(seconds)
+                    case Leave(status) if status < 0:
+                        os.kill(os.getpid(), -status)
+                    case Leave(status):
+                        return status
+                    case Forever(data):
+                        while True:
+                            output.write(data)
+                            output.flush()
+    except BrokenPipeError:
+        # Nobody reads any more. What is still buffered has nowhere to go when the interpreter wants to flush it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
