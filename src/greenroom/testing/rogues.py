@@ -15,9 +15,10 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
+from greenroom.protocol.json import is_object
 from greenroom.protocol.lines import Lines, Overlong
 from greenroom.protocol.messages import Request, parse
 from greenroom.supervision import Exit, Quit, Ref, Shutdown, receive, self_pid, send_after, spawn_link, trap_exit
@@ -122,7 +123,7 @@ def _late(rogue: Rogue, _: Request, answer: bytes) -> Iterable[Act]:
 
 def _other_id(_: Rogue, request: Request, __: bytes) -> Iterable[Act]:
     yield Say(_line({"jsonrpc": "2.0", "id": 1_000_000, "result": {"content": []}}))
-    yield Say(_line({"jsonrpc": "2.0", "id": f"{request['id']}", "result": {"content": []}}))
+    yield Say(_line({"jsonrpc": "2.0", "id": f"{request.id}", "result": {"content": []}}))
 
 
 def _silent(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
@@ -232,14 +233,14 @@ class Rogue:
                 return {"result": {"tools": _TOOLS}}
             case "tools/call":
                 self.calls += 1
-                said = (
-                    str(self.calls)
-                    if params.get("name") == "count"
-                    else str((params.get("arguments") or {}).get("text"))
-                )
+                said = str(self.calls) if params.get("name") == "count" else str(_text(params.get("arguments")))
                 return {"result": {"content": [{"type": "text", "text": said}], "isError": False}}
             case _:
                 return {"error": {"code": -32601, "message": f"Method not found: {method}"}}
+
+
+def _text(arguments: object) -> object:
+    return arguments.get("text") if is_object(arguments) else None
 
 
 # --- in memory
