@@ -1,0 +1,324 @@
+"""The wire to a child process: one message a line, there on its standard input, back on its standard output.
+
+The process here starts the child, waits for the first of many ends and sees to it that the child has one, too. What is said goes straight into
+the pipe, and what is heard straight to the connection: neither passes this process's mailbox. Each end has one reason: the exit
+status if there is one, also where the pipe ended a moment before. A child that has closed its output and runs on is ended, as is one
+that speaks something else. A grandchild that holds the pipes open holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from greenroom.protocol.errors import RemoteProtocolError
+from greenroom.protocol.lines import Lines, Overlong
+from greenroom.protocol.messages import parse
+from greenroom.protocol.salvage import too_long
+from greenroom.supervision import (
+    ActorError,
+    CallTimeout,
+    Exit,
+    Quit,
+    Shutdown,
+    current_node,
+    receive,
+    send,
+    spawn,
+    spawn_link,
+    trap_exit,
+)
+
+from .command_child import Child
+from .command_ears import Errors
+from .command_outlet import Outlet
+from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError
+from .seam import Broken, Inbound, Lost
+
+if TYPE_CHECKING:
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import ExitReason, Pid
+    from greenroom.supervision.kernel.process import Process
+
+    from .command import Command
+    from .seam import Heard
+
+CHUNK: Final = 64 * 1024
+LAST_WORDS: Final = 1024 * 1024
+"""How much is still read of a child that has ended: more than a pipe holds, and an end to what a grandchild goes on writing."""
+EOF_GRACE: Final = 0.5
+"""How long after its pipes the exit status may come."""
+UNREAD: Final = 16
+"""So many mails of ours in the connection's mailbox, and nothing more is read until it has caught up."""
+LOOK_AGAIN: Final = 0.005
+BREATH: Final = 0.005
+"""How long a child that floods its stderr waits for the next reading."""
+SAMPLE: Final = 200
+
+
+class Ended(NamedTuple):
+    """The child has ended, and all that it had said is heard."""
+
+
+class Deaf(NamedTuple):
+    """One of its pipes has ended: it says nothing more, or takes nothing more."""
+
+    what: str
+
+
+class Hopeless(NamedTuple):
+    """There is no use in going on."""
+
+    error: TransportError
+
+
+class CommandWire:
+    """One child, from its start to its end."""
+
+    def __init__(self, command: Command, owner: Pid) -> None:
+        """Made by `Command.open`, in the owner's process."""
+        self.description = command.description
+        self.quarantined = 0
+        """How many lines have come that were no messages."""
+        self._command = command
+        self._owner: Process | None = current_node().process(owner)
+        self._lines = Lines(command.limits.line)
+        self._limits = command.limits.messages
+        self._in_a_row = 0
+        self._outlet = Outlet(command.limits.queue, self._broken)
+        self._errors = Errors(command.limits.stderr, command.sink)
+        self._child: Child | None = None
+        self._loop = asyncio.get_running_loop()
+        self._listening = False
+        self.pid: Pid = spawn_link(self._live)
+
+    def __repr__(self) -> str:
+        return f"<CommandWire {self.description}, process {self.process_id}>"
+
+    @property
+    def process_id(self) -> int | None:
+        """The system's number of the child; None before it is started."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def stderr(self) -> str:
+        """The end of what it has written there."""
+        return self._errors.text()
+
+    # --- what the connection does
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - all is in order
+        """Write it, or put it behind what waits. Raises `WireFull`."""
+        self._outlet.send(frame, id)
+
+    def forget(self, id: RequestId) -> None:
+        """Nothing is held for an answer."""
+
+    def agreed(self, version: str) -> None:
+        """It may speak at any time as it is."""
+
+    # --- the process
+
+    async def _live(self) -> None:
+        trap_exit()
+        command = self._command
+        try:
+            self._child = child = Child(command.words, command.environment(), command.cwd)
+        except ConnectFailed as error:
+            raise Quit(Shutdown(error)) from None
+        reason: ExitReason | None = None
+        try:
+            child.watch(self._ended)
+            self._outlet.open(child.input, self._loop)
+            self._listen_to_complaints()
+            self._listen()
+            reason = await self._end_of(child)
+        except asyncio.CancelledError:  # killed: so is the child, and it is not gone before that is
+            child.close_pipes()
+            await child.kill()
+            raise
+        except NotImplementedError:
+            loopless = ConnectFailed(
+                "an event loop that cannot watch pipes cannot talk to a child process: use another"
+            )
+            raise Quit(Shutdown(loopless)) from None
+        finally:
+            self._outlet.close()
+            if reason is None or not child.group_lives():
+                child.destroy()
+        if child.group_lives():
+            _leave_to_others(child, command.limits.grace)
+        raise Quit(reason)
+
+    async def _end_of(self, child: Child) -> ExitReason:
+        """Wait for the first end, and say what to call it."""
+        match await receive(_is_ours):
+            case Exit(reason=reason):
+                await self._close(child)
+                return reason
+            case Hopeless(error):
+                return Shutdown(error)
+            case Deaf(what):
+                try:
+                    match await receive(_is_final, timeout=EOF_GRACE):
+                        case Exit(reason=reason):
+                            await self._close(child)
+                            return reason
+                        case _:
+                            return Shutdown(self._died(child))
+                except CallTimeout:
+                    self._tell(
+                        self._unsent(
+                            error := ConnectionLost(f"the server process ({self.description}) {what}, and runs on")
+                        )
+                    )
+                    return Shutdown(error)
+            case _:
+                return Shutdown(self._died(child))
+
+    def _died(self, child: Child) -> ProcessDied:
+        assert child.status is not None
+        error = ProcessDied(self.description, child.status, self._errors.text())
+        self._tell(self._unsent(error))
+        return error
+
+    def _unsent(self, error: TransportError) -> list[Heard]:
+        return [Lost(id, error, resend=True) for id in self._outlet.unsent()]
+
+    async def _close(self, child: Child) -> None:
+        """In order: what was said is read, then the input ends. It is listened to until the end: nobody ends who cannot say his last words."""
+        grace = self._command.limits.grace
+        await self._outlet.drained(grace)
+        self._outlet.close()
+        await child.end(grace)
+
+    # --- what comes
+
+    def _listen(self) -> None:
+        child = self._child
+        if child is not None and not self._listening and child.holds(child.output):
+            self._listening = True
+            self._loop.add_reader(child.output, self._readable)
+
+    def _pause(self, child: Child) -> None:
+        self._listening = False
+        self._loop.remove_reader(child.output)
+
+    def _readable(self) -> None:
+        child = self._child
+        assert child is not None
+        try:
+            chunk = os.read(child.output, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._pause(child)
+            self._hear(self._last_line())
+            send(self.pid, Deaf("has closed its output"))
+            return
+        self._hear(self._lines.feed(chunk))
+        owner = self._owner
+        if owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
+            self._pause(child)
+            self._loop.call_later(LOOK_AGAIN, self._look_again)
+
+    def _look_again(self) -> None:
+        owner = self._owner
+        if owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
+            self._loop.call_later(LOOK_AGAIN, self._look_again)
+        else:
+            self._listen()
+
+    def _hear(self, lines: list[bytes | Overlong]) -> None:
+        heard: list[Heard] = []
+        for line in lines:
+            try:
+                if type(line) is bytes:
+                    if not line or line.isspace():
+                        continue
+                    heard.append(parse(line, self._limits))
+                    self._in_a_row = 0
+                else:
+                    raise too_long(line, self._lines.limit)  # type: ignore[arg-type]
+            except RemoteProtocolError as error:
+                heard.append(self._quarantine(line, error))
+        self._tell(heard)
+
+    def _quarantine(self, line: bytes | Overlong, error: RemoteProtocolError) -> Broken:
+        self.quarantined += 1
+        self._in_a_row += 1
+        head = line.head if isinstance(line, Overlong) else line
+        sample = head[:SAMPLE].decode(errors="replace")
+        if self._in_a_row == self._command.limits.quarantine:
+            what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were no messages, the last was {sample!r}"
+            send(self.pid, Hopeless(NotMcp(what)))
+        return Broken(error, sample)
+
+    def _last_line(self) -> list[bytes | Overlong]:
+        last = self._lines.end()
+        return [] if last is None else [last]
+
+    def _tell(self, heard: list[Heard]) -> None:
+        if heard and self._owner is not None:
+            send(self._owner.pid, Inbound(self.pid, heard))
+
+    def _complain(self) -> None:
+        child = self._child
+        assert child is not None
+        if child.holds(child.errors) and self._errors.take(child.errors):
+            self._loop.remove_reader(child.errors)
+            self._loop.call_later(BREATH, self._listen_to_complaints)
+
+    def _listen_to_complaints(self) -> None:
+        child = self._child
+        if child is not None and child.holds(child.errors) and not self._errors.over:
+            self._loop.add_reader(child.errors, self._complain)
+
+    def _broken(self) -> None:
+        send(self.pid, Deaf("has closed its input"))
+
+    def _ended(self) -> None:
+        """It has ended: what is left in the pipes is all that it had to say."""
+        child = self._child
+        assert child is not None
+        if child.holds(child.output):
+            left = LAST_WORDS
+            with contextlib.suppress(OSError):  # no more
+                while left > 0 and (chunk := os.read(child.output, CHUNK)):
+                    left -= len(chunk)
+                    self._hear(self._lines.feed(chunk))
+            self._hear(self._last_line())
+            self._errors.rest(child.errors)
+            child.close_pipes()
+        send(self.pid, Ended())
+
+
+async def finish(child: Child, grace: float) -> None:
+    """A process of its own, for what is left of a child when its wire has ended: nobody waits for that."""
+    try:
+        child.close_pipes()
+        await child.end(grace, politely=False)
+    except asyncio.CancelledError:
+        await child.kill()
+        raise
+    finally:
+        child.destroy()
+
+
+def _leave_to_others(child: Child, grace: float) -> None:
+    try:
+        spawn(finish, child, grace)
+    except ActorError:  # the node closes: nobody begins anything there
+        child.destroy()
+
+
+def _is_ours(message: object) -> bool:
+    return isinstance(message, Exit | Ended | Deaf | Hopeless)
+
+
+def _is_final(message: object) -> bool:
+    return isinstance(message, Exit | Ended)
