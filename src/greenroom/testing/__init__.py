@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
     from .rogues import MANNERS, Rogue, RogueRoute
     from .rough import RoughRoute
+    from .sockets import RoughNet
 
-__all__: list[str] = ["MANNERS", "Rogue", "RogueRoute", "RoughRoute", "WireProbe"]
+__all__: list[str] = ["MANNERS", "Rogue", "RogueRoute", "RoughNet", "RoughRoute", "WireProbe"]
 __all__ += testing.__all__
 
 _HOMES: Final[dict[str, str]] = {
     "MANNERS": "greenroom.testing.rogues",
     "Rogue": "greenroom.testing.rogues",
     "RogueRoute": "greenroom.testing.rogues",
+    "RoughNet": "greenroom.testing.sockets",
     "RoughRoute": "greenroom.testing.rough",
     "WireProbe": "greenroom.probe",
 }
