@@ -1,0 +1,269 @@
+"""The federation as one set of tools: a catalogue under names that say whose they are, and calls that find their way.
+
+It keeps nothing that would have to be kept right: what servers offer is the federation's to know, and is put together anew
+whenever one of them offers something else. A server that does not answer is left out with a warning, and keeps nobody waiting for long.
+
+Before a call is sent, its arguments are held against the tool's own schema, so that who called (a model, mostly) hears of all its mistakes at
+once, and a server is not bothered with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from greenroom.errors import ConfigError, GreenroomError
+from greenroom.protocol.pins import ToolRefused
+from greenroom.protocol.tool_formats import BadCall, call_shape, read_call, to_anthropic, to_openai, to_result
+from greenroom.protocol.validation import BadSchema, Validator
+from greenroom.protocol.wire import is_object
+
+from .agent_errors import InvalidArguments, ToolCollision, UnknownServer, UnknownTool
+from .tool_catalogue import FederatedTool, Naming, ToolCatalogue, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.actors.client.seam import Pending
+    from greenroom.protocol.pins import Pins, Policy
+    from greenroom.protocol.problems import Problem
+
+    from .offering import Offering
+    from .seam import Upstreams
+    from .tool_catalogue import Aliases
+
+_log: Final = logging.getLogger("greenroom.agent")
+
+Invalid: TypeAlias = Literal["raise", "result", "send"]
+"""What to do with arguments that do not fit: raise `InvalidArguments`, return a result with `isError` that lists the problems, or let the server see."""
+
+TIMEOUT: Final = 30.0
+PATIENCE: Final = 5.0
+_TOLD: Final = 20
+
+
+class Agent:
+    """Tools of several servers, for a program or for its model."""
+
+    def __init__(  # noqa: PLR0913 - each of them is a policy of its own
+        self,
+        federation: Upstreams,
+        *,
+        separator: str = ":",
+        aliases: Aliases | None = None,
+        invalid: Invalid = "raise",
+        pins: Pins | None = None,
+        policy: Policy = "report",
+        patience: float = PATIENCE,
+    ) -> None:
+        """`patience` is how long a catalogue waits for a server that has never said what it offers."""
+        self._upstreams = federation
+        self._naming = Naming(separator, aliases)
+        if invalid not in ("raise", "result", "send"):
+            raise ConfigError(f"invalid is 'raise', 'result' or 'send', not {invalid!r}")
+        self._invalid: Invalid = invalid
+        self._pins = pins
+        self._policy: Policy = policy
+        self._patience = patience
+        self._made: tuple[dict[str, Offering], ToolCatalogue] | None = None
+        self._validators: dict[tuple[str, str], tuple[Mapping[str, Any], Validator | None]] = {}
+        self._told: set[str] = set()
+
+    @property
+    def separator(self) -> str:
+        """What stands between a server's id and the name of its tool."""
+        return self._naming.separator
+
+    # --- what there is
+
+    async def catalogue(self, *, timeout: float | None = None) -> ToolCatalogue:
+        """All tools that can be had. Raises `ToolCollision`. `timeout` is instead of the `patience`."""
+        upstreams = self._upstreams
+        known = {id: upstreams.known(id) for id in upstreams.ids()}
+        missing = [id for id, offering in known.items() if offering is None]
+        seconds = self._patience if timeout is None else timeout
+        answers = await asyncio.gather(
+            *(upstreams.offering(id, timeout=seconds) for id in missing), return_exceptions=True
+        )
+        skipped: dict[str, Exception] = {}
+        for id, answer in zip(missing, answers, strict=True):
+            if isinstance(answer, Exception):
+                skipped[id] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                known[id] = answer
+        return self._merged({id: one for id, one in known.items() if one is not None}, skipped)
+
+    def _merged(self, offerings: dict[str, Offering], skipped: dict[str, Exception]) -> ToolCatalogue:
+        """The catalogue that there is, if nothing is different."""
+        if self._made is None or not _same(self._made[0], offerings):
+            self._made = (offerings, self._fresh(offerings))
+        catalogue = self._made[1]
+        if not skipped:
+            return catalogue
+        for id, error in skipped.items():
+            _log.warning("the tools of %s are left out: %s", id, error)
+        return replace(catalogue, skipped=skipped)
+
+    def _fresh(self, offerings: dict[str, Offering]) -> ToolCatalogue:
+        """What is different from what was pinned is told once."""
+        catalogue = merge(offerings, self._naming, pins=self._pins, policy=self._policy)
+        self._validators = {id: one for id, one in self._validators.items() if id[0] in offerings}
+        if catalogue.pins is not None:
+            found = {str(one) for one in catalogue.pins.findings.values() if one.kind != "same"}
+            for text in sorted(found - self._told)[:_TOLD]:
+                _log.warning("%s", text)
+            self._told = found
+        return catalogue
+
+    async def list_tools(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The definitions of all tools, over all pages of all servers, under their names here."""
+        return [one.renamed() for one in await self.catalogue(timeout=timeout)]
+
+    async def to_anthropic(self) -> list[dict[str, Any]]:
+        """The catalogue as one provider takes it, under names that are legal there."""
+        return to_anthropic((await self.catalogue()).for_providers())
+
+    async def to_openai(self) -> list[dict[str, Any]]:
+        """The catalogue as the other takes it, under names that are legal there."""
+        return to_openai((await self.catalogue()).for_providers())
+
+    # --- what can be done with it
+
+    async def find(self, name: str, *, timeout: float | None = None) -> FederatedTool:
+        """The tool of this name. Raises `NoSeparator`, `UnknownServer`, `UnknownTool`, `ToolRefused`, or why its server does not answer."""
+        ids = self._upstreams.ids()
+        found: list[FederatedTool] = []
+        names: list[str] = []
+        for server, tool in self._naming.candidates(name, ids):
+            if server not in ids:
+                raise UnknownServer(server, ids)
+            offering = await self._upstreams.offering(server, timeout=TIMEOUT if timeout is None else timeout)
+            definition = offering.tools.get(tool)
+            if definition is not None:
+                found.append(FederatedTool(name, server, tool, definition))
+            names += [self._naming.name_of(server, other) for other in offering.tools]
+        if not found:
+            raise UnknownTool(name, names)
+        if len(found) > 1:
+            raise ToolCollision(name, (found[0].server, found[0].tool), (found[1].server, found[1].tool))
+        self._admit(found[0])
+        return found[0]
+
+    def _admit(self, tool: FederatedTool) -> None:
+        """Raise `ToolRefused` for what is not as it was pinned, if that is the policy."""
+        if self._pins is None or self._policy == "report":
+            return
+        known = {id: one for id in self._upstreams.ids() if (one := self._upstreams.known(id)) is not None}
+        report = self._merged(known, {}).pins
+        finding = None if report is None else report.refused.get(tool.pin_id)
+        if finding is not None:
+            raise ToolRefused(finding)
+
+    async def start_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = TIMEOUT,
+        progress: bool = False,
+        token: str | int | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> Pending:
+        """Begin a call, once its arguments have been looked at. `more` are further members of the params: `task`, `_meta`.
+
+        Raises what `find` raises, and `InvalidArguments`, unless such are to be sent.
+        """
+        tool = await self.find(name, timeout=timeout)
+        given = dict(arguments or {})
+        if self._invalid != "send" and (problems := self._problems(tool, given)):
+            raise InvalidArguments(name, problems)
+        line = self._upstreams.line(tool.server)
+        if line is None:
+            raise UnknownServer(tool.server, self._upstreams.ids())
+        params = {**(more or {}), "name": tool.tool, "arguments": given}
+        return line.begin("tools/call", params, timeout=timeout, progress=progress, token=token)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = TIMEOUT,
+        more: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool: the result as the wire has it, `isError` not raised.
+
+        The name is split at the first separator. Raises what `find` raises, and the client's own error.
+        """
+        try:
+            pending = await self.start_tool(name, arguments, timeout=timeout, more=more)
+        except InvalidArguments as error:
+            if self._invalid == "raise":
+                raise
+            return failure(error)
+        return await pending.result()
+
+    def _problems(self, tool: FederatedTool, arguments: dict[str, Any]) -> list[Problem]:
+        key = (tool.server, tool.tool)
+        kept = self._validators.get(key)
+        if kept is None or kept[0] is not tool.definition:
+            kept = self._validators[key] = (tool.definition, _validator(tool))
+        return [] if kept[1] is None else kept[1].errors(arguments)
+
+    # --- models
+
+    async def from_anthropic_call(self, call: Any) -> tuple[str, dict[str, Any]]:
+        """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
+        return await self._meant(call)
+
+    async def from_openai_call(self, call: Any) -> tuple[str, dict[str, Any]]:
+        """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
+        return await self._meant(call)
+
+    async def _meant(self, call: Any) -> tuple[str, dict[str, Any]]:
+        read = read_call(call)
+        return (await self.catalogue()).named(read.name), read.arguments
+
+    async def run(self, call: Any, *, timeout: float | None = TIMEOUT) -> dict[str, Any]:
+        """Do what a model wants, and give back what it gets: the provider's own shape of a tool's result.
+
+        Whatever goes wrong is a result as well, which says so: a name that there is not, arguments that do not fit, a server that is away. Only
+        a catalogue that cannot be made (`ToolCollision`) is raised, since no model can do anything about it.
+        """
+        try:
+            name, arguments = await self._meant(call)
+            result = await self.call_tool(name, arguments, timeout=timeout)
+        except ToolCollision:
+            raise
+        except BadCall as error:
+            id, shape = call_shape(call)
+            return to_result(id, shape, failure(error))
+        except GreenroomError as error:
+            result = failure(error)
+        id, shape = call_shape(call)
+        return to_result(id, shape, result)
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """A result that says what was wrong, for whoever can do it better."""
+    return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+
+
+def _validator(tool: FederatedTool) -> Validator | None:
+    """None when the schema is none that can be used: its own server will know."""
+    schema = tool.definition.get("inputSchema")
+    if not is_object(schema):
+        return None
+    try:
+        return Validator(schema)
+    except BadSchema as error:
+        _log.warning("the arguments of %s are not looked at: %s", tool.name, error)
+        return None
+
+
+def _same(one: dict[str, Offering], other: dict[str, Offering]) -> bool:
+    return one.keys() == other.keys() and all(one[id] is other[id] for id in one)

@@ -1,0 +1,35 @@
+"""What an agent, a host and a gateway need of a federation: who is in it, the way to each, and what each of them offers.
+
+The federation implements it; so may a test, or a program that has its servers from somewhere else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from greenroom.actors.client.seam import Line
+
+    from .offering import Offering
+
+
+class Upstreams(Protocol):
+    """Servers by their ids."""
+
+    def ids(self) -> Collection[str]:
+        """Who is in it just now."""
+        ...
+
+    def line(self, id: str) -> Line | None:
+        """The way to a server; None when there is no such server."""
+        ...
+
+    def known(self, id: str) -> Offering | None:
+        """What it offers as far as that is known, at once; None when it was never asked. The same object as long as nothing has changed."""
+        ...
+
+    async def offering(self, id: str, *, timeout: float | None = ...) -> Offering:
+        """What it offers. Asked of the server where that is not known. Raises `ClientError` or `PeerError`."""
+        ...

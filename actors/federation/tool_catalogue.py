@@ -1,0 +1,164 @@
+"""The tools of all servers under names that say whose they are: a snapshot, made of what each server offers.
+
+Two tools that would have the same name are an error that names both, never one that quietly hides the other. An alias gives a tool
+another name; it is what solves that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from greenroom.errors import ConfigError
+from greenroom.protocol.provider_names import LONGEST, ProviderNames
+
+from .agent_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from greenroom.protocol.pins import PinReport, Pins, Policy
+
+    from .offering import Offering
+
+ToolId: TypeAlias = "tuple[str, str]"
+"""A server's id, and the name that the tool has there."""
+
+Aliases: TypeAlias = "Mapping[str | ToolId, str]"
+"""Another name for a tool: by `"git:log"`, or by `("git", "log")` where the id has a separator of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedTool:
+    """A tool, and whose it is."""
+
+    name: str
+    """What it is called here."""
+    server: str
+    tool: str
+    """What it is called there."""
+    definition: Mapping[str, Any] = field(repr=False)
+    """What its server says of it, as the wire has it."""
+
+    @property
+    def pin_id(self) -> str:
+        """What it is pinned as, whatever it is called here."""
+        return f"{self.server}:{self.tool}"
+
+    def renamed(self) -> dict[str, Any]:
+        """The definition under the name that it has here."""
+        return {**self.definition, "name": self.name}
+
+
+class Naming:
+    """How names are made and read: whose tool, the separator, what it is called there."""
+
+    def __init__(self, separator: str = ":", aliases: Aliases | None = None, longest: int = LONGEST) -> None:
+        """`longest` is how long a provider lets names be. Raises `ConfigError` for aliases that say nothing, or the same."""
+        if not separator:
+            raise ConfigError("the separator between a server and its tool is one character or more")
+        self.separator = separator
+        self.longest = longest
+        self._aliases: dict[ToolId, str] = {}
+        self._back: dict[str, ToolId] = {}
+        for given, alias in (aliases or {}).items():
+            id = self._tool_id(given)
+            if not alias:
+                raise ConfigError(f"the alias of {given!r} is empty")
+            other = self._back.setdefault(alias, id)
+            if other != id:
+                raise ToolCollision(alias, other, id)
+            self._aliases[id] = alias
+
+    def _tool_id(self, given: str | ToolId) -> ToolId:
+        if not isinstance(given, str):
+            return given
+        server, found, tool = given.partition(self.separator)
+        if not found:
+            raise ConfigError(
+                f"an alias is for a server's tool, as in {{'git{self.separator}log': 'history'}}, not for {given!r}"
+            )
+        return server, tool
+
+    def name_of(self, server: str, tool: str) -> str:
+        """What a tool is called here."""
+        return self._aliases.get((server, tool)) or f"{server}{self.separator}{tool}"
+
+    def candidates(self, name: str, ids: Collection[str]) -> list[ToolId]:
+        """Whose tool a name may mean, the likeliest first. Raises `NoSeparator` or `UnknownServer`.
+
+        It is split at the first separator. Only where an id has a separator of its own, there is a second possibility.
+        """
+        if (alias := self._back.get(name)) is not None:
+            return [alias]
+        places = [at for at in range(1, len(name)) if name.startswith(self.separator, at)]
+        found = [(name[:at], name[at + len(self.separator) :]) for at in places if name[:at] in ids]
+        found = [one for one in found if one not in self._aliases]  # an alias is instead of the name, not besides
+        if found:
+            return found
+        if self.separator not in name:
+            raise NoSeparator(name, self._back)
+        raise UnknownServer(name.partition(self.separator)[0], ids)
+
+
+@dataclass(frozen=True)
+class ToolCatalogue:
+    """All tools by their names here, at one moment."""
+
+    tools: Mapping[str, FederatedTool]
+    skipped: Mapping[str, Exception] = field(default_factory=dict[str, Exception])
+    """Servers whose tools are not in it, and why."""
+    pins: PinReport | None = None
+    """What has become of what was pinned; None when nothing is."""
+    separator: str = ":"
+    longest: int = LONGEST
+
+    def __iter__(self) -> Iterator[FederatedTool]:
+        return iter(self.tools.values())
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    @cached_property
+    def provider_names(self) -> ProviderNames:
+        """Their names at models' providers."""
+        return ProviderNames(self.tools, self.separator, self.longest)
+
+    def for_providers(self) -> list[dict[str, Any]]:
+        """The definitions under names that every provider takes."""
+        names = self.provider_names
+        return [{**one.definition, "name": names.of(one.name)} for one in self.tools.values()]
+
+    def named(self, name: str) -> str:
+        """The name here of what a provider, or anybody, calls by this name. Raises `UnknownTool`."""
+        if name in self.tools:
+            return name
+        found = self.provider_names.back(name)
+        if found is None:
+            raise UnknownTool(name, self.tools)
+        return found
+
+
+def merge(
+    offerings: Mapping[str, Offering],
+    naming: Naming,
+    *,
+    pins: Pins | None = None,
+    policy: Policy = "report",
+) -> ToolCatalogue:
+    """The catalogue of what these servers offer; what is refused by the pins is not in it. Raises `ToolCollision`."""
+    tools: dict[str, FederatedTool] = {}
+    for server, offering in offerings.items():
+        for tool, definition in offering.tools.items():
+            name = naming.name_of(server, tool)
+            other = tools.setdefault(name, FederatedTool(name, server, tool, definition))
+            if (other.server, other.tool) != (server, tool):
+                raise ToolCollision(name, (other.server, other.tool), (server, tool))
+    report = None
+    if pins is not None:
+        absent = [id for id in pins.to_json() if id.partition(":")[0] not in offerings]
+        report = pins.compare({one.pin_id: one.definition for one in tools.values()}, policy, absent)
+        tools = {name: one for name, one in tools.items() if one.pin_id not in report.refused}
+    return ToolCatalogue(MappingProxyType(tools), {}, report, naming.separator, naming.longest)
