@@ -6,14 +6,17 @@ when the session asks the reader to come back later. It runs in the reader's own
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.gate import Gate
 from greenroom.transports.seam import Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from greenroom.supervision import Node
 
     from .streams import Stream
 
@@ -25,35 +28,41 @@ _BATCH: Final = 64
 class Waiting:
     """One task that waits for something new, up to a time."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_gate", "_late", "_node")
 
     def __init__(self) -> None:
         """Nobody waits yet."""
-        self._future: asyncio.Future[bool] | None = None
+        self._gate: Gate | None = None
+        self._node: Node | None = None
+        self._late = False
 
     def wake(self) -> None:
         """There is something new."""
-        if self._future is not None and not self._future.done():
-            self._future.set_result(True)
+        gate, node = self._gate, self._node
+        if gate is not None and node is not None:
+            self._gate = None
+            node.open_soon(gate)
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait for `wake`; False when the time was up first."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-        self._future = future
-        timer = None if timeout is None else loop.call_later(timeout, _late, future)
+        node = self._node = current_node()
+        gate = self._gate = Gate(node.loop)
+        self._late = False
+        timer = None if timeout is None else node.loop.call_later(timeout, self._time_is_up, gate)
         try:
-            return await future
+            await gate
         finally:
             if timer is not None:
                 timer.cancel()
-            if self._future is future:
-                self._future = None
+            if self._gate is gate:
+                self._gate = None
+        return not self._late
 
-
-def _late(future: asyncio.Future[bool]) -> None:
-    if not future.done():
-        future.set_result(False)
+    def _time_is_up(self, gate: Gate) -> None:
+        if self._gate is gate:  # else it was woken just now, and goes on in a moment
+            self._gate = None
+            self._late = True
+            gate.open()
 
 
 class StreamFeed(Waiting):

@@ -20,14 +20,22 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from greenroom.supervision.kernel.gate import Gate
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Serve = Callable[[Callable[[], object]], object]
 
 CHUNK = 64 * 1024
 SURE_TO_FIT = 512 if not hasattr(select, "PIPE_BUF") else select.PIPE_BUF
 """What a pipe that is ready for writing takes without blocking."""
 AT_A_TIME = 1024 * 1024
 """What is written before the loop gets its turn, to a reader who takes everything at once."""
+
+
+def _at_once(step: Callable[[], object]) -> None:
+    step()
 
 
 class Source(Protocol):
@@ -49,6 +57,11 @@ class Sink(Protocol):
         """Whether nobody is there any more to read them: whatever is put then is dropped."""
         ...
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is still to be written, to somebody who may read it."""
+        ...
+
     def put(self, data: bytes) -> None:
         """Begin to write it, behind what is being written. Whoever puts waits for `drained` before the next: that is the bound."""
 
@@ -59,9 +72,9 @@ class Sink(Protocol):
         """Nobody will write any more; what has not been written is dropped."""
 
 
-def source_of(descriptor: int) -> Source:
-    """The way to read it."""
-    return PolledSource(descriptor) if _pollable(descriptor) else ThreadSource(descriptor)
+def source_of(descriptor: int, serve: Serve = _at_once) -> Source:
+    """The way to read it; a reader whom the loop wakes goes on within `serve`."""
+    return PolledSource(descriptor, serve) if _pollable(descriptor) else ThreadSource(descriptor)
 
 
 def sink_of(descriptor: int) -> Sink:
@@ -88,42 +101,53 @@ def _pollable(descriptor: int) -> bool:
 class PolledSource:
     """Read when the loop says that there is something."""
 
-    def __init__(self, descriptor: int) -> None:
-        """A pipe, a socket or a terminal."""
+    def __init__(self, descriptor: int, serve: Serve = _at_once) -> None:
+        """A pipe, a socket or a terminal; the reader goes on within `serve`, in the moment that there is something."""
         self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._serve = serve
+        self._gate = Gate(self._loop)
+        self.watching = False
         self._ended = False
 
     async def read(self) -> bytes:
         """As `Source` says: between the readiness and the read nobody is asked to wait, so nothing can be lost in between."""
         while not self._ended:
-            await self._ready()
+            self._arm(wanted=True)
+            try:
+                await self._gate
+            except BaseException:
+                self._arm(wanted=False)
+                raise
             try:
                 chunk = os.read(self._descriptor, CHUNK)
             except BlockingIOError:
                 continue
             except OSError:  # a terminal that was hung up, a connection that was reset
                 chunk = b""
-            self._ended = not chunk
+            if not chunk:
+                self.close()
             return chunk
         return b""
 
-    async def _ready(self) -> None:
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
+    def _ready(self) -> None:
+        # Watched for as long as it is read as fast as it comes, since to begin and to end that for each read costs as much as the read.
+        if self._gate.taken:
+            self._serve(self._gate.open)
+        else:
+            self._arm(wanted=False)
 
-        def go() -> None:
-            if not ready.done():
-                ready.set_result(None)
-
-        loop.add_reader(self._descriptor, go)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(self._descriptor)
+    def _arm(self, *, wanted: bool) -> None:
+        if wanted and not self.watching:
+            self._loop.add_reader(self._descriptor, self._ready)
+        elif self.watching and not wanted:
+            self._loop.remove_reader(self._descriptor)
+        self.watching = wanted
 
     def close(self) -> None:
         """As `Source` says."""
         self._ended = True
+        self._arm(wanted=False)
 
 
 class ThreadSource:
@@ -180,20 +204,50 @@ class ThreadSource:
         self._asked.release()
 
 
-class PolledSink:
+class _Waited:
+    """What both kinds of sink know of those who wait for them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiters: list[asyncio.Future[None]] = []
+        self.gone = False
+
+    @property
+    def busy(self) -> bool:
+        """As `Sink` says."""
+        raise NotImplementedError
+
+    async def drained(self) -> None:
+        """As `Sink` says."""
+        while self.busy:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class PolledSink(_Waited):
     """Write what is sure to fit whenever the loop says that something does."""
 
     def __init__(self, descriptor: int, *, is_socket: bool) -> None:
         """A pipe or a socket."""
+        super().__init__()
         self._descriptor = descriptor
-        self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(fileno=os.dup(descriptor)) if is_socket else None
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
         self._queue: deque[memoryview] = deque()
         self._armed = False
-        self._waiters: list[asyncio.Future[None]] = []
-        self.gone = False
+
+    @property
+    def busy(self) -> bool:
+        """As `Sink` says."""
+        return bool(self._queue)
 
     def put(self, data: bytes) -> None:
         """As `Sink` says."""
@@ -202,13 +256,6 @@ class PolledSink:
         self._queue.append(memoryview(data))
         if not self._armed:
             self._push()
-
-    async def drained(self) -> None:
-        """As `Sink` says."""
-        while self._queue:
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
 
     def close(self) -> None:
         """As `Sink` says."""
@@ -260,26 +307,23 @@ class PolledSink:
         self._arm(wanted=False)
         self._wake()
 
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
-
-class ThreadSink:
+class ThreadSink(_Waited):
     """Write in a thread of its own."""
 
     def __init__(self, descriptor: int) -> None:
         """Anything that can be written."""
+        super().__init__()
         self._descriptor = descriptor
-        self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes | None] = deque()
         self._filled = threading.Semaphore(0)
         self._unwritten = 0
-        self._waiters: list[asyncio.Future[None]] = []
         self._thread: threading.Thread | None = None
-        self.gone = False
+
+    @property
+    def busy(self) -> bool:
+        """As `Sink` says."""
+        return self._unwritten > 0 and not self.gone
 
     def put(self, data: bytes) -> None:
         """As `Sink` says."""
@@ -291,13 +335,6 @@ class ThreadSink:
         self._unwritten += 1
         self._queue.append(data)
         self._filled.release()
-
-    async def drained(self) -> None:
-        """As `Sink` says."""
-        while self._unwritten and not self.gone:
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
 
     def close(self) -> None:
         """As `Sink` says. A thread that is inside a write stays there until somebody reads; it is a daemon."""
@@ -329,12 +366,6 @@ class ThreadSink:
     def _lose(self) -> None:
         self.gone = True
         self._wake()
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def _blocking_read(descriptor: int) -> bytes:

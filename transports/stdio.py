@@ -28,6 +28,7 @@ from greenroom.supervision import (
     Shutdown,
     Stop,
     child,
+    current_node,
     kill,
     self_pid,
     send_after,
@@ -51,6 +52,8 @@ LINE_LIMIT = 4 * 1024 * 1024
 GRACE = 5.0
 PARENT_CHECKS = 2.0
 """How often it is looked whether the parent is still there, which a pipe that others hold open does not tell."""
+_LINES_AT_A_TIME = 32
+"""How many are handed over before anybody else has their turn."""
 _LAST_WORDS = 0.2
 """How long the session's end may take to answer what is owed."""
 
@@ -77,7 +80,8 @@ class StdioWire:
     def open(self) -> None:
         """Get ready in the loop that runs; once."""
         if not self._opened:
-            self.source, self.sink = source_of(self._descriptors[0]), sink_of(self._descriptors[1])
+            self.source = source_of(self._descriptors[0], current_node().serve)
+            self.sink = sink_of(self._descriptors[1])
             self._opened = True
 
     def close(self) -> None:
@@ -89,34 +93,39 @@ class StdioWire:
     async def write(self, data: bytes) -> None:
         """Write messages, and come back when they are out. Ends whoever writes when nobody is there to read."""
         self.sink.put(data)
-        await self.sink.drained()
+        if self.sink.busy:
+            await self.sink.drained()
         if self.sink.gone:
             raise Quit(NORMAL)
 
     async def read(self) -> None:
         """Hand over line after line, until the input ends."""
+        sink, taken = self.sink, self._taken
+        left = _LINES_AT_A_TIME
         while True:
-            while self._taken:
-                await self._take(self._taken.popleft())
+            while taken:
+                if sink.busy:
+                    await sink.drained()
+                line = taken.popleft()
+                if isinstance(line, Overlong):
+                    await asyncio.sleep(0)  # what can be said of those before it is said before
+                    await self.channel.refuse(too_long(line, self._lines.limit))
+                elif line.strip():
+                    await self.channel.take(line)
+                left -= 1
+                if not left:  # a peer that sends without a pause must not keep everybody else waiting
+                    left = _LINES_AT_A_TIME
+                    await asyncio.sleep(0)
             if self.input_over:
                 return
             chunk = await self.source.read()
             if chunk:
-                self._taken.extend(self._lines.feed(chunk))
+                taken.extend(self._lines.feed(chunk))
                 continue
             self.input_over = True
             last = self._lines.end()
             if last is not None:
-                self._taken.append(last)
-
-    async def _take(self, line: bytes | Overlong) -> None:
-        await self.sink.drained()
-        if isinstance(line, Overlong):
-            await self.channel.refuse(too_long(line, self._lines.limit))
-        elif line.strip():
-            await self.channel.take(line)
-        # A peer that sends without a pause must not keep everybody else waiting.
-        await asyncio.sleep(0)
+                taken.append(last)
 
     async def finish(self, grace: float) -> None:
         """Nobody asks any more: let what was asked be answered, and end the session."""

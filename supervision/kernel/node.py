@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from types import TracebackType
 
+    from .gate import Gate
     from .messages import Entry
     from .pid import Pid
     from .reasons import ExitReason
@@ -117,7 +118,8 @@ class Node:
         self.workers: Workers
         self.deadlines: Deadlines
         self._serial = 0
-        self._pumping = False
+        self._pumping = False  # whether the pump is at work, or will be soon
+        self._gates: list[Gate] = []
         self._renew()
         self.watchdog = Watchdog(self, watchdog) if watchdog is not None else None
         self._interrupts = Interrupts() if handle_sigint else None
@@ -174,6 +176,7 @@ class Node:
         self.run_queue = deque() if self._source is None else Shuffled(self._source)
         self.workers = Workers(self, None if self._source is None else Shuffled(self._source))
         self.deadlines = Deadlines(self)
+        self._gates = []
         self._pumping = self.stopping = self.ending = False
         self._serial = self.leaks = 0
 
@@ -299,17 +302,52 @@ class Node:
             self._pumping = True
             self.loop.call_soon(self._pump, context=self.context)
 
+    def wake(self) -> None:
+        """There is something for the workers to do."""
+        if not self._pumping:
+            self._pumping = True
+            self.loop.call_soon(self._pump, context=self.context)
+
+    def open_soon(self, gate: Gate) -> None:
+        """Let whoever waits there go on when the processes that have something to do are through."""
+        self._gates.append(gate)
+        self.wake()
+
+    def serve(self, step: Callable[[], object]) -> None:
+        """Call it, and run at once whatever that gives processes to do, instead of in the loop's next turn.
+
+        Only for what the loop itself calls, outside of any task.
+        """
+        if self._pumping:
+            step()
+            return
+        self._pumping = True
+        try:
+            step()
+        finally:
+            self._pump()
+
     def _pump(self) -> None:
-        queue = self.run_queue
+        """Run processes, and what they leave to workers, and who is woken by those, until all is done or it is the loop's turn."""
+        queue, workers = self.run_queue, self.workers
+        workers.renew()
         budget = PUMP_BUDGET
         try:
-            while queue and budget:
-                budget -= 1
-                process = queue.popleft()
-                if process.activity == QUEUED:
-                    (process.context or process.own_context()).run(process.drain)
+            while budget:
+                while queue and budget:
+                    budget -= 1
+                    process = queue.popleft()
+                    if process.activity == QUEUED:
+                        (process.context or process.own_context()).run(process.drain)
+                if workers.waiting and workers.run():
+                    continue
+                if not self._gates:
+                    break
+                gates, self._gates = self._gates, []
+                for gate in gates:
+                    gate.open()
         finally:
-            if self.run_queue:
+            if queue or workers.waiting or self._gates:
                 self.loop.call_soon(self._pump, context=self.context)
             else:
                 self._pumping = False

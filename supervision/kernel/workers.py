@@ -3,7 +3,7 @@
 anyio scopes, `asyncio.timeout` and task groups tie themselves to the task they are entered in, so an invocation must
 never move between tasks, and must not run in its caller's. A task of its own per invocation would cost twice as much
 and, when a hundred thousand actors are told something at once, a hundred thousand tasks. Instead one worker takes job
-after job and suspends only when a handler really waits; a check in the next turn of the loop then wakes another. So
+after job and suspends only when a handler really waits; then the pump has another go on, at once and not in the loop's next turn. So
 there are as many workers as there are suspended handlers, plus one.
 
 A worker that was cancelled is not used again: nobody can tell what else still holds on to that task.
@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from . import forks, stacks, watchdog
+from .gate import Gate
 from .process import DEAD, GONE
 
 if TYPE_CHECKING:
@@ -77,16 +78,16 @@ def _closes(error: BaseException) -> bool:
 class Workers:
     """The pool of one node."""
 
-    __slots__ = ("_checking", "_jobs", "_node", "_parked", "_tasks", "_waking")
+    __slots__ = ("_fresh", "_jobs", "_left", "_node", "_parked", "_tasks")
 
     def __init__(self, node: Node, jobs: deque[Job] | None = None) -> None:
         """`jobs` may be a queue that chooses its own order."""
         self._node = node
         self._jobs: deque[Job] = deque() if jobs is None else jobs
-        self._parked: list[asyncio.Future[None]] = []
+        self._parked: list[Gate] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._waking: asyncio.Future[None] | None = None  # who was woken, or made, and has not taken a job yet
-        self._checking = False
+        self._fresh: asyncio.Task[None] | None = None  # who was made, and has not begun yet
+        self._left = _JOBS_PER_TURN
 
     def __len__(self) -> int:
         """How many tasks the pool has now."""
@@ -97,74 +98,61 @@ class Workers:
         """How many of them are in the middle of a handler."""
         return len(self._tasks) - len(self._parked)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there are invocations that nobody has begun."""
+        return bool(self._jobs)
+
     def submit(self, process: Process, coroutine: CoroutineType[Any, Any, Any], entry: Entry) -> None:
         """Queue an invocation that has not begun."""
         self._jobs.append((process, coroutine, entry))
-        if self._waking is None:
-            self._wake()
+        if not self._parked and self._fresh is None:
+            self._grow()
+        self._node.wake()
 
-    def _wake(self) -> None:
-        while self._parked:
-            parked = self._parked.pop()
-            if not parked.done():
-                parked.set_result(None)
-                self._waking = parked
-                return
+    def renew(self) -> None:
+        """A new turn of the loop: as many may begin again."""
+        self._left = _JOBS_PER_TURN
+
+    def run(self) -> bool:
+        """Begin what is queued, as much as this turn of the loop allows, each in a task of its own; whether anything has run.
+
+        Called by the pump, outside of any task, as long as something is queued.
+        """
+        ran = False
+        while self._jobs and self._left and self._parked:
+            ran = self._parked.pop().open() or ran
+        if self._jobs and not self._parked and self._fresh is None:
+            self._grow()
+        return ran
+
+    def _grow(self) -> None:
         loop = self._node.loop
         # Not by the loop's own factory: an eager one would run the handler here and now, inside of whoever is running.
         context = self._node.context.copy()
         task = asyncio.Task(self._work(), loop=loop, name="greenroom-worker", context=context)
         self._tasks[task] = None
-        self._waking = task
+        self._fresh = task
         task.add_done_callback(self._retired)
-
-    def _lost(self, woken: asyncio.Future[None]) -> None:
-        # Woken, or made, and cancelled before it could take a job: it is waited for no longer.
-        if self._waking is woken:
-            self._waking = None
-
-    def _check(self) -> None:
-        # A turn has passed. If jobs are left, the worker that took them on is waiting inside one of them.
-        self._checking = False
-        if self._jobs and self._waking is None:
-            self._wake()
 
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
-        self._lost(task)
+        if self._fresh is task:
+            self._fresh = None  # cancelled before it could begin
         if not task.cancelled() and (error := task.exception()) is not None:
             self._node.loop.call_exception_handler(
                 {"message": "a worker of greenroom failed; this should never happen", "exception": error, "task": task}
             )
-        if self._jobs and self._waking is None:
-            self._wake()
 
     async def _work(self) -> None:
-        loop = self._node.loop
         jobs = self._jobs
         task = asyncio.current_task()
         assert task is not None
-        left = _JOBS_PER_TURN
+        self._fresh = None
+        gate = Gate(self._node.loop)
         while True:
-            if not jobs:
-                left = _JOBS_PER_TURN
-                self._waking = None
-                if len(self._parked) >= _PARKED:
-                    return
-                parked = loop.create_future()
-                self._parked.append(parked)
-                try:
-                    await parked
-                except asyncio.CancelledError:
-                    if parked in self._parked:
-                        self._parked.remove(parked)
-                    self._lost(parked)
-                    raise
-            elif not left:
-                left = _JOBS_PER_TURN
-                await asyncio.sleep(0)
-            else:
-                left -= 1
+            while jobs and self._left:
+                self._left -= 1
                 rest = self._begin(task)
                 if rest is not None:
                     try:
@@ -175,14 +163,19 @@ class Workers:
                     rest = None  # a parked worker holds on to nothing of its last job
                 if task.cancelling():
                     return
+            if len(self._parked) >= _PARKED:
+                return
+            self._parked.append(gate)
+            try:
+                await gate
+            except asyncio.CancelledError:
+                if gate in self._parked:
+                    self._parked.remove(gate)
+                raise
 
     def _begin(self, task: asyncio.Task[Any]) -> tuple[Process, Entry, InContext] | None:
         """Run the next job up to where it first waits, which most never do. Otherwise, what is left of it."""
         process, coroutine, entry = self._jobs.popleft()
-        self._waking = None
-        if self._jobs and not self._checking:
-            self._checking = True
-            self._node.loop.call_soon(self._check, context=self._node.context)
         if process.life:
             coroutine.close()
         else:

@@ -9,7 +9,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenroom.supervision.kernel import workers
+from greenroom.supervision.kernel import gate, workers
 from greenroom.supervision.kernel.current import node_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.kernel.process import Process
 
-_OURS = {workers.__file__, str(Path(__file__).with_name("stage.py"))}  # files whose frames say nothing about a test
+_OURS = {
+    workers.__file__,
+    gate.__file__,
+    str(Path(__file__).with_name("stage.py")),
+}  # files whose frames say nothing about a test
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
 _DEEPEST = 1000  # coroutines in one another; a chain that is longer goes in circles
 

@@ -413,3 +413,16 @@ async def test_a_reader_that_is_cancelled_leaves_what_it_asked_for_to_the_next()
             assert await source.read() == b"kept"
         source.close()
         os.write(write_end, b"x")  # so that its thread sees that it is closed
+
+
+async def test_what_comes_while_nobody_reads_is_not_looked_at_again_and_again() -> None:
+    loop = asyncio.get_running_loop()
+    with pipes() as (input_end, _, write_end, _):
+        source = PolledSource(input_end)
+        os.write(write_end, b"first")
+        assert await source.read() == b"first"
+        os.write(write_end, b"second")
+        await until(lambda: not source.watching)
+        assert await source.read() == b"second"
+        source.close()
+        assert not loop.remove_reader(input_end)

@@ -1,0 +1,159 @@
+"""Gates: whoever waits goes on at once, is cancelled as from any other wait, and the pump serves what the loop has called."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.supervision import GenServer, start
+from greenroom.supervision.kernel.gate import Gate
+
+from .actors import turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.supervision import Node
+
+PLACE: ContextVar[str] = ContextVar("place", default="outside")
+
+
+async def from_the_loop(step: Callable[[], Any]) -> Any:
+    """What `step` returns when the loop calls it, outside of any task."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_soon(lambda: done.set_result(step()))
+    return await done
+
+
+async def test_whoever_waits_goes_on_before_open_returns_in_their_own_task_and_context() -> None:
+    gate = Gate(asyncio.get_running_loop())
+    seen: list[tuple[str, Any]] = []
+
+    async def wait() -> None:
+        PLACE.set("inside")
+        for _ in range(3):
+            await gate
+            seen.append((PLACE.get(), asyncio.current_task()))
+
+    task = asyncio.create_task(wait())
+    await turns()
+    for number in range(1, 4):
+        assert gate.taken
+        assert await from_the_loop(lambda: (gate.open(), len(seen))) == (True, number)
+    assert seen == [("inside", task)] * 3
+    assert not await from_the_loop(gate.open)
+    await task
+
+
+async def test_a_gate_that_nobody_waits_at_stays_closed() -> None:
+    gate = Gate(asyncio.get_running_loop())
+    assert not gate.open()
+    assert not gate.cancel()
+    waiting = asyncio.ensure_future(_through(gate))
+    await turns()
+    assert not waiting.done()
+    waiting.cancel("enough")
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def _through(gate: Gate) -> str:
+    await gate
+    return "through"
+
+
+async def test_a_cancelled_wait_cannot_be_opened_and_the_next_one_can() -> None:
+    gate = Gate(asyncio.get_running_loop())
+    caught: list[tuple[Any, ...]] = []
+
+    async def wait() -> str:
+        try:
+            await gate
+        except asyncio.CancelledError as error:
+            caught.append(error.args)
+        return await _through(gate)
+
+    task = asyncio.create_task(wait())
+    await turns()
+    assert await from_the_loop(lambda: (task.cancel("enough"), gate.open(), caught == [])) == (True, False, True)
+    await turns()
+    assert caught == [("enough",)]
+    assert await from_the_loop(gate.open)
+    assert await task == "through"
+
+
+async def test_what_is_cancelled_before_it_waits_does_not_wait() -> None:
+    gate = Gate(asyncio.get_running_loop())
+
+    async def wait() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await gate
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(wait())
+    assert not gate.taken
+
+
+async def test_a_timeout_around_a_gate_is_one() -> None:
+    gate = Gate(asyncio.get_running_loop())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await gate
+    task = asyncio.create_task(_through(gate))
+    await turns()
+    assert await from_the_loop(gate.open)
+    assert await task == "through"
+
+
+class Relay(GenServer):
+    """Passes on what it gets, by way of a coroutine."""
+
+    def __init__(self, *others: Any) -> None:
+        self.others = others
+
+    async def take(self, gate: Gate, node: Node) -> None:
+        for each in self.others:
+            each.cast(Relay.take, gate, node)
+        if not self.others:
+            node.open_soon(gate)
+
+
+async def test_what_the_loop_calls_is_served_to_the_end_before_it_goes_on(node: Node) -> None:
+    last = await start(Relay)
+    first = await start(Relay, await start(Relay, last))
+    gate = Gate(node.loop)
+    await last.call(Relay.take, gate, node)  # there is a worker now
+    await turns()
+    task = asyncio.create_task(_through(gate))
+    await turns()
+
+    def step() -> bool:
+        node.serve(lambda: first.cast(Relay.take, gate, node))
+        return task.done()
+
+    assert await from_the_loop(step)
+    assert task.result() == "through"
+
+
+async def test_what_raises_while_it_is_served_is_its_callers(node: Node) -> None:
+    ref = await start(Relay)
+    gate = Gate(node.loop)
+    task = asyncio.create_task(_through(gate))
+
+    def broken() -> None:
+        ref.cast(Relay.take, gate, node)
+        raise LookupError
+
+    def step() -> None:
+        with pytest.raises(LookupError):
+            node.serve(broken)
+
+    await turns()
+    await from_the_loop(step)
+    assert await task == "through"
