@@ -18,6 +18,7 @@ from greenroom.supervision.kernel.names import find
 from .callers import caller_of
 from .names import Name
 from .session import Session
+from .tidying import Tidy, Tidying
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -55,6 +56,7 @@ class Sessions(DynamicSupervisor):
         self._callers: dict[Pid, Caller] = {}
         self._counts: dict[Caller, int] = {}
         self._complained = -_MINUTE
+        self._tidying = Tidying()
 
     async def admit(self, caller: Caller | None, spec: ChildSpec[Ref[Session]]) -> Ref[Session]:
         """Start one for this caller, if there is room for it."""
@@ -71,8 +73,12 @@ class Sessions(DynamicSupervisor):
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
         """A session has ended: its caller may have another."""
+        if type(message) is Tidy:
+            self._tidying.tidy()
+            return None
         if type(message) is Exit:
             self._leave(message.pid)
+            self._tidying.went()
         return super().handle_info(message)
 
     async def terminate_child(self, id: Any) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import time
-from email.utils import formatdate
 from enum import Enum, auto
 from functools import lru_cache
 from http import HTTPStatus
@@ -19,7 +18,11 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _LONGEST_REMEMBERED: Final = 256
+_CHANGING: Final = frozenset({b"content-length", b"mcp-session-id"})
+"""Headers that say something else each time: what is remembered of them would keep the memory around it from being given back."""
 _BODILESS: Final = frozenset({204, 304})
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 CLOSE: Final = b"connection: close\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
@@ -54,7 +57,7 @@ def head(
     lines = [_status(status), *_date(int(now))]
     length: int | None = None
     for name, value in headers:
-        line = _known(name, value) if len(value) <= _LONGEST_REMEMBERED else _line(name, value)
+        line = _line(name, value) if name in _CHANGING or len(value) > _LONGEST_REMEMBERED else _known(name, value)
         if line.startswith(b"content-length:"):
             if length is not None or not value.isdigit():
                 raise ValueError(f"a content-length is one number, not {value!r}")
@@ -98,7 +101,9 @@ def _status(status: int) -> bytes:
 
 @lru_cache(maxsize=2)
 def _date(second: int) -> tuple[bytes]:
-    return (b"date: %b\r\n" % formatdate(second, usegmt=True).encode("ascii"),)
+    year, month, day, hour, minute, at, weekday, *_ = time.gmtime(second)
+    text = f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{at:02} GMT"
+    return (b"date: %b\r\n" % text.encode("ascii"),)
 
 
 def wall() -> float:
@@ -113,4 +118,4 @@ def _line(name: bytes, value: bytes) -> bytes:
     return b"%b: %b\r\n" % (name, value)
 
 
-_known = lru_cache(maxsize=2048)(_line)
+_known = lru_cache(maxsize=256)(_line)

@@ -236,5 +236,7 @@ def _known_parts(target: bytes) -> tuple[str, bytes, bytes]:
 
 
 def parts_of(target: bytes) -> tuple[str, bytes, bytes]:
-    """A request's path, as text and as it was sent, and its query."""
-    return _known_parts(target) if len(target) <= 256 else _known_parts.__wrapped__(target)  # noqa: PLR2004 - not kept
+    """A request's path, as text and as it was sent, and its query, which is one peer's own and not remembered."""
+    if b"?" in target or len(target) > 256:  # noqa: PLR2004 - nor is that
+        return _known_parts.__wrapped__(target)
+    return _known_parts(target)

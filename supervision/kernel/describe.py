@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SECRET = ("secret", "token", "password", "passwd", "credential", "authorization", "cookie", "api_key", "apikey")
 HIDDEN = "<hidden>"
 _LONGEST = 10_000  # characters of a repr that are looked at; a few of them are shown
+_PLAIN = 120  # characters of a text that is shown whole
+_SMALL = 10**18
 _NAME = re.compile(r"""\b(\w+)['"]?\s*[=:]\s*""")
 _VALUE = re.compile(r"""[a-z]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|[\[({][^\])}]*[\])}]|[^,;)\s\]}]+""")
 
@@ -44,7 +46,7 @@ def _scrubbed(text: str) -> str:
 class _Short(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
-        self.maxstring = self.maxother = 120
+        self.maxstring = self.maxother = _PLAIN
         self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxdeque = 8
         self.maxlevel = 4
 
@@ -74,6 +76,12 @@ _short = _Short()
 
 def short(value: object) -> str:
     """A `repr` of bounded length that cannot fail."""
+    # What nearly all labels have is done here: `Repr` looks up a name that it makes each time, and Python keeps those for long.
+    kind = type(value)
+    if kind is str and len(value) < _PLAIN and len(text := repr(value)) <= _PLAIN:  # type: ignore[arg-type]
+        return text
+    if kind is int and -_SMALL < value < _SMALL:  # type: ignore[operator]
+        return repr(value)
     try:
         return _short.repr(value)
     except BaseException as error:  # noqa: BLE001 - as above
