@@ -30,7 +30,9 @@ SLOW = 10
 MEMORY = 2048
 """Megabytes that a target's process may have."""
 SLACK = 60
-"""Seconds beyond its time within which a target's process has to end."""
+"""Seconds beyond its time after which a target's process says where it is, and ends."""
+EACH = 0.25
+"""Seconds more for each input that it begins with: all are tried before the time is looked at, also when the machine is busy."""
 
 _DONE = re.compile(r"^Done (\d+) runs in (\d+) second", re.MULTILINE)
 _LINE = re.compile(r"^#(\d+)\s.*?\bcov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
@@ -91,7 +93,8 @@ def searched(target: Target, seconds: int, findings: Path) -> Run:
     words = PLACE / f"{target.name}.dict"
     words.write_text(dictionary(target.words), "ascii")
     before = set(findings.iterdir())
-    command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(corpus)]
+    patience = seconds + SLACK + EACH * sum(1 for _ in corpus.iterdir())
+    command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(patience), str(corpus)]
     command += [
         f"-max_total_time={seconds}",
         f"-timeout={SLOW}",
@@ -106,7 +109,7 @@ def searched(target: Target, seconds: int, findings: Path) -> Run:
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=seconds + SLACK,
+            timeout=patience + SLACK,  # it has ended itself by then
             check=False,
         )
         code, output = done.returncode, done.stdout
