@@ -60,7 +60,7 @@ class Owner:
     async def hear(self) -> Heard:
         """The next thing that comes; the wire's end is raised, if it is for a reason."""
         while not self.rest:
-            mail = await self.me.receive(timeout=60.0)
+            mail = await self.me.receive(timeout=600.0)
             if isinstance(mail, Inbound):
                 assert mail.wire == self.wire.pid
                 self.rest += mail.heard

@@ -145,7 +145,11 @@ class Scripted:
         """What a decent server does."""
         match kind(visit):
             case "initialize":
-                said = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+                said = {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {},
+                    "serverInfo": {"name": "s", "version": "1"},
+                }
                 headers = {"mcp_session_id": self.session} if self.session else {}
                 await visit.result(said, **headers)
             case "GET":
@@ -187,6 +191,8 @@ async def scripted(context: ssl.SSLContext | None = None, **handlers: Handler) -
         tasks = tuple(server.tasks)
         for task in tasks:
             task.cancel()
-        failures = [each for each in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(each, Exception)]
+        failures = [
+            each for each in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(each, Exception)
+        ]
         await asyncio.sleep(0)
         assert not failures, failures

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,55 +15,12 @@ from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.seam import Broken, Lost
 
-from .owner import Owner, opened, text
-from .scripted import Scripted, Visit, answer, scripted
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from .scripted import Handler
+from .facing import facing, lost, says
+from .owner import opened, text
+from .scripted import Visit, answer, scripted
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
-
-
-@asynccontextmanager
-async def facing(
-    call: Handler | None = None, settings: HttpSettings | None = None, **handlers: Handler
-) -> AsyncGenerator[tuple[Owner, Scripted]]:
-    """A client in a session with a server that answers calls like this."""
-    given = handlers if call is None else {"call": call, **handlers}
-    async with scripted(**given) as server, opened(HttpRoute(server.url, settings=settings)) as owner:
-        await owner.greet()
-        await server.until("GET")
-        yield owner, server
-
-
-def says(*pieces: bytes, end: str = "close") -> Handler:
-    """Answers so, and hangs up."""
-
-    async def handler(visit: Visit) -> None:
-        for piece in pieces:
-            await visit.send(piece.replace(b"ID", str(visit.id).encode()))
-        if end == "close":
-            visit.close()
-        elif end == "abort":
-            visit.abort()
-        else:
-            await visit.gone()
-
-    return handler
-
-
-async def lost(owner: Owner) -> Lost:
-    """What becomes of a call, which is lost; and the next one is answered as if nothing had been."""
-    id = owner.call("any")
-    heard = await owner.hear()
-    assert isinstance(heard, Lost), heard
-    assert heard.id == id
-    assert await owner.answer(owner.ask("ping")) is not None
-    assert owner.silent()
-    return heard
 
 
 @pytest.mark.parametrize("end", ["close", "abort"])
@@ -165,7 +121,9 @@ async def test_a_second_answer_is_not_taken_for_that_of_the_next_request() -> No
         b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\nBODY",
         HEAD + b"connection: close\r\n\r\nBODY",
         HEAD + b"connection: close\r\ncontent-length: LEN\r\n\r\nBODY",
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + HEAD + b"content-length: LEN\r\n\r\nBODY",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+        + HEAD
+        + b"content-length: LEN\r\n\r\nBODY",
         HEAD + b"transfer-encoding: chunked\r\n\r\n1;x=y\r\n{\r\nHEX\r\nREST\r\n000\r\nx: y\r\n\r\n",
         b"HTTP/1.1 200\r\nContent-Type:application/json;charset=utf-8\r\nContent-Length:   LEN  \r\n\r\nBODY",
         b"HTTP/1.1 200 OK\r\ncontent-length: LEN\r\n\r\nBODY",
@@ -243,7 +201,9 @@ async def test_whoever_answers_with_a_page_does_not_speak_mcp(body: bytes, kind:
         assert isinstance((await lost(owner)).error, NotMcp)
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 70 + b"]" * 70, b'{"jsonrpc": "2.0", "id": ID}', b'[{"id": ID}]'])
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff\xfe", b"[" * 70 + b"]" * 70, b'{"jsonrpc": "2.0", "id": ID}', b'[{"id": ID}]']
+)
 async def test_a_broken_answer_names_the_request_that_it_leaves_unanswered(body: bytes) -> None:
     async def broken(visit: Visit) -> None:
         await visit.reply(200, body.replace(b"ID", str(visit.id).encode()), content_type="application/json")

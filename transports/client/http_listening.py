@@ -72,16 +72,7 @@ class Listening(Visit):
             return
         if heard:
             self.wire.heard(heard)
-            if self.wire.crowded() and self._errand is not None:
-                self._errand.pause()
-                self.wire.later(self.wire.CALM, self._calm)
-
-    def _calm(self) -> None:
-        if self._errand is not None and not self.done:
-            if self.wire.crowded():
-                self.wire.later(self.wire.CALM, self._calm)
-            else:
-                self._errand.resume()
+            self.breathe()
 
     def over(self) -> None:
         """The server has ended it, as servers do."""

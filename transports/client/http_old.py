@@ -74,16 +74,7 @@ class OldStream(Visit):
                 heard.append(read(event.data, self.wire.event_limits))
         if heard:
             self.wire.heard(heard)
-            if self.wire.crowded() and self._errand is not None:
-                self._errand.pause()
-                self.wire.later(self.wire.CALM, self._calm)
-
-    def _calm(self) -> None:
-        if self._errand is not None and not self.done:
-            if self.wire.crowded():
-                self.wire.later(self.wire.CALM, self._calm)
-            else:
-                self._errand.resume()
+            self.breathe()
 
     def _learn(self, where: bytes) -> None:
         place: Address | None = self.address.beside(where.decode(errors="replace").strip())

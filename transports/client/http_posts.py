@@ -202,16 +202,8 @@ class Question(Notice):
             return
         if self._answered:
             self.alarm(_LINGER)
-        elif self.wire.crowded() and self._errand is not None:
-            self._errand.pause()
-            self.wire.later(self.wire.CALM, self._calm)
-
-    def _calm(self) -> None:
-        if self._errand is not None and not self.done:
-            if self.wire.crowded():
-                self.wire.later(self.wire.CALM, self._calm)
-            else:
-                self._errand.resume()
+        else:
+            self.breathe()
 
     def over(self) -> None:
         """It is complete: a JSON text, or a stream that may have brought an answer."""

@@ -23,6 +23,8 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 _REFUSED: Final = 8 * 1024
 """How much of a refusal is read."""
+_CALM: Final = 0.005
+_LONGEST_CALM: Final = 0.5
 _SHOWN: Final = 400
 _MOVED: Final = frozenset({307, 308})
 _UNAUTHORIZED: Final = 401
@@ -230,6 +232,15 @@ class Visit:
         return True
 
     # --- time
+
+    def breathe(self, seconds: float = _CALM) -> None:
+        """Read no further while the connection has not caught up with what it was told; looked at less and less often."""
+        if self._errand is not None and not self.done:
+            if self.wire.crowded():
+                self._errand.pause()
+                self.wire.later(seconds, lambda: self.breathe(min(2 * seconds, _LONGEST_CALM)))
+            elif seconds > _CALM:
+                self._errand.resume()
 
     def alarm(self, seconds: float | None) -> None:
         """Have `rang` called in so many seconds, and not as was said before."""

@@ -43,7 +43,7 @@ _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINGER: Final = 1.0
 """Seconds that requests under way still have when the session is gone."""
-_CROWD: Final = 256
+_CROWD: Final = 64
 """How many mails wait for the connection before no more is read."""
 _OLD: Final = frozenset({400, 404, 405})
 _BOTH: Final = ("accept", "application/json, text/event-stream")
@@ -57,9 +57,6 @@ class _End(NamedTuple):
 
 class HttpWire:
     """The wire. What starts with an underscore is its own; the rest is for its visits, and what the seam asks for."""
-
-    CALM: Final = 0.02
-    """Seconds after which it is looked whether the connection has caught up."""
 
     def __init__(self, route: HttpRoute, owner: Pid) -> None:
         """Of the calling process, which is the owner."""
