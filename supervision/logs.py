@@ -72,7 +72,7 @@ def tell(report: Report) -> _Told:
             return logging.ERROR, _about(report, text), None
         case _:  # somebody else's: in its own words, if it has some
             said = report if type(report).__str__ is not object.__str__ else plain(report)
-            return logging.WARNING, f"{who}: {said}", None
+            return report.level, f"{who}: {said}", None
 
 
 def _crash(report: kernel.CrashReport, who: str) -> str:

@@ -6,6 +6,7 @@ the next notification finds a new one.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from greenroom.supervision.kernel.process import Process
 
     from .seam import Line
+    from .settings import ClientSettings
 
 _HEARD = ("init", "handle_notification", "terminate")
 
@@ -29,12 +31,12 @@ _HEARD = ("init", "handle_notification", "terminate")
 class Attendant:
     """The connection's side of it. Without a handler that listens there is no process."""
 
-    def __init__(self, connection: Process, handler: ClientHandler, line: Line, most: int) -> None:
-        """`most` is how many notifications wait for the handler."""
+    def __init__(self, connection: Process, handler: ClientHandler, line: Line, settings: ClientSettings) -> None:
+        """Nothing runs yet."""
         self._connection = connection
         self._handler = handler
         self._line = line
-        self._most = most
+        self._settings = settings
         self._process: Process | None = None
         kind = type(handler)
         self.wanted = any(getattr(kind, name) is not getattr(ClientHandler, name) for name in _HEARD)
@@ -45,10 +47,10 @@ class Attendant:
     def begin(self) -> None:
         """Run, in the connection's process."""
         if self.wanted:
-            pid = spawn_link(_attend, self._handler, self._line)
+            pid = spawn_link(_attend, self._handler, self._line, self._settings.close_grace)
             self._process = self._connection.node.process(pid)
             assert self._process is not None
-            self._process.limit = self._most
+            self._process.limit = self._settings.max_updates
 
     def tell(self, method: str, params: Mapping[str, Any]) -> bool:
         """Pass it on. False when it had to be dropped, and the one before it had not."""
@@ -68,7 +70,7 @@ class Attendant:
         return True
 
 
-async def _attend(handler: ClientHandler, line: Line) -> None:
+async def _attend(handler: ClientHandler, line: Line, grace: float) -> None:
     trap_exit()
     await _done(handler.init(line))
     while True:
@@ -76,7 +78,8 @@ async def _attend(handler: ClientHandler, line: Line) -> None:
         if isinstance(message, Told):
             await _done(handler.handle_notification(message.method, dict(message.params)))
         elif isinstance(message, Exit):
-            await _done(handler.terminate())
+            async with asyncio.timeout(grace):
+                await _done(handler.terminate())
             return
 
 

@@ -15,10 +15,11 @@ from .readers import Readers
 from .seam import Phase, Status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from greenroom.supervision.kernel.process import Process
 
+    from .pending import PendingRequest
     from .seam import Welcome
     from .settings import ClientSettings
 
@@ -44,6 +45,10 @@ class Board:
         self.generation = 0
         self.welcome: Welcome | None = None
         self.ids = count(1)
+        self.supervised = False
+        """Whether somebody starts the connection again when it crashes."""
+        self.held: list[PendingRequest] = []
+        """What was asked while there was no process."""
         self.level: str | None = None
         """What the server was last told to log."""
         self.readers = Readers(settings.max_updates)
@@ -65,7 +70,7 @@ class Board:
         for watcher in self._watchers:
             watcher.wake()
 
-    async def watch(self) -> AsyncIterator[Status]:
+    async def watch(self) -> AsyncGenerator[Status]:
         """The present status, and each that comes after it, or the latest."""
         watcher = _Watcher()
         self._watchers.add(watcher)

@@ -7,7 +7,6 @@ opened: at once, and with pauses that grow. The handler's work is done by proces
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.protocol.messages import (
@@ -102,41 +101,54 @@ class Connection(GenStatem[Phase]):
         """All that have not ended yet."""
         self.errands: Errands
         self.attendant: Attendant
+        self._greeting: dict[str, Any]
         self._turn: Next[Phase] | Stop | None = None
         self._acts: list[Action] = []
         self._streak = 0
         self._ready_at: float | None = None
         self._proven = False
         self._missed_pings = 0
-        self._random = random.Random()  # noqa: S311 - so that not all come back together; nobody has to guess it
 
     def init(self) -> Next[Phase]:
         """Take the line over, and begin."""
         process, board = self._otp_process, self.board
+        self._greeting = greeting(self.settings, self.handler.capabilities())
+        encode_request(0, "initialize", self._greeting)  # what cannot be said raises now, and not at each attempt
         enter(process, board.key)
         board.process = process
         board.tell(Phase.CONNECTING)
         process.await_death(self)
         self.errands = Errands(process, self.handler, self.settings)
-        self.attendant = Attendant(process, self.handler, self.line, self.settings.max_updates)
+        self.attendant = Attendant(process, self.handler, self.line, self.settings)
         self.attendant.begin()
+        held, board.held = board.held, []
+        for pending in held:
+            pending.handed_to(process)
+            self.requests.take(pending)
         return Next(Phase.CONNECTING, NextEvent(Internal()))
 
     def exited(self, reason: ExitReason) -> None:
         """The process is gone, however that came: nobody may wait for it any more."""
         board = self.board
         board.process = None
+        self._settle_all(reason)
         if is_orderly(reason):
-            self.requests.end_all(lambda _: ClientClosed("the client is closed"))
             board.tell(Phase.CLOSED)
             board.readers.end()
-            return
-        cause = ConnectionLost(f"the connection's process has ended: {reason}")
-        self.requests.end_all(lambda entry: RequestLost(entry.method, cause, maybe_done=entry.wire is not None))
-        board.tell(Phase.CLOSED, cause)
+        else:
+            board.tell(Phase.CONNECTING if board.supervised else Phase.CLOSED, _cause(reason))
+
+    def _settle_all(self, reason: ExitReason) -> None:
+        self.requests.wire = None
+        if is_orderly(reason):
+            self.requests.end_all(lambda _: ClientClosed("the client was closed"))
+        else:
+            cause = _cause(reason)
+            self.requests.end_all(lambda entry: RequestLost(entry.method, cause, maybe_done=entry.wire is not None))
 
     async def terminate(self, reason: ExitReason) -> None:
         """Nobody is left waiting, and no wire open."""
+        self._settle_all(reason)
         self._wind_up()
         for wire in tuple(self.wires.values()):
             try:
@@ -236,7 +248,7 @@ class Connection(GenStatem[Phase]):
         return Next(turn.state, *turn.actions, *acts) if isinstance(turn, Next) else turn
 
     def _message(self, message: Any) -> None:
-        kind = type(message)
+        kind: type[Any] = type(message)
         if kind is PendingRequest:
             self.requests.take(message)
         elif kind is Inbound:
@@ -298,9 +310,7 @@ class Connection(GenStatem[Phase]):
             return self._fail(cause)
         self.wires[wire.pid] = wire
         board.tell(Phase.INITIALIZING, board.cause, board.attempts)
-        hello = OwnRequest(
-            next(board.ids), "initialize", greeting(settings, self.handler.capabilities()), self._greeted
-        )
+        hello = OwnRequest(next(board.ids), "initialize", self._greeting, self._greeted)
         hello.wire = wire.pid
         self.requests.table[hello.id] = hello
         wire.send(encode_request(hello.id, hello.method, hello.params), hello.id)
@@ -312,7 +322,7 @@ class Connection(GenStatem[Phase]):
             return
         try:
             if result is None:
-                raise refused(error or InitFailed("no answer"))
+                raise refused(error or InitFailed("no answer"))  # noqa: TRY301 - one way to fail for both
             welcome = read_welcome(result)
         except Exception as cause:  # noqa: BLE001 - what `refused` made of it
             self._fall(cause)
@@ -338,7 +348,7 @@ class Connection(GenStatem[Phase]):
         )
         self._turn = Next(Phase.READY)
         if self.settings.ping_interval is not None:
-            self._acts.append(After(self.settings.ping_interval, PING))
+            self._acts += [Cancel(PONG), After(self.settings.ping_interval, PING)]
         if board.generation > 1:
             self._restore()
         requests.flush()
@@ -348,7 +358,7 @@ class Connection(GenStatem[Phase]):
         board = self.board
         if board.level is not None:
             self._ask_again("logging/setLevel", {"level": board.level})
-        for uri in tuple(board.readers.by_uri):
+        for uri in tuple(board.readers.granted):
             self._ask_again("resources/subscribe", {"uri": uri})
         board.readers.gap()
 
@@ -383,11 +393,11 @@ class Connection(GenStatem[Phase]):
         if is_final(cause) or (settings.park_after is not None and attempts >= settings.park_after):
             delay = None
         elif not was_ready or self._streak > 1:
-            delay = settings.backoff.delay(max(0, self._streak - 1 - was_ready), self._random)
+            delay = settings.backoff.delay(max(0, self._streak - 1 - was_ready), self._otp_process.node.random)
         if delay is None:
             board.tell(Phase.PARKED, cause, attempts)
             self._turn = Next(Phase.PARKED)
-        elif delay == 0:
+        elif was_ready and not delay:
             board.tell(Phase.CONNECTING, cause, attempts)
             self._turn = Next(Phase.CONNECTING, NextEvent(Internal()))
         else:
@@ -445,8 +455,7 @@ class Connection(GenStatem[Phase]):
     def _wind_up(self) -> None:
         if self.board.phase is not Phase.CLOSING:
             self.board.tell(Phase.CLOSING)
-            self.requests.wire = None
-            self.requests.end_all(lambda _: ClientClosed("the client was closed"))
+            self._settle_all(SHUTDOWN)
             self.errands.abandon()
             for pid in self.wires:
                 exit(pid, SHUTDOWN)
@@ -460,8 +469,11 @@ class Connection(GenStatem[Phase]):
         requests = self.requests
         for heard in inbound.heard:
             if type(heard) is Response or type(heard) is Failure:
-                if requests.answered(heard) is not None:
-                    self._proven = self._proven or self.board.phase is Phase.READY
+                entry = requests.answered(heard)
+                if entry is not None and entry.method != "initialize":
+                    self._proven = True
+                    if entry.method == "logging/setLevel" and type(heard) is Response:
+                        self.board.level = (entry.params or {}).get("level")
             else:
                 self._hear_other(wire, heard)
         if wire is not self.wire:
@@ -543,3 +555,7 @@ class Connection(GenStatem[Phase]):
             return self._fail(SilentTooLong(f"no answer to {self._missed_pings} pings in a row"))
         assert self.settings.ping_interval is not None
         return Keep(After(self.settings.ping_interval, PING))
+
+
+def _cause(reason: ExitReason) -> ConnectionLost:
+    return ConnectionLost(f"the connection's process has ended: {reason}")

@@ -7,11 +7,12 @@ or answers with what cannot be said. A crash is in the reports; the connection n
 from __future__ import annotations
 
 import inspect
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import encode_error, encode_result
-from greenroom.supervision import kill, send_after
+from greenroom.supervision import ActorError, kill, send_after
 from greenroom.supervision.kernel.current import current_process
 from greenroom.supervision.kernel.messages import INFO
 from greenroom.supervision.kernel.routine import begin
@@ -62,7 +63,11 @@ class Errand:
     def answer(self, result: Any, error: BaseException | None) -> None:
         """Tell the connection, from any thread. Once is enough: it ignores what comes later."""
         process = self._connection
-        process.node.from_thread(process.deliver, (INFO, Answered(self, result, error)))
+        answered = INFO, Answered(self, result, error)
+        if threading.get_ident() == process.node.thread:
+            process.deliver(answered)  # before the worker's end, which would be taken for no answer
+        else:
+            process.node.from_thread(process.deliver, answered)
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
         """The worker is gone: if it has not answered, nobody else will."""
@@ -101,8 +106,12 @@ class Errands:
                 request.id,
                 McpError(ErrorCode.INTERNAL_ERROR, f"Too many requests at once: at most {limit} may be under way"),
             )
-        errand = self._open[key] = Errand(self._connection, wire, request)
-        worker = begin(self._connection.node, _work, (errand, self._handler, request), {}, link=True)
+        errand = Errand(self._connection, wire, request)
+        try:
+            worker = begin(self._connection.node, _work, (errand, self._handler, request), {}, link=True)
+        except ActorError:  # the node is closing
+            return encode_error(request.id, INTERNAL)
+        self._open[key] = errand
         errand.worker = worker.pid
         worker.await_death(errand)
         if self._settings.errand_timeout is not None:

@@ -68,7 +68,7 @@ class ClientHandler:
     def init(self, line: Line) -> Awaitable[None] | None:
         """The connection has begun. `line` is the way to ask its server something."""
 
-    def handle_request(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
+    def handle_request(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:  # noqa: ARG002 - for those who override it
         """Answer a request of the server's: the result, or a `Deferred`. Raise `McpError` to refuse."""
         raise not_found(method)
 

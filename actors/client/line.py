@@ -14,12 +14,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.messages import encode_notification
-from greenroom.supervision import ProcessExited, Ref, child, kill, start, start_link, wait_down
+from greenroom.supervision import (
+    GreenroomError,
+    ProcessExited,
+    Ref,
+    child,
+    current_node,
+    kill,
+    start,
+    start_link,
+    wait_down,
+)
 from greenroom.supervision.kernel.errors import CallTimeout
 from greenroom.supervision.kernel.messages import INFO
 
@@ -34,7 +45,7 @@ from .seam import Phase
 from .settings import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from greenroom.supervision import ChildSpec, Pid
     from greenroom.transports.client.seam import Route
@@ -42,6 +53,7 @@ if TYPE_CHECKING:
     from .seam import Status, Welcome
 
 _DEFAULT: Final[Any] = ...
+_LEAVING: Final = 5.0
 
 
 class ConnectionLine:
@@ -103,7 +115,9 @@ class ConnectionLine:
             process.node.check_thread("begin a request")
         id = next(board.ids)
         pending = PendingRequest(loop, id, method, params)
-        if process is None or process.life:
+        seconds = board.settings.request_timeout if timeout is _DEFAULT else timeout
+        absent = process is None or process.life
+        if absent and not (wait and seconds is not None and self._comes_back()):
             pending.settle(None, self._absent())
             return pending
         if not wait:
@@ -113,9 +127,21 @@ class ConnectionLine:
         if progress or token is not None:
             pending.token = id if token is None else token
             pending.expect_progress(board.settings.max_progress)
-        pending.begin(process, board.settings.request_timeout if timeout is _DEFAULT else timeout)
+        if process is None or process.life:
+            pending.begin(current_node(), seconds)
+            board.held = [each for each in board.held if not each.settled]
+            board.held.append(pending)
+            return pending
+        pending.begin(process.node, seconds)
+        pending.handed_to(process)
         process.deliver((INFO, pending))
         return pending
+
+    def _comes_back(self) -> bool:
+        """Whether somebody is about to start it again."""
+        board = self.board
+        ends = board.phase in (Phase.CLOSING, Phase.CLOSED)
+        return board.supervised and not ends and len(board.held) < board.settings.max_pending
 
     def _absent(self) -> Exception:
         board = self.board
@@ -176,13 +202,21 @@ class ConnectionLine:
         """Updates of a resource, for as long as the block lasts."""
         readers = self.board.readers
 
+        turn = readers.turns.setdefault(uri, asyncio.Lock())
+
         async def enter() -> None:
-            if len(readers.by_uri.get(uri, ())) == 1:
-                await self.request("resources/subscribe", {"uri": uri})
+            async with turn:
+                if uri not in readers.granted:
+                    await self.request("resources/subscribe", {"uri": uri})
+                    readers.granted.add(uri)
 
         async def leave() -> None:
-            if uri not in readers.by_uri and self.status.phase is Phase.READY:
-                self.begin("resources/unsubscribe", {"uri": uri})
+            async with turn:
+                if uri in readers.by_uri or uri not in readers.granted:
+                    return
+                readers.granted.discard(uri)
+                with contextlib.suppress(GreenroomError):  # whoever is not there tells nothing either
+                    await self.request("resources/unsubscribe", {"uri": uri}, timeout=_LEAVING, wait=False)
 
         return Reader(readers, uri=uri, enter=enter, leave=leave)
 
@@ -190,7 +224,7 @@ class ConnectionLine:
         """Notifications of these methods, or of all."""
         return Reader(self.board.readers, methods)
 
-    def watch(self) -> AsyncIterator[Status]:
+    def watch(self) -> AsyncGenerator[Status]:
         """The present status, and each one that comes after it."""
         return self.board.watch()
 
@@ -254,8 +288,12 @@ async def start_link_connection(
 
 
 def connection_spec(
-    route: Route, handler: ClientHandler | None = None, *, line: ConnectionLine
+    route: Route,
+    handler: ClientHandler | None = None,
+    *,
+    line: ConnectionLine,
 ) -> ChildSpec[Ref[Connection]]:
     """The connection behind `line` as a child of any supervisor. It is started again when it crashes, and not when it was closed."""
+    line.board.supervised = True
     spec = child(Connection, line, route, handler or ClientHandler())
     return spec.but(id=line.name, restart="transient", shutdown=line.settings.close_grace + 1.0)

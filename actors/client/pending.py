@@ -15,14 +15,16 @@ from greenroom.supervision.kernel.current import current
 from greenroom.supervision.kernel.messages import INFO
 
 from .errors import RequestTimeout
-from .seam import Progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import ExitReason, Pid
+    from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
+
+    from .seam import Progress
 
 IDEMPOTENT: Final = frozenset(
     (
@@ -151,14 +153,12 @@ class PendingRequest:
         """Keep what is told of it."""
         self._progress = _Words(most)
 
-    def begin(self, connection: Process, seconds: float | None) -> None:
-        """It is about to be handed to a connection; its time begins."""
-        self._connection = connection
+    def begin(self, node: Node, seconds: float | None) -> None:
+        """Its time begins, and ends with whoever asks."""
         owner = self._owner = current.get()
         if owner is not None:
             owner.await_death(self)
         if seconds is not None:
-            node = connection.node
             self.deadline = node.loop.time() + seconds
             node.deadlines.add(seconds, self)
 
@@ -209,6 +209,10 @@ class PendingRequest:
             self._progress.wake()
         connection.deliver_exempt((INFO, Withdrawn(self, reason)))
         return True
+
+    def handed_to(self, connection: Process) -> None:
+        """From now on a connection has to hear of it when nobody wants it any more."""
+        self._connection = connection
 
     def forgotten(self) -> None:
         """The connection has taken it out of its table."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakValueDictionary
 
 from .seam import Told
 
@@ -28,6 +29,10 @@ class Readers:
         self.by_uri: dict[str, dict[Reader, None]] = {}
         self.by_method: dict[str, dict[Reader, None]] = {}
         """Under an empty name those who want to hear everything."""
+        self.granted: set[str] = set()
+        """Of which resources the server has been asked to tell."""
+        self.turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Who asks for a resource, and who does not want it any more, do so one after the other."""
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """It was said."""

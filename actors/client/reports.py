@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from typing import ClassVar
 
 from greenroom.supervision import Report
 
@@ -18,8 +20,13 @@ class ConnectionReport(Report):
 class Connected(ConnectionReport):
     """A handshake has succeeded; `generation` counts them."""
 
+    level: ClassVar[int] = logging.INFO
+
     version: str
     generation: int
+
+    def __str__(self) -> str:
+        return f"{self.server} is ready, and speaks {self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +37,10 @@ class Disconnected(ConnectionReport):
     attempts: int
     retry_in: float | None
 
+    def __str__(self) -> str:
+        then = "nobody tries any more" if self.retry_in is None else f"the next attempt is in {self.retry_in:.1f} s"
+        return f"{self.server} is away: {self.cause}; {then}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined(ConnectionReport):
@@ -38,12 +49,18 @@ class Quarantined(ConnectionReport):
     error: Exception
     sample: str
 
+    def __str__(self) -> str:
+        return f"{self.server} has said what is no message: {self.error}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheard(ConnectionReport):
     """Notifications were dropped, since the handler does not keep up; told once until it does."""
 
     method: str
+
+    def __str__(self) -> str:
+        return f"the handler does not keep up with what {self.server} says: {self.method} was dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +69,6 @@ class NotRestored(ConnectionReport):
 
     method: str
     error: BaseException
+
+    def __str__(self) -> str:
+        return f"{self.server} did not restore what {self.method} had: {self.error}"

@@ -166,7 +166,10 @@ class Requests:
             self.end(entry, None, Unsupported(method, need))
             return
         if entry.token is not None:
-            self.tokens[entry.token] = entry
+            if self.tokens.setdefault(entry.token, entry) is not entry:
+                taken = LocalProtocolError(f"the progress token {entry.token!r} is in use by another request")
+                self.end(entry, None, taken)
+                return
             meta = dict((params or {}).get("_meta") or {})
             params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
         try:
@@ -197,11 +200,7 @@ class Requests:
         if entry is None or entry.wire is None:
             self.strays += 1
             return None
-        if isinstance(answer, Response):
-            settled = entry.settle(answer.result)
-        else:
-            settled = entry.settle(None, answer.error)
-        if not settled:
+        if not (entry.settle(answer.result) if isinstance(answer, Response) else entry.settle(None, answer.error)):
             self.strays += 1
             return None
         return entry
@@ -231,8 +230,8 @@ class Requests:
         entry = self.table.pop(id, None)
         if entry is not None:
             entry.forgotten()
-            if entry.token is not None:
-                self.tokens.pop(entry.token, None)
+            if entry.token is not None and self.tokens.get(entry.token) is entry:
+                del self.tokens[entry.token]
         return entry
 
     def end(self, entry: Entry, result: dict[str, Any] | None, error: BaseException | None) -> None:
@@ -242,8 +241,8 @@ class Requests:
 
     def withdrawn(self, message: Withdrawn, wires: Mapping[Pid, Wire]) -> None:
         """Its caller does not wait any more: the server is told, if it may know of it."""
-        entry = self.table.get(message.request.id)
-        if entry is not message.request:
+        entry = message.request
+        if self.table.get(entry.id) is not entry:
             return
         self.pop(entry.id)
         wire = None if entry.wire is None else wires.get(entry.wire)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.settings import BadSetting
+from greenroom.protocol.json import is_object
 from greenroom.protocol.versions import LATEST, SUPPORTED
 from greenroom.supervision import Backoff
 
@@ -94,7 +95,7 @@ def expand(short: Mapping[str, Any], *, keep: bool = False) -> dict[str, Any]:
                 full[_word(name)] = None
         elif value is True:
             full[_word(name)] = {}
-        elif isinstance(value, dict):
+        elif is_object(value):
             full[_word(name)] = {
                 _word(part): told for part, told in value.items() if told is not None and told is not False
             }

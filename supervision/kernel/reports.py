@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,9 @@ _log = logging.getLogger("greenroom.supervision")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Something happened to a process."""
+
+    level: ClassVar[int] = logging.WARNING
+    """How loud a log tells it that knows nothing more of it."""
 
     pid: Pid
     label: str

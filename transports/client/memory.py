@@ -93,7 +93,7 @@ class MemoryWire:
             if route.prepare is not None:
                 await route.prepare()
             session = await route.door.connect(route.peer)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever keeps a session from beginning is the wire's end, and its reason
             reason = error if isinstance(error, TransportError) else ConnectFailed(_why(error))
             reason.__cause__ = error.__cause__ if reason is error else error
             raise Quit(Shutdown(reason)) from None
