@@ -38,6 +38,12 @@ class Hosting:
         self._spec = spec
         self._lodgings: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lodging] = WeakKeyDictionary()
 
+    @property
+    def runs(self) -> bool:
+        """Whether it runs in this loop."""
+        lodging = self._lodgings.get(asyncio.get_running_loop())
+        return lodging is not None and lodging.top is not None and is_alive(lodging.top)
+
     async def ensure(self) -> None:
         """See to it that it runs in this loop, until `close`. Raises `StartFailed` when it does not come up."""
         lodging = self._lodging()
@@ -51,7 +57,7 @@ class Hosting:
         try:
             await lodging.settle(self._spec)
         except BaseException:
-            lodging.let_go()
+            _ = lodging.let_go()  # a task of its own
             raise
 
     async def let_go(self) -> None:

@@ -1,0 +1,292 @@
+"""What a server asks its client, as values for whoever answers: a conversation to go on with, a form to fill in, a page to visit.
+
+Each says what was asked, and makes the answer: `request.accept(…)`, `request.decline()`, `request.cancel()`; `request.answer(…)` for a
+conversation. What is made is checked where it is made, so that a mistake is seen by who made it, and not by a stranger's server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from greenroom.actors.questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
+from greenroom.protocol.content import is_block
+from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.problems import Mismatch, Problem, Reason
+from greenroom.protocol.received import read_message, text_of
+from greenroom.protocol.results import Message, blocks
+from greenroom.protocol.sampling import ToolUse, check_sampling, said_blocks, uses_tools
+from greenroom.protocol.wire import is_array, is_object, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+REJECTED: Final = "User rejected sampling request"
+
+
+# --- sampling
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRequest:
+    """A server wants your model to go on with a conversation. Answer with a text, with blocks, or with `answer(…)`."""
+
+    messages: Sequence[Message]
+    """What was said so far. `content` is a block, or a list of blocks."""
+    max_tokens: int
+    system_prompt: str | None = None
+    temperature: float | None = None
+    stop_sequences: Sequence[str] = ()
+    model_preferences: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    include_context: str = "none"
+    tools: Sequence[Mapping[str, Any]] = ()
+    """What the model may use, as the server defined it: `name`, `description`, `inputSchema`."""
+    tool_choice: str = "auto"
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any], *, tools: bool = True) -> SamplingRequest:
+        """Read it from the wire. `tools` is whether your model may use some. Raises `McpError` for what is no conversation."""
+        try:
+            check_sampling(params)
+            messages = [read_message(one) for one in params["messages"]]
+        except (LocalProtocolError, BadAnswer) as error:
+            raise McpError(ErrorCode.INVALID_PARAMS, str(error)) from None
+        if not tools and uses_tools(params):
+            raise McpError(
+                ErrorCode.INVALID_PARAMS, "this client's model uses no tools: sampling.tools is not declared"
+            )
+        choice: Any = params.get("toolChoice")
+        return cls(
+            messages,
+            params["maxTokens"],
+            params.get("systemPrompt"),
+            params.get("temperature"),
+            params.get("stopSequences") or (),
+            params.get("modelPreferences") or {},
+            params.get("includeContext") or "none",
+            params.get("tools") or (),
+            choice.get("mode", "auto") if is_object(choice) else "auto",
+            params.get("metadata") or {},
+            params,
+        )
+
+    @property
+    def text(self) -> str:
+        """What was said last, as far as it is text."""
+        if not self.messages:
+            return ""
+        content = self.messages[-1].content
+        return text_of(content if is_array(content) else [content])
+
+    def answer(self, content: Any, *, model: str = "unknown", stop_reason: str | None = None) -> Sampled:
+        """What your model said: text, a block, or several, `ToolUse` among them. The reason for stopping follows, unless it is given."""
+        wire = _content(content)
+        uses = any(block.get("type") == "tool_use" for block in wire)
+        result = {
+            "role": "assistant",
+            "content": wire[0] if len(wire) == 1 else wire,
+            "model": model,
+            "stopReason": stop_reason or ("toolUse" if uses else "endTurn"),
+        }
+        return Sampled("assistant", result["content"], model, str(result["stopReason"]), result, said_blocks(wire))
+
+    def refusal(self, message: str = REJECTED) -> McpError:
+        """What to raise when the user does not want it: `raise request.refusal()`."""
+        return McpError(ErrorCode.USER_REJECTED, message)
+
+    def to_result(self, said: Any) -> dict[str, Any]:
+        """The result for the server, of whatever a handler returned. Raises `TypeError` for what is no answer."""
+        if isinstance(said, Message):
+            said = said.content
+        if is_object(said) and "role" in said and "content" in said:
+            whole: dict[str, Any] = plain(said)
+            return {"model": "unknown", **whole}
+        if not isinstance(said, Sampled):
+            said = self.answer(said)
+        return {name: value for name, value in _of_sampled(said).items() if value is not None}
+
+
+def _of_sampled(said: Sampled) -> dict[str, Any]:
+    model = said.model or "unknown"
+    return {"role": said.role, "content": plain(said.content), "model": model, "stopReason": said.stop_reason}
+
+
+def _content(content: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for one in content if is_array(content) else [content]:
+        if isinstance(one, ToolUse) or (is_object(one) and one.get("type") == "tool_use"):
+            found.append(plain(one))
+        elif isinstance(one, str) or is_block(one):
+            found += blocks(one)
+        else:
+            raise TypeError(f"a model says text, blocks and uses of tools; {type(one).__name__} is none of these")
+    if not found:
+        raise TypeError("a model says something: there is nothing in the answer")
+    return found
+
+
+# --- elicitation
+
+
+class _Elicitation:
+    """What both kinds have in common: the user may say no, or nothing."""
+
+    __slots__ = ()
+
+    def decline(self) -> Declined:
+        """The user has said no."""
+        return Declined()
+
+    def cancel(self) -> Dismissed:
+        """The user has not answered: closed the form, went away."""
+        return Dismissed()
+
+
+@dataclass(frozen=True, slots=True)
+class ElicitationRequest(_Elicitation):
+    """A server wants your user to fill in a form. Answer with `accept(…)`, `decline()` or `cancel()`."""
+
+    message: str
+    """Why the user is asked. Show it, and who asks."""
+    schema: Mapping[str, Any]
+    """The form: `properties` is a field each, and `required` names those that cannot be left out."""
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> ElicitationRequest:
+        """Read it from the wire. Raises `McpError` for what is no form."""
+        schema: Any = params.get("requestedSchema")
+        if not is_object(schema) or not is_object(schema.get("properties", {})):
+            raise McpError(ErrorCode.INVALID_PARAMS, "a form has a requestedSchema with properties")
+        return cls(str(params.get("message", "")), schema, params)
+
+    @property
+    def fields(self) -> Mapping[str, Mapping[str, Any]]:
+        """The fields by name, in the order in which they are asked for."""
+        found: Any = self.schema.get("properties", {})
+        return cast("Mapping[str, Mapping[str, Any]]", found)
+
+    @property
+    def required(self) -> Sequence[str]:
+        """The fields that cannot be left out."""
+        found: Any = self.schema.get("required")
+        return [name for name in found if name in self.fields] if is_array(found) else []
+
+    def defaults(self) -> dict[str, Any]:
+        """What the form is filled in with before the user has done anything."""
+        return {
+            name: one["default"]
+            for name, one in self.fields.items()
+            if is_object(one) and one.get("default") is not None
+        }
+
+    def accept(self, content: Mapping[str, Any] | None = None, /, **fields: Any) -> Accepted[dict[str, Any]]:
+        """The user's answer, with the defaults for what they left alone. Raises `Mismatch`, with all that does not fit the form.
+
+        A field that is None, and can be, is left out.
+        """
+        given = {**(content or {}), **fields}
+        left_out = {name for name, value in given.items() if value is None and name not in self.required}
+        answer: dict[str, Any] = {**self.defaults(), **plain({**given})}
+        answer = {name: value for name, value in answer.items() if name not in left_out}
+        if problems := self._problems(answer):
+            raise Mismatch(problems)
+        return Accepted(answer)
+
+    def _problems(self, answer: Mapping[str, Any]) -> list[Problem]:
+        from greenroom.protocol.validation import BadSchema, FormValidator, check_schema  # noqa: PLC0415 - much to load, and few are asked
+
+        strange = [
+            Problem(
+                (name,), Reason(f"the form has no such field; it has {', '.join(self.fields)}", "unexpected_property")
+            )
+            for name in answer
+            if name not in self.fields
+        ]
+        try:
+            check_schema(self.schema)
+        except BadSchema:
+            return strange  # a form that nobody can check is the server's own affair
+        return strange + FormValidator(self.schema).errors(answer)
+
+    def to_result(self, said: Any) -> dict[str, Any]:
+        """The result for the server, of whatever a handler returned."""
+        if is_object(said):
+            if said.get("action") in ("accept", "decline", "cancel") and said.keys() <= {"action", "content", "_meta"}:
+                return dict(said)
+            said = self.accept(said)
+        answer = decision(said, self.accept)
+        return {"action": answer.action} | ({"content": answer.value} if isinstance(answer, Accepted) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class UrlElicitationRequest(_Elicitation):
+    """A server wants your user to visit a page. Show all of `url`, ask, and only then open it in a browser of theirs.
+
+    Never fetch it yourself: what happens there is between the user and the page. `accept()` means that they agreed to go there.
+    """
+
+    message: str
+    url: str = field(repr=False)
+    elicitation_id: str = field(default="", repr=False)
+    """By which `notifications/elicitation/complete` says later that they are done there."""
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> UrlElicitationRequest:
+        """Read it from the wire. Raises `McpError` for what is no address to send anybody to."""
+        url: Any = params.get("url")
+        if not isinstance(url, str) or not url.lower().startswith(("https://", "http://")):
+            raise McpError(ErrorCode.INVALID_PARAMS, "the url of an elicitation is an http(s) address")
+        return cls(str(params.get("message", "")), url, str(params.get("elicitationId", "")), params)
+
+    def accept(self) -> Accepted[None]:
+        """The user has agreed to go there."""
+        return Accepted(None)
+
+    def to_result(self, said: Any) -> dict[str, Any]:
+        """The result for the server, of whatever a handler returned."""
+        return {"action": decision(said, self.accept).action}
+
+
+def decision(said: Any, accept: Any) -> Elicited[Any]:
+    """What the user decided. True accepts, False declines, and nothing is no answer. Raises `TypeError` for what is none of these."""
+    match said:
+        case Accepted() | Declined() | Dismissed():
+            return said  # pyright: ignore[reportUnknownVariableType] - of anything
+        case True:
+            return cast("Elicited[Any]", accept())
+        case False:
+            return Declined()
+        case None:
+            return Dismissed()
+        case _:
+            kind = type(said).__name__
+            raise TypeError(
+                f"answer with request.accept(…), request.decline() or request.cancel(); {kind} is none of them"
+            )
+
+
+# --- roots
+
+
+def roots_result(roots: Any) -> dict[str, Any]:
+    """The `roots/list` result of some places: paths, URIs, `Root`s."""
+    return {"roots": [_root(one) for one in ([roots] if isinstance(roots, str) else roots)]}
+
+
+def _root(one: Root | Path | str | Mapping[str, Any]) -> dict[str, Any]:
+    from pathlib import Path, PurePath  # noqa: PLC0415 - few have roots
+
+    if isinstance(one, Root):
+        return {"uri": one.uri} | ({"name": one.name} if one.name else {})
+    if is_object(one):
+        return dict(one)
+    text = str(one)
+    if not isinstance(one, PurePath) and "://" in text:
+        return {"uri": text}
+    path = Path(text).expanduser().absolute()
+    return {"uri": path.as_uri(), "name": path.name or text}

@@ -1,0 +1,90 @@
+"""Whatever a server can be reached by, as a route: a URL, a command, a `Server` in this program, or a route itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from greenroom.protocol.wire import is_array
+from greenroom.supervision import whereis
+from greenroom.supervision.kernel.current import node_of
+from greenroom.transports.client.memory import MemoryRoute
+
+from .errors import ConfigError
+from .server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenroom.actors.company import Company
+    from greenroom.transports.client.seam import Credentials, Route
+
+    Target: TypeAlias = str | Sequence[str] | Server | Company | Route
+
+
+def route_of(target: Target, headers: Mapping[str, str] | None = None, credentials: Credentials | None = None) -> Route:
+    """The route. Raises `ConfigError` that says what to write instead."""
+    if isinstance(target, str) and target.lower().startswith(("http://", "https://")):
+        from greenroom.transports.client.http_route import HttpRoute  # noqa: PLC0415 - whoever has a program needs none of it
+
+        return HttpRoute(target, headers=headers, credentials=credentials)
+    if headers or credentials is not None:
+        raise ConfigError("headers and credentials are for a server at a URL")
+    if isinstance(target, Server):
+        return MemoryRoute(target.company, prepare=Guest(target).prepare, description=target.settings.name)
+    if hasattr(target, "open") and hasattr(target, "description"):
+        return cast("Route", target)
+    if hasattr(target, "enter") and hasattr(target, "connect"):
+        company = cast("Company", target)
+        return MemoryRoute(company, description=company.settings.name)
+    if is_array(target) and target and all(isinstance(word, str) for word in target):
+        from greenroom.transports.client.command import Command  # noqa: PLC0415 - whoever has a URL needs none of it
+
+        route: Route = Command(*target)
+        return route
+    raise ConfigError(_advice(target))
+
+
+def _advice(target: Any) -> str:
+    if isinstance(target, str | PurePath):
+        text = str(target)
+        if text.endswith(".py"):
+            return f"{text} is a file: write Command(sys.executable, {text!r})"
+        if "://" in text:
+            return f"{text.partition('://')[0]}:// is no way to a server: there are http:// and https://"
+        words = ", ".join(map(repr, text.split())) or "…"
+        return f"{text!r} is no URL; for a program write Command({words})"
+    return f"a server is a URL, a Command(…), a Server or a route; not {target!r}"
+
+
+def name_of(target: Target, route: Route) -> str:
+    """What the server is called here, if nobody says otherwise."""
+    return target.settings.name if isinstance(target, Server) else route.description
+
+
+class Guest:
+    """A server of this program, and whether it is ours to keep running."""
+
+    def __init__(self, server: Server) -> None:
+        """Whose company it is."""
+        self._hosting = server._hosting  # noqa: SLF001 - the client of a server in the same program lives with it
+        self._name = server.company.name("company")
+        self._held = False
+
+    async def enter(self) -> None:
+        """Have it run, unless somebody else sees to that."""
+        self._held = self._hosting.runs or node_of(asyncio.get_running_loop()) is None or whereis(self._name) is None
+        if self._held:
+            await self._hosting.hold()
+
+    async def leave(self) -> None:
+        """It is not needed any more."""
+        if self._held:
+            self._held = False
+            await self._hosting.let_go()
+
+    async def prepare(self) -> None:
+        """Before each session: somebody may have stopped it."""
+        if whereis(self._name) is None:
+            await self._hosting.ensure()
