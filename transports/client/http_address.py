@@ -74,6 +74,8 @@ class Address:
 
     def beside(self, location: str) -> Address | None:
         """Where a reference leads that the server gave, if that is the same origin: nobody else is told anything."""
+        if not location.isprintable():  # some of which is passed over when URLs are joined
+            return None
         try:
             found = Address.of(urljoin(self.url, location))
         except ValueError:  # which a `ConfigError` is as well
