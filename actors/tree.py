@@ -14,7 +14,7 @@ from greenroom.supervision.supervisors.spec import StartLink
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from greenroom.supervision import ChildSpec, Continue, Ignore, NoReply, Stop
+    from greenroom.supervision import ChildSpec, Continue, Ignore, NoReply, Stop, Strategy
 
 _PATIENCE: Final = 30.0
 """How long a predecessor's children may take to end, in seconds."""
@@ -23,9 +23,16 @@ _PATIENCE: Final = 30.0
 class Tree(Supervisor):
     """It knows its predecessor's children by the names that its own are to have."""
 
-    def __init__(self, children: Sequence[ChildSpec[Any]], *, intensity: int, period: float) -> None:
+    def __init__(
+        self,
+        children: Sequence[ChildSpec[Any]],
+        *,
+        intensity: int,
+        period: float,
+        strategy: Strategy = "one_for_one",
+    ) -> None:
         """As any supervisor."""
-        super().__init__(children, intensity=intensity, period=period)
+        super().__init__(children, intensity=intensity, period=period, strategy=strategy)
         self._names = [name for spec in children if (name := name_of(spec)) is not None]
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:

@@ -1,0 +1,144 @@
+"""The curator of an upstream: keeps what its server offers, all pages of all lists, and fetches anew what has changed.
+
+It is told by the line: of a new handshake, after which everything is fetched, and of `list_changed`, after which that list is. Whatever
+comes within a moment, or while it fetches, is one more fetch and not many; and what turns out to be the same is told to nobody. When it
+dies, what it had fetched stays, and its successor fetches again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.actors.client.errors import TooManyPages
+from greenroom.actors.client.seam import Phase
+from greenroom.errors import GreenroomError
+from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
+from greenroom.supervision import Backoff, GenServer
+from greenroom.supervision.kernel.current import current_node
+
+from .offering import PARTS, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.actors.client.seam import Line
+
+    from .upstream import Upstream
+
+
+class _List(NamedTuple):
+    method: str
+    key: str
+    capability: str
+    changed: str
+
+
+_LISTS: Final[Mapping[Part, _List]] = {
+    "tools": _List("tools/list", "tools", "tools", "notifications/tools/list_changed"),
+    "resources": _List("resources/list", "resources", "resources", "notifications/resources/list_changed"),
+    "templates": _List(
+        "resources/templates/list", "resourceTemplates", "resources", "notifications/resources/list_changed"
+    ),
+    "prompts": _List("prompts/list", "prompts", "prompts", "notifications/prompts/list_changed"),
+}
+_CHANGED: Final = tuple(dict.fromkeys(each.changed for each in _LISTS.values()))
+_AGAIN: Final = Backoff(first=1.0, factor=2.0, longest=60.0, jitter=0.5)
+"""How long to wait before lists that could not be had are asked for again."""
+
+
+class Curator(GenServer):
+    """One for each upstream. It has no messages: two tasks follow the line, and a third one fetches."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        """What it fetches goes there."""
+        self._upstream = upstream
+        self._wanted: set[Part] = set()
+        self._fetching: asyncio.Task[None] | None = None
+        self._generation: int | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def init(self) -> None:
+        """Follow the line."""
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._hear())]
+
+    async def _follow(self) -> None:
+        """How the connection is: after each handshake, everything is fetched."""
+        upstream = self._upstream
+        async with aclosing(upstream.line.watch()) as statuses:  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+            async for status in statuses:
+                upstream.refresh()
+                if status.phase is Phase.READY and status.generation != self._generation:
+                    self._generation = status.generation
+                    self._fetch(PARTS, at_once=True)
+
+    async def _hear(self) -> None:
+        """What the server says of its lists."""
+        async with self._upstream.line.listen(*_CHANGED) as updates:
+            async for told in updates:
+                self._fetch(tuple(part for part in PARTS if told.gap or _LISTS[part].changed == told.method))
+
+    def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False) -> None:
+        self._wanted.update(parts)
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.create_task(self._fetch_all(0.0 if at_once else self._upstream.spec.settling))
+
+    async def _fetch_all(self, pause: float) -> None:
+        upstream = self._upstream
+        tries = 0
+        while self._wanted:
+            await asyncio.sleep(pause)
+            pause = upstream.spec.settling
+            if upstream.line.status.phase is not Phase.READY:
+                break  # the next handshake asks for everything
+            parts, self._wanted = self._wanted, set()
+            try:
+                lists = {part: await self._every_page(_LISTS[part]) for part in PARTS if part in parts}
+            except GreenroomError as error:
+                self._wanted |= parts
+                upstream.troubled(error)
+                pause = _AGAIN.delay(tries, current_node().random)
+                tries += 1
+            else:
+                tries = 0
+                upstream.publish(upstream.offering.with_lists(lists))
+
+    async def _every_page(self, what: _List) -> list[Any]:
+        line = self._upstream.line
+        welcome = line.welcome
+        if welcome is None or what.capability not in welcome.capabilities:
+            return []
+        try:
+            return await every_page(line, what.method, what.key, self._upstream.spec.settings.max_pages)
+        except PeerError as error:
+            if error.code == ErrorCode.METHOD_NOT_FOUND:
+                return []  # many declare resources, and know nothing of templates
+            raise
+
+    def report_state(self) -> str:
+        """How much it keeps."""
+        offering = self._upstream.offering
+        return ", ".join(f"{len(offering.part(part))} {part}" for part in PARTS)
+
+
+async def every_page(line: Line, method: str, key: str, most: int) -> list[Any]:
+    """All entries of a list. Raises `ClientError`, and `PeerError` for what is no page."""
+    entries: list[Any] = []
+    seen: set[str] = set()
+    cursor: str | None = None
+    while True:
+        page = await line.request(method, None if cursor is None else {"cursor": cursor})
+        found = page.get(key)
+        if not isinstance(found, list):
+            raise BadAnswer(f"the server answered {method} without a list of {key}")
+        entries += found
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return entries
+        if not isinstance(cursor, str):
+            raise BadAnswer(f"the server answered {method} with a cursor that is no text")
+        if cursor in seen or len(seen) + 1 >= most:
+            again = "comes back to a page that was there before" if cursor in seen else f"has more than {most} pages"
+            raise TooManyPages(f"{method} of {line.name} {again}")
+        seen.add(cursor)

@@ -1,0 +1,238 @@
+"""A federation: many servers, each kept by a supervisor of its own, so that whatever happens to one is no other's affair.
+
+::
+
+    federation (rest_for_one)
+    ├─ upstreams            a tree for each server: see `upstream`
+    ├─ errands              who waits for one to be ready, or to have answered
+    └─ steward              who starts, replaces, stops and parks them
+
+`Federation` itself is no process. It holds what outlives each of them (the roster of who is wanted), and is what hosts and gateways have in
+hands. Looking never waits: the roster and each catalogue are immutable, and replaced by one assignment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from greenroom.actors.client.errors import ClientClosed, InitTimeout, Unavailable
+from greenroom.actors.names import Key, Name
+from greenroom.actors.tree import Tree
+from greenroom.supervision import DynamicSupervisor, Ref, TaskSupervisor, child
+
+from .lines import FederatedLine
+from .news import News
+from .offering import NOTHING
+from .specs import Change, Standing, State
+from .steward import Steward
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection, Hashable, Mapping
+
+    from greenroom.supervision import ChildSpec, Pid
+
+    from .news import Reader
+    from .offering import Offering
+    from .specs import UpstreamSpec
+    from .upstream import Upstream
+
+_INTENSITY: Final = 5
+_PERIOD: Final = 10.0
+
+
+class Federation:
+    """One federation, before and while it runs."""
+
+    def __init__(self, first: Mapping[str, UpstreamSpec] | None = None, *, name: str = "federation") -> None:
+        """`first` are the servers to begin with, by id; `start` adds more. One that does not come up holds up nobody."""
+        self.key = Key.new(name)
+        self.first: Mapping[str, UpstreamSpec] = dict(first or {})
+        self.roster: Mapping[str, Upstream] = MappingProxyType({})
+        """Who is wanted. The steward writes it."""
+        self.arriving: dict[int, Upstream] = {}
+        """Who is about to take a place."""
+        self.leaving: dict[int, Upstream] = {}
+        """Who has lost it, and still has something under way."""
+        self.news = News()
+        """Whose state has changed."""
+        self.upstreams: Ref[DynamicSupervisor] = Ref(self.name("upstreams"), None)
+        self.errands: Ref[TaskSupervisor] = Ref(self.name("errands"), None)
+        self._steward: Ref[Steward] = Ref(self.name("steward"), None)
+
+    def __repr__(self) -> str:
+        return f"<Federation {self.key}, {len(self.roster)} servers>"
+
+    def name(self, role: str) -> Name:
+        """What the process with that role is registered as."""
+        return Name(self.key, role)
+
+    def child_spec(self) -> ChildSpec[Ref[Tree]]:
+        """The whole federation as a child, for any supervisor."""
+        children: list[ChildSpec[Any]] = [
+            child(DynamicSupervisor).but(id="upstreams", name=self.name("upstreams")),
+            child(TaskSupervisor).but(id="errands", name=self.name("errands")),
+            child(Steward, self).but(id="steward", name=self.name("steward")),
+        ]
+        tree = child(Tree, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
+        return tree.but(id=self.key, name=self.name("federation"))
+
+    # --- who is in it
+
+    async def start(self, id: str, spec: UpstreamSpec) -> Pid:
+        """Begin with a server; returns the pid of its supervisor. It need not be reachable: look at its state, or wait for `ready`.
+
+        Of any number that start the same id at once one wins, and the others get `AlreadyRegistered`, which has the pid.
+        """
+        pid = await self._steward.call(Steward.start, id, spec)
+        assert pid is not None
+        return pid
+
+    async def stop(self, id: str, grace: float | None = None) -> None:
+        """End with a server; its id is free at once. Raises `NotRegistered`.
+
+        What is under way may still be answered for `grace` seconds (its spec's, by default), and then gets `ClientClosed`; what is new
+        gets that at once.
+        """
+        await self._steward.call(Steward.stop, id, grace)
+
+    async def replace(
+        self, id: str, spec: UpstreamSpec, *, ready_within: float = 30.0, keep_old: bool = False
+    ) -> Pid | None:
+        """Have another server, or another way to it, under the same id. The new one is started beside the old.
+
+        When it is ready, or the time is over, the name moves, and what was under way comes to its end on the old one within its grace.
+        With `keep_old` a new one that is not ready in time is given up instead, and `Unavailable` raised.
+        """
+        return await self._steward.call(Steward.replace, id, spec, ready_within, keep_old=keep_old)
+
+    def retry(self, id: str) -> None:
+        """Try now: whatever was parked, backs off or has its breaker open. Nothing when there is no such server."""
+        if id in self.roster:
+            self._steward.cast(Steward.retry, id)
+
+    def ids(self) -> Collection[str]:
+        """Who is in it."""
+        return tuple(self.roster)
+
+    def whereis(self, id: str) -> Pid | None:
+        """The supervisor of a server, if it runs just now."""
+        upstream = self.roster.get(id)
+        return upstream.pid if upstream is not None and upstream.running else None
+
+    def clients(self) -> dict[str, Pid]:
+        """All that run, with the pids of their supervisors."""
+        return {id: each.pid for id, each in self.roster.items() if each.running and each.pid is not None}
+
+    def line(self, id: str, who: Hashable = None) -> FederatedLine | None:
+        """The way to a server; None when there is no such server. It stays good whatever happens to that.
+
+        `who` is on whose behalf it asks: where more wait than may go, those take turns.
+        """
+        return FederatedLine(self, id, who) if id in self.roster else None
+
+    # --- how they are
+
+    def standing(self, id: str) -> Standing:
+        """How a server is: its state, and why it is not ready."""
+        upstream = self.roster.get(id)
+        return Standing(id, State.STOPPED) if upstream is None else upstream.standing
+
+    def standings(self) -> dict[str, Standing]:
+        """All of them."""
+        return {id: each.standing for id, each in self.roster.items()}
+
+    def watch(self) -> AsyncGenerator[Standing, None]:
+        """How each server is, and then each change of that, from now on without end. Who reads slowly gets the latest of each."""
+        return self._watch(self.news.reader(self.roster, lambda id: self.standing(cast("str", id))))
+
+    async def _watch(self, read: Reader[Standing]) -> AsyncGenerator[Standing, None]:
+        last: dict[str, Standing] = {}
+        async for standing in read:
+            if last.get(standing.id) == standing:
+                continue
+            if standing.state is State.STOPPED:
+                if last.pop(standing.id, None) is None:
+                    continue
+            else:
+                last[standing.id] = standing
+            yield standing
+
+    # --- what they offer
+
+    def known(self, id: str) -> Offering | None:
+        """What a server offers as far as that is known, at once; None when its lists were never had."""
+        upstream = self.roster.get(id)
+        return upstream.offering if upstream is not None and upstream.fetched else None
+
+    async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
+        """What a server offers, once that is known. Raises `ClientError` when it is parked, stopped, or takes too long."""
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+        while True:
+            upstream = self.roster.get(id)
+            if upstream is None:
+                raise ClientClosed(f"{id} is not in the federation")
+            if upstream.fetched:
+                return upstream.offering
+            refusal = upstream.gate.refusal() or upstream.trouble
+            if refusal is not None:
+                raise refusal
+            left = None if until is None else until - loop.time()
+            if left is not None and left <= 0:
+                cause = upstream.line.status.cause
+                if cause is None:
+                    raise InitTimeout(f"{id} is {upstream.standing.state.value} after {timeout:g} s")
+                raise Unavailable(upstream.name, cause, upstream.line.status.retry_in)
+            await upstream.bell.wait(left)
+
+    def changes(self) -> AsyncGenerator[Change, None]:
+        """What is different in what servers offer, each difference once, from now on without end.
+
+        A server that comes has everything new, and one that is stopped has everything gone. Who reads slowly gets several at once.
+        """
+        seen = {id: each.offering for id, each in self.roster.items()}
+        return self._changes(seen, self.news.reader((), self._offered))
+
+    async def _changes(
+        self, seen: dict[str, Offering], read: Reader[tuple[str, Offering]]
+    ) -> AsyncGenerator[Change, None]:
+        async for id, offering in read:
+            differences = seen.get(id, NOTHING).until(offering)
+            if id in self.roster:
+                seen[id] = offering
+            else:
+                seen.pop(id, None)
+            if differences:
+                yield Change(id, differences, offering)
+
+    def _offered(self, id: Hashable) -> tuple[str, Offering]:
+        upstream = self.roster.get(cast("str", id))
+        return cast("str", id), NOTHING if upstream is None else upstream.offering
+
+    # --- for the steward
+
+    def admit(self, upstream: Upstream) -> None:
+        """It has its place."""
+        self._put(upstream)
+
+    def move(self, old: Upstream, new: Upstream) -> None:
+        """Another one has its place. What that offers is what the old one did, until it is known."""
+        if not new.fetched:
+            new.offering, new.fetched = old.offering, old.fetched
+        old.tell = None
+        self._put(new)
+        old.bell.ring()
+
+    def withdraw(self, upstream: Upstream) -> None:
+        """It has it no more."""
+        upstream.tell = None
+        self.roster = MappingProxyType({id: each for id, each in self.roster.items() if each is not upstream})
+        self.news.tell(upstream.id)
+        upstream.bell.ring()
+
+    def _put(self, upstream: Upstream) -> None:
+        upstream.tell = lambda each: self.news.tell(each.id)
+        self.roster = MappingProxyType({**self.roster, upstream.id: upstream})
+        self.news.tell(upstream.id)

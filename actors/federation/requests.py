@@ -1,0 +1,196 @@
+"""One request through the gate of an upstream: it waits for its turn, goes, and is settled once, whatever ends it first.
+
+While it waits, its deadline, its caller's end and its caller's change of mind are its own affair; once it has gone they are its
+line's. The deadline is one for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context, copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from greenroom.actors.cancellation import RequestCancelled
+from greenroom.actors.client.errors import RequestTimeout
+from greenroom.supervision.kernel.current import current
+
+from .news import Bell
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Hashable, Mapping
+
+    from greenroom.actors.client.seam import Line, Pending, Progress
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import ExitReason
+    from greenroom.supervision.kernel.process import Process
+
+    from .gate import Gate
+
+
+class GuardedRequest:
+    """A `Pending`, before and after it was sent."""
+
+    __slots__ = (
+        "_context",
+        "_future",
+        "_gate",
+        "_owner",
+        "_progress",
+        "_seconds",
+        "_sent",
+        "_timer",
+        "_until",
+        "inner",
+        "method",
+        "options",
+        "params",
+        "turn",
+        "wait",
+        "who",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        seconds: float | None,
+        wait: bool,
+        who: Hashable,
+        **options: Any,
+    ) -> None:
+        """`who` is on whose behalf: those take turns. The `options` are the line's."""
+        self.method = method
+        self.params = params
+        self.wait = wait
+        self.who = who
+        self.options = options
+        self.turn = 0
+        """The breaker's, when it was sent."""
+        self.inner: Pending | None = None
+        self._gate: Gate | None = None
+        self._seconds = seconds
+        loop = asyncio.get_running_loop()
+        self._until = None if seconds is None else loop.time() + seconds
+        self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._context: Context | None = None
+        self._owner: Process | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent = Bell()
+
+    def __repr__(self) -> str:
+        state = "settled" if self._future.done() else "waiting" if self.inner is None else "under way"
+        return f"<GuardedRequest {self.method} {state}>"
+
+    # --- for the caller
+
+    @property
+    def id(self) -> RequestId:
+        """What the server knows it as; 0 as long as it was not sent."""
+        return 0 if self.inner is None else self.inner.id
+
+    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
+        return self.result().__await__()
+
+    async def result(self) -> dict[str, Any]:
+        """The result. Whoever is cancelled while waiting for it cancels the request."""
+        try:
+            return await asyncio.shield(self._future)
+        except asyncio.CancelledError:
+            self.cancel("cancelled")
+            raise
+
+    async def progress(self) -> AsyncIterator[Progress]:
+        """How it goes, once it was sent."""
+        while self.inner is None:
+            if self._future.done():
+                return
+            await self._sent.wait()
+        async for each in self.inner.progress():
+            yield each
+
+    def cancel(self, reason: str = "") -> None:
+        """Nobody wants it any more."""
+        if self.inner is not None:
+            self.inner.cancel(reason)
+        self.fail(RequestCancelled(reason))
+
+    def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
+        """Have `tell` called with the outcome, once, and soon."""
+
+        def done(future: asyncio.Future[dict[str, Any]]) -> None:
+            error = future.exception()
+            tell(None if error is not None else future.result(), error)
+
+        self._future.add_done_callback(done)
+
+    # --- for the gate
+
+    @property
+    def settled(self) -> bool:
+        """Whether its outcome is decided."""
+        return self._future.done()
+
+    def queue(self, gate: Gate) -> None:
+        """It waits. From now on it sees to it itself that it does not wait too long, or for nobody."""
+        self._gate = gate
+        self._context = copy_context()  # it is sent by whoever makes room, and is its caller's all the same
+        owner = self._owner = current.get()
+        if owner is not None:
+            owner.await_death(self)
+        if self._seconds is not None:
+            self._timer = self._future.get_loop().call_later(self._seconds, self._expire)
+
+    def send(self, line: Line, gate: Gate, turn: int) -> None:
+        """It goes."""
+        left = self._seconds
+        if self._gate is not None:
+            self._rest()
+            left = None if self._until is None else max(0.0, self._until - self._future.get_loop().time())
+        self.turn = turn
+        begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
+        inner = self.inner = begin() if self._context is None else self._context.run(begin)
+        inner.when_settled(partial(self._came, gate))
+        self._sent.ring()
+
+    def fail(self, error: BaseException) -> bool:
+        """It will have no result. False when its outcome was decided already."""
+        return self._settle(None, error)
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
+        """The process that asked is gone."""
+        self._owner = None
+        self.cancel("the caller has ended")
+
+    def _came(self, gate: Gate, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        gate.ended(self, error)
+        self._settle(result, error)
+
+    def _expire(self) -> None:
+        self.fail(RequestTimeout(self.method, self._seconds or 0.0))
+
+    def _settle(self, result: dict[str, Any] | None, error: BaseException | None) -> bool:
+        self._rest()
+        future = self._future
+        if future.done():
+            return False
+        if error is None:
+            future.set_result({} if result is None else result)
+        else:
+            future.set_exception(error)
+            future.exception()  # marks it as seen: perhaps nobody waits any more
+        self._sent.ring()
+        return True
+
+    def _rest(self) -> None:
+        """It does not wait any more."""
+        gate, self._gate = self._gate, None
+        if gate is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._owner is not None:
+            self._owner.forget(self)
+            self._owner = None
+        gate.gave_up(self)

@@ -1,0 +1,108 @@
+"""How an upstream is kept, and the words for how it is: values, for whoever starts one and whoever watches.
+
+An `UpstreamSpec` says where a server is and how much is asked of it. A `Standing` is how one is at a moment; a `Change` is what is
+different in what it offers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.actors.client.line import ConnectionLine, connection_spec
+from greenroom.actors.client.settings import ClientSettings
+from greenroom.errors import ConfigError
+from greenroom.supervision import Backoff
+
+from .breaker import BreakerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.actors.client.handler import ClientHandler
+    from greenroom.actors.client.seam import Line
+    from greenroom.supervision import ChildSpec
+    from greenroom.transports.client.seam import Route
+
+    from .offering import Differences, Offering
+
+
+class State(Enum):
+    """How an upstream is."""
+
+    STARTING = "starting"
+    """It has not been ready yet, and nothing has gone wrong."""
+    READY = "ready"
+    DEGRADED = "degraded"
+    """It is away, and tried again; or it is there, and its lists could not be had."""
+    OPEN = "open"
+    """It failed so often that nothing is sent but a probe now and then."""
+    PARKED = "parked"
+    """It is left alone for long, or until `retry`."""
+    STOPPING = "stopping"
+    """It takes no more requests; those under way have some time left."""
+    STOPPED = "stopped"
+
+
+class Standing(NamedTuple):
+    """How one upstream is. `cause` is why it is not ready."""
+
+    id: str
+    state: State
+    cause: BaseException | None = None
+
+
+class Change(NamedTuple):
+    """What an upstream offers is different: in what way, and what it is now."""
+
+    id: str
+    differences: Differences
+    offering: Offering
+
+
+def _revive() -> Backoff:
+    return Backoff(first=30.0, factor=2.0, longest=600.0, jitter=0.5, quiet=600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSpec:
+    """One server of a federation. `UpstreamSpec(route)` is often enough."""
+
+    route: Route
+    settings: ClientSettings = field(default_factory=ClientSettings, kw_only=True)
+    handler: Callable[[], ClientHandler] | None = field(default=None, kw_only=True)
+    """Makes what answers the server's requests: one for each time that the upstream is started or replaced."""
+    breaker: BreakerSettings = field(default_factory=BreakerSettings, kw_only=True)
+    concurrent: int = field(default=16, kw_only=True)
+    """How many requests may be under way at once,"""
+    queue: int = field(default=256, kw_only=True)
+    """and how many more may wait; who comes then is refused with `UpstreamBusy`."""
+    intensity: int = field(default=3, kw_only=True)
+    """How often its processes may die within the period; once more, and it is parked."""
+    period: float = field(default=60.0, kw_only=True)
+    revive: Backoff = field(default_factory=_revive, kw_only=True)
+    """How long it is parked."""
+    grace: float = field(default=10.0, kw_only=True)
+    """How long requests that are under way may take when it is replaced or stopped."""
+    settling: float = field(default=0.05, kw_only=True)
+    """For how long changes of a list are collected before it is fetched anew."""
+    connect: Callable[[str, UpstreamSpec], tuple[ChildSpec[Any], Line]] | None = field(default=None, kw_only=True)
+    """Another kind of client: makes the child that is connected, and the line to it."""
+
+    def __post_init__(self) -> None:
+        if self.concurrent < 1 or self.queue < 0 or self.intensity < 0:
+            raise ConfigError("concurrent is 1 or more, queue and intensity are 0 or more")
+        for name in ("period", "grace", "settling"):
+            value: float = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0) or (name == "period" and not value):
+                raise ConfigError(f"{name} is a number of seconds, not {value!r}")
+
+    def connected(self, id: str) -> tuple[ChildSpec[Any], Line]:
+        """The child that keeps a connection, and the line to it."""
+        if self.connect is not None:
+            return self.connect(id, self)
+        handler = None if self.handler is None else self.handler()
+        line = ConnectionLine(str(id), self.settings)
+        return connection_spec(self.route, handler, line=line), line

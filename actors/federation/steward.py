@@ -1,0 +1,337 @@
+"""The steward of a federation: the one who starts, replaces, stops and parks upstreams, so that two who want the same do not race.
+
+What is wanted stands on the federation, which outlives it: when it dies its successor goes on with that. Whatever takes time (waiting for a
+new upstream to be ready, for an old one to have answered) is done by errands, processes of their own; so it always has time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.actors.client.errors import ClientClosed, Unavailable
+from greenroom.errors import GreenroomError
+from greenroom.supervision import (
+    SHUTDOWN,
+    ActorError,
+    AlreadyRegistered,
+    Caller,
+    Down,
+    GenServer,
+    NotRegistered,
+    ProcessExited,
+    Reject,
+    child,
+    is_alive,
+    kill,
+    later,
+    monitor,
+    send_after,
+    start_child,
+    stop,
+    supervise_job,
+)
+from greenroom.supervision.kernel import clock
+from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.reasons import NO_PROCESS
+from greenroom.supervision.supervisors.shutdown import GAVE_UP
+
+from .errors import UpstreamBusy
+from .upstream import Upstream, UpstreamTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.supervision import ExitReason, Monitor, Pid
+
+    from .federation import Federation
+    from .specs import UpstreamSpec
+
+_SOON: Final = 0.1
+"""In how many seconds to try again what failed because a process of the federation was away."""
+_CLOSING: Final = 30.0
+"""How long an upstream's processes may take to end, before they are killed."""
+
+
+class _Due(NamedTuple):
+    """To itself: it is time to start that upstream, if that is still wanted."""
+
+    upstream: Upstream
+    turn: int
+
+
+class _Replacing(NamedTuple):
+    """A replacement that is under way."""
+
+    new: Upstream
+    caller: Caller[Any]
+    keep_old: bool
+
+
+class Steward(GenServer):
+    """One in each federation."""
+
+    def __init__(self, federation: Federation) -> None:
+        """Whose roster it writes."""
+        self._federation = federation
+        self._downs: dict[Monitor, Callable[[ExitReason], Any]] = {}
+        self._replacing: dict[str, _Replacing] = {}
+        self._leaving: dict[int, list[Caller[None]]] = {}
+        self._turns: dict[int, int] = {}
+
+    async def init(self) -> None:
+        """Take up what a predecessor left, or begin with what the federation was made with."""
+        federation = self._federation
+        for upstream in tuple(federation.arriving.values()):
+            del federation.arriving[upstream.serial]
+            await self._leave(upstream, 0.0)
+        for upstream in tuple(federation.leaving.values()):
+            await self._see_off(upstream)
+        for id, spec in federation.first.items():
+            if id not in federation.roster:
+                self._enter(Upstream(id, spec, current_node().random))
+        federation.first = {}
+        for upstream in tuple(federation.roster.values()):
+            if upstream.pid is not None and is_alive(upstream.pid):
+                self._watch(upstream, upstream.pid)
+            elif upstream.parked is not None:
+                self._wake_later(upstream)
+            else:
+                if upstream.running:
+                    upstream.falls_down()
+                await self._revive(upstream)
+
+    # --- for callers
+
+    async def start(self, id: str, spec: UpstreamSpec) -> Pid | None:
+        """Begin with a server."""
+        known = self._federation.roster.get(id)
+        if known is not None:
+            raise Reject(AlreadyRegistered(id, known.pid or self.pid))
+        upstream = self._make(id, spec)
+        arriving = self._federation.arriving
+        try:
+            await self._run(upstream)
+        except ActorError as error:
+            del arriving[upstream.serial]
+            raise Reject(error) from None
+        del arriving[upstream.serial]  # and not when this dies in between: then a successor ends what was begun
+        self._enter(upstream)
+        return upstream.pid
+
+    async def stop(self, id: str, grace: float | None = None) -> None:
+        """End with a server. Answered when the last of it is gone."""
+        upstream = self._known(id)
+        replacing = self._replacing.pop(id, None)
+        if replacing is not None:
+            self._federation.arriving.pop(replacing.new.serial, None)
+            await self._leave(replacing.new, 0.0)
+            replacing.caller.fail(ClientClosed(f"{id} was stopped"))
+        self._leaving.setdefault(upstream.serial, []).append(self.caller)
+        self._federation.withdraw(upstream)
+        await self._leave(upstream, upstream.spec.grace if grace is None else grace)
+        return later()  # type: ignore[no-any-return]  # stands for the None that comes later
+
+    async def replace(self, id: str, spec: UpstreamSpec, ready_within: float, *, keep_old: bool) -> Pid | None:
+        """Have another one in its place. Answered when the name has moved."""
+        self._known(id)
+        if id in self._replacing:
+            raise Reject(UpstreamBusy(f"{id} is being replaced already"))
+        new = self._make(id, spec)
+        try:
+            await self._run(new)
+            await self._errand(_usher, new, ready_within, then=lambda: self._ushered(id, new))
+        except ActorError as error:
+            self._federation.arriving.pop(new.serial, None)
+            await self._leave(new, 0.0)
+            raise Reject(error) from None
+        self._replacing[id] = _Replacing(new, self.caller, keep_old)
+        return later()  # type: ignore[no-any-return]  # stands for the pid that comes later
+
+    async def retry(self, id: str) -> None:
+        """Somebody does not want to wait: try now."""
+        upstream = self._known(id)
+        upstream.breaker.hasten(clock.now(self._otp_process.node.loop))
+        if upstream.parked is not None:
+            upstream.parkings = 0
+            await self._revive(upstream)
+        upstream.line.retry()
+        upstream.bell.ring()
+
+    def _known(self, id: str) -> Upstream:
+        upstream = self._federation.roster.get(id)
+        if upstream is None:
+            raise Reject(NotRegistered(NO_PROCESS, id))
+        return upstream
+
+    # --- upstreams come
+
+    def _make(self, id: str, spec: UpstreamSpec) -> Upstream:
+        try:
+            upstream = Upstream(id, spec, current_node().random)
+        except Exception as error:  # whoever made the spec is told, and it is nobody else's end
+            raise Reject(error) from error
+        self._federation.arriving[upstream.serial] = upstream
+        return upstream
+
+    def _enter(self, upstream: Upstream) -> None:
+        self._federation.admit(upstream)
+
+    async def _run(self, upstream: Upstream) -> None:
+        """Start its tree."""
+        ref = await start_child(
+            self._federation.upstreams, child(UpstreamTree, upstream).but(id=upstream.name, restart="temporary")
+        )
+        self._watch(upstream, ref.pid)
+
+    def _watch(self, upstream: Upstream, pid: Pid) -> None:
+        self._downs[monitor(pid)] = lambda reason: self._fell(upstream, reason)
+
+    async def _revive(self, upstream: Upstream) -> None:
+        """Start it again, as soon as nothing of its last life is left."""
+        if not self._wanted(upstream) or (upstream.pid is not None and is_alive(upstream.pid)):
+            return
+        for pid in (upstream.pid, upstream.line.pid):
+            if pid is not None and current_node().process(pid) is not None:
+                self._downs[monitor(pid)] = lambda _: self._revive(upstream)
+                return
+        upstream.parked = None
+        try:
+            await self._run(upstream)
+        except ProcessExited:
+            self._later(upstream, _SOON)  # they who start it are away, and not the upstream
+        except ActorError as error:
+            upstream.pid = None
+            self._park(upstream, error)
+
+    def _wanted(self, upstream: Upstream) -> bool:
+        return upstream.leave_by is None and (
+            self._federation.roster.get(upstream.id) is upstream or upstream.serial in self._federation.arriving
+        )
+
+    # --- upstreams fall
+
+    async def _fell(self, upstream: Upstream, reason: ExitReason) -> None:
+        upstream.falls_down()
+        if not self._wanted(upstream):
+            return
+        if reason != GAVE_UP and upstream.falls.admit(clock.now(self._otp_process.node.loop)):
+            await self._revive(upstream)
+            return
+        why = upstream.last_end if reason == GAVE_UP and upstream.last_end is not None else reason
+        spec = upstream.spec
+        cause = Unavailable(upstream.name, _error_of(why))
+        cause.add_note(f"its processes died more than {spec.intensity} times within {spec.period:g} s")
+        self._park(upstream, cause)
+
+    def _park(self, upstream: Upstream, cause: Exception) -> None:
+        now = clock.now(self._otp_process.node.loop)
+        if now - upstream.since >= upstream.spec.revive.quiet:
+            upstream.parkings = 0
+        upstream.park(cause)
+        self._wake_later(upstream)
+
+    def _wake_later(self, upstream: Upstream) -> None:
+        delay = upstream.spec.revive.delay(upstream.parkings, current_node().random)
+        upstream.parkings += 1
+        self._later(upstream, delay)
+
+    def _later(self, upstream: Upstream, seconds: float) -> None:
+        turn = self._turns[upstream.serial] = self._turns.get(upstream.serial, 0) + 1
+        send_after(seconds, self.pid, _Due(upstream, turn))
+
+    # --- upstreams go
+
+    async def _ushered(self, id: str, new: Upstream) -> None:
+        """The new one is ready, or it is time."""
+        replacing = self._replacing.get(id)
+        if replacing is None or replacing.new is not new:
+            return
+        del self._replacing[id]
+        del self._federation.arriving[new.serial]
+        if replacing.keep_old and not new.settled:
+            await self._leave(new, 0.0)
+            cause = new.line.status.cause
+            replacing.caller.fail(Unavailable(new.name, cause))
+            return
+        old = self._federation.roster[id]
+        self._federation.move(old, new)
+        await self._leave(old, old.spec.grace)
+        replacing.caller.reply(new.pid)
+
+    async def _leave(self, upstream: Upstream, grace: float) -> None:
+        now = clock.now(self._otp_process.node.loop)
+        upstream.leave_by = now + grace
+        self._federation.leaving[upstream.serial] = upstream
+        upstream.refresh()
+        await self._see_off(upstream)
+
+    async def _see_off(self, upstream: Upstream) -> None:
+        await self._errand(_farewell, upstream, then=lambda: self._left(upstream))
+
+    async def _left(self, upstream: Upstream) -> None:
+        if upstream.pid is not None and is_alive(upstream.pid):
+            await self._see_off(upstream)  # somebody has ended the errand, and not the upstream
+            return
+        upstream.gate.close()
+        upstream.running = False
+        upstream.gone = True
+        self._federation.leaving.pop(upstream.serial, None)
+        self._turns.pop(upstream.serial, None)
+        upstream.refresh()
+        for caller in self._leaving.pop(upstream.serial, ()):
+            caller.reply(None)
+
+    async def _errand(self, what: Callable[..., Any], *args: Any, then: Callable[[], Any]) -> None:
+        pid = await supervise_job(self._federation.errands, what, *args)
+        self._downs[monitor(pid)] = lambda _: then()
+
+    def handle_info(self, message: Any) -> Any:
+        """Somebody is gone, or it is time."""
+        match message:
+            case Down(ref=ref, reason=reason):
+                then = self._downs.pop(ref, None)
+                return None if then is None else then(reason)
+            case _Due(upstream, turn):
+                return self._revive(upstream) if self._turns.get(upstream.serial) == turn else None
+            case _:
+                return super().handle_info(message)
+
+    def report_state(self) -> str:
+        """How many there are."""
+        federation = self._federation
+        return f"{len(federation.roster)} upstreams, {len(federation.arriving)} arriving, {len(federation.leaving)} leaving"
+
+
+def _error_of(reason: ExitReason) -> Exception:
+    error = getattr(reason, "error", None)
+    return error if isinstance(error, Exception) else ProcessExited(reason)
+
+
+async def _usher(upstream: Upstream, seconds: float) -> None:
+    """Wait until it is ready, or it is time."""
+    until = clock.now(current_node().loop) + seconds
+    while not upstream.settled:
+        left = until - clock.now(current_node().loop)
+        if left <= 0:
+            return
+        await upstream.bell.wait(left)
+
+
+async def _farewell(upstream: Upstream) -> None:
+    """Let what is under way come to its end, for as long as there is time, and end its tree."""
+    until = upstream.leave_by or 0.0
+    while not upstream.gate.idle and upstream.running:
+        left = until - clock.now(current_node().loop)
+        if left <= 0:
+            break
+        await upstream.bell.wait(left)
+    upstream.gate.close()
+    pid = upstream.pid
+    if pid is None or not is_alive(pid):
+        return
+    try:
+        await stop(pid, SHUTDOWN, _CLOSING)
+    except ProcessExited:
+        pass
+    except GreenroomError:
+        kill(pid)

@@ -1,0 +1,214 @@
+"""One registration of a federation: what is known of a server, and its tree of processes.
+
+::
+
+    upstream (one_for_one, with a budget of its own)
+    ├─ connection       the way to the server
+    ├─ curator          keeps what the server offers
+    └─ sentry           sends the one probe while the breaker is open
+
+`Upstream` is no process: it outlives all of those, and is written in the loop alone. When one of them dies the others go on: the line finds
+the connection's successor by its name. When they die too often their supervisor gives up, and the steward parks them.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.client.seam import Phase
+from greenroom.supervision import Crash, Exit, Supervisor, child, is_alive
+from greenroom.supervision.kernel import clock
+from greenroom.supervision.supervisors.intensity import RestartWindow
+
+from .breaker import Breaker
+from .curator import Curator
+from .gate import Gate
+from .news import Bell
+from .offering import NOTHING, Offering
+from .sentry import Sentry
+from .specs import Standing, State
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from greenroom.actors.client.seam import Line
+    from greenroom.supervision import (
+        AlreadyRegistered,
+        Continue,
+        ExitReason,
+        Ignore,
+        NoReply,
+        Pid,
+        StartFailed,
+        Stop,
+    )
+    from greenroom.supervision.supervisors.children import Child
+
+    from .specs import UpstreamSpec
+
+_serials: Final = count(1)
+
+
+class Upstream:
+    """What stays while its processes come and go. Another one takes its place when it is replaced."""
+
+    def __init__(self, id: str, spec: UpstreamSpec, source: random.Random) -> None:
+        """`source` is where the jitter comes from."""
+        self.id = id
+        self.name = str(id)
+        self.spec = spec
+        self.serial = next(_serials)
+        self.connection, made = spec.connected(id)
+        self.line: Line = made
+        """The bare line: nothing is bounded on it, and no breaker asked."""
+        self.breaker = Breaker(spec.breaker, source)
+        self.gate = Gate(self, self.breaker)
+        self.bell = Bell()
+        """Rings whenever anything of this is different."""
+        self.offering: Offering = NOTHING
+        self.fetched = False
+        """Whether its lists were ever had."""
+        self.trouble: Exception | None = None
+        """Why its lists could not be had the last time."""
+        self.pid: Pid | None = None
+        """Its supervisor, once it was started."""
+        self.running = False
+        self.last_end: ExitReason | None = None
+        """Why the last of its processes that died did."""
+        self.parked: Exception | None = None
+        self.parkings = 0
+        self.since = 0.0
+        """When its processes were started last."""
+        self.falls = RestartWindow(spec.intensity, spec.period)
+        self.was_ready = False
+        self.leave_by: float | None = None
+        """Until when what is under way has time, once it is to go."""
+        self.gone = False
+        self.tell: Callable[[Upstream], object] | None = None
+        """Whom a change of its state is told to, and of what it offers."""
+        self._told: object = None
+
+    def __repr__(self) -> str:
+        return f"<Upstream {self.name} {self.standing.state.value}>"
+
+    @property
+    def standing(self) -> Standing:
+        """How it is."""
+        state, cause = self._judge()
+        return Standing(self.id, state, cause)
+
+    def _judge(self) -> tuple[State, BaseException | None]:
+        if self.gone:
+            return State.STOPPED, None
+        if self.leave_by is not None:
+            return State.STOPPING, None
+        if self.parked is not None:
+            return State.PARKED, self.parked
+        status = self.line.status
+        if status.phase is Phase.PARKED:
+            return State.PARKED, status.cause
+        if not self.breaker.closed:
+            return State.OPEN, self.breaker.cause
+        if self.running and status.phase is Phase.READY:
+            return (State.READY, None) if self.trouble is None else (State.DEGRADED, self.trouble)
+        cause = status.cause
+        if cause is None and isinstance(self.last_end, Crash):
+            return State.DEGRADED, self.last_end.error
+        if self.was_ready or status.attempts or cause is not None or self.last_end is not None:
+            return State.DEGRADED, cause
+        return State.STARTING, None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is as good as it will be for now: ready with its lists, or parked."""
+        state = self.standing.state
+        return state is State.PARKED or (state is State.READY and self.fetched)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the process of the connection is there, whatever it is at."""
+        pid = self.line.pid
+        return self.running and pid is not None and is_alive(pid)
+
+    def refresh(self) -> None:
+        """Something may be different: tell whoever wants to know."""
+        status = self.line.status
+        self.was_ready = self.was_ready or (self.running and status.phase is Phase.READY)
+        now = (self._judge(), status.phase, status.generation, status.attempts, self.running, self.offering)
+        if now != self._told:
+            self._told = now
+            if self.tell is not None:
+                self.tell(self)
+        self.bell.ring()
+
+    # --- for its processes
+
+    def rises(self, pid: Pid, now: float) -> None:
+        """Its supervisor runs."""
+        self.pid = pid
+        self.running = True
+        self.since = now
+        self.parked = None
+        self.gate.open()
+        self.refresh()
+
+    def falls_down(self) -> None:
+        """Its supervisor does not run any more."""
+        self.running = False
+        self.gate.shut()
+        self.refresh()
+
+    def park(self, cause: Exception) -> None:
+        """Nothing of it is tried any more, for long."""
+        self.parked = cause
+        self.gate.refuse_waiting()
+        self.refresh()
+
+    def publish(self, offering: Offering) -> None:
+        """What it offers now, by one assignment."""
+        self.offering = offering
+        self.fetched = True
+        self.trouble = None
+        self.refresh()
+
+    def troubled(self, error: Exception) -> None:
+        """Its lists could not be had."""
+        self.trouble = error
+        self.refresh()
+
+
+class UpstreamTree(Supervisor):
+    """The supervisor of one registration."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        """Its processes are told of the registration they work for."""
+        children: list[Any] = [
+            upstream.connection.but(id="connection"),
+            child(Curator, upstream).but(id="curator"),
+            child(Sentry, upstream).but(id="sentry"),
+        ]
+        spec = upstream.spec
+        super().__init__(children, intensity=spec.intensity, period=spec.period)
+        self._upstream = upstream
+
+    async def init(self) -> Continue | NoReply | Ignore | Stop | None:
+        """Start them."""
+        begun = await super().init()
+        if begun is None:
+            self._upstream.rises(self.pid, clock.now(self._otp_process.node.loop))
+        return begun
+
+    async def _otp_bring_up(self, child: Child, *, again: bool = False) -> StartFailed | AlreadyRegistered | None:
+        error = await super()._otp_bring_up(child, again=again)
+        if again and error is None:
+            self._upstream.gate.open()  # perhaps it was the connection for which somebody waits
+        return error
+
+    def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
+        """One of them has ended: remembered, for whoever asks why this gave up."""
+        if type(message) is Exit and message.pid in self._otp_by_pid:
+            self._upstream.last_end = message.reason
+            self._upstream.refresh()
+        return super().handle_info(message)
