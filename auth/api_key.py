@@ -1,0 +1,117 @@
+"""Keys: whoever has one is let in as whom it was given to.
+
+::
+
+    APIKeyAuth({"k-123…": {"subject": "ci", "scopes": ["deploy"]}})
+    APIKeyAuth({hash_key(key, pepper): {"subject": "ci"}}, hash_keys=True, pepper=pepper)
+    APIKeyAuth(verifier=look_it_up)
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from greenroom.errors import ConfigError
+
+from .answers import refusal
+from .errors import Denied
+from .grants import granted
+from .hashing import hash_key, verify_key
+from .headers import challenge, extract_api_key
+from .info import AuthInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from greenroom.transports.seam import Refusal
+
+    from .seam import Asking
+
+    Found = AuthInfo | Mapping[str, Any] | None
+    Verifier = Callable[[str], Found | Awaitable[Found]]
+
+_REQUIRED: Final = "API key required"
+_INVALID: Final = "Invalid API key"
+
+
+class APIKeyAuth:
+    """The provider."""
+
+    def __init__(
+        self,
+        keys: Mapping[str, Mapping[str, Any]] | Sequence[str] | None = None,
+        *,
+        verifier: Verifier | None = None,
+        header_name: str = "x-api-key",
+        hash_keys: bool = False,
+        pepper: str | bytes | None = None,
+        realm: str = "mcp",
+    ) -> None:
+        """`keys` are the keys, or with `hash_keys` what `hash_key` made of them; a mapping says besides whose they are.
+
+        A key of a list is its own subject's, which is called after its digest. `verifier` is asked instead, and says None to those that it does
+        not know.
+        """
+        if (keys is None) == (verifier is None):
+            raise ConfigError("APIKeyAuth wants either keys or a verifier")
+        if isinstance(keys, str):
+            raise ConfigError("keys is a mapping or a list of keys, not one key")
+        entries: Mapping[str, Mapping[str, Any]] = {} if keys is None else _entries(keys)
+        if any(not key for key in entries):
+            raise ConfigError("an empty API key lets everybody in")
+        self.headers: Sequence[str] = (header_name.lower(), "authorization")
+        self._header = header_name.lower()
+        self._entries = [(key, granted(entry, _name(key))) for key, entry in entries.items()]
+        self._verifier = verifier
+        self._hashed = hash_keys
+        self._pepper = pepper
+        self._realm = realm
+        if hash_keys and pepper is None and any(key.startswith("hmac-") for key in entries):
+            raise ConfigError("these keys were hashed with a pepper: pass pepper=…")
+
+    def __repr__(self) -> str:
+        how = "a verifier" if self._verifier is not None else f"{len(self._entries)} keys"
+        return f"APIKeyAuth({how}, header_name={self._header!r})"
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Whose key it is."""
+        key = extract_api_key(asking.headers, self._header)
+        if self._verifier is not None:
+            found = self._verifier(key)
+            if inspect.isawaitable(found):
+                found = await found
+            if found is None:
+                raise Denied("invalid_credentials", _INVALID)
+            return found if isinstance(found, AuthInfo) else granted(found, _name(key))
+        match: AuthInfo | None = None
+        for stored, info in self._entries:  # all of them, whichever it is: how long it takes tells nothing
+            same = verify_key(key, stored, self._pepper) if self._hashed else _same(key, stored)
+            match = info if same else match
+        if match is None:
+            raise Denied("invalid_credentials", _INVALID)
+        return match
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+        """Which header the key belongs in."""
+        error = {"missing": "invalid_request", "invalid_credentials": "invalid_key"}.get(denied.kind)
+        told = Denied("missing", _REQUIRED) if denied.kind == "missing" else denied
+        return refusal(told, challenge("ApiKey", header=self._header), error=error)
+
+
+def _entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    if isinstance(keys, str | bytes):
+        raise ConfigError("keys is a mapping or a list of keys, not one key")
+    if hasattr(keys, "items"):
+        return cast("Mapping[str, Mapping[str, Any]]", keys)
+    return {key: {} for key in keys}
+
+
+def _name(key: str) -> str:
+    """What a key without a subject is called: the same each time, and of no use to whoever reads it."""
+    return f"key-{hash_key(key)[:12]}"
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())

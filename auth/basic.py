@@ -1,0 +1,96 @@
+"""Users and passwords. It is for machines that know nothing better: over anything but TLS, everybody on the way reads them.
+
+::
+
+    BasicAuth({"ann": hash_password("…")})
+    BasicAuth({"ann": {"password": hash_password("…"), "scopes": ["read"]}})
+    BasicAuth({"ann": "…"}, hash_passwords=False)      # passwords as they are: for tests
+    BasicAuth(verifier=look_them_up)
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from greenroom.errors import ConfigError
+from greenroom.supervision import Threads
+
+from .answers import refusal
+from .errors import Denied
+from .grants import granted
+from .hashing import dummy_like, verify_password
+from .headers import challenge, extract_basic_auth
+from .info import AuthInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from greenroom.transports.seam import Refusal
+
+    from .seam import Asking
+
+    Found = AuthInfo | Mapping[str, Any] | None
+    Verifier = Callable[[str, str], Found | Awaitable[Found]]
+
+_INVALID = "Invalid user or password"
+AT_ONCE = 4
+"""How many passwords are hashed at a time: each keeps a core busy for a good while."""
+
+
+class BasicAuth:
+    """The provider. Hashing happens in threads, a few at a time, so that a flood of guesses costs no other request its turn."""
+
+    headers = ("authorization",)
+
+    def __init__(
+        self,
+        credentials: Mapping[str, str | Mapping[str, Any]] | None = None,
+        *,
+        verifier: Verifier | None = None,
+        hash_passwords: bool = True,
+        realm: str = "mcp",
+    ) -> None:
+        """`credentials` say by user what was kept of the password, alone or as `password` beside `scopes` and `metadata`."""
+        if (credentials is None) == (verifier is None):
+            raise ConfigError("BasicAuth wants either credentials or a verifier")
+        entries = {user: _entry(entry) for user, entry in (credentials or {}).items()}
+        if any(not entry.get("password") for entry in entries.values()):
+            raise ConfigError("a user without a password lets everybody in")
+        self._users = {user: (entry["password"], granted(entry, user)) for user, entry in entries.items()}
+        self._nobody = dummy_like([stored for stored, _ in self._users.values()]) if hash_passwords else "\0"
+        self._verifier = verifier
+        self._hashed = hash_passwords
+        self._realm = realm
+        self._threads = Threads(AT_ONCE)
+
+    def __repr__(self) -> str:
+        return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Which user it is. An unknown one takes as long to refuse as a known one with a wrong password."""
+        user, password = extract_basic_auth(asking.headers)
+        if self._verifier is not None:
+            found = self._verifier(user, password)
+            if inspect.isawaitable(found):
+                found = await found
+            if found is None:
+                raise Denied("invalid_credentials", _INVALID)
+            return found if isinstance(found, AuthInfo) else granted(found, user)
+        stored, info = self._users.get(user, (self._nobody, None))
+        if self._hashed:
+            same = await self._threads.run(verify_password, password, stored)
+        else:
+            same = hmac.compare_digest(password.encode(), stored.encode())
+        if not same or info is None:
+            raise Denied("invalid_credentials", _INVALID)
+        return info
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+        """Ask for user and password."""
+        return refusal(denied, challenge("Basic", realm=self._realm, charset="UTF-8"))
+
+
+def _entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"password": entry} if isinstance(entry, str) else entry

@@ -1,0 +1,124 @@
+"""Keys and passwords as they may be kept: never as they are. Formats are text, say what they are, and are compared in constant time.
+
+Keys are random already, so one HMAC with a pepper is enough, and quick: `hmac-sha256$…`. Passwords are not, so they get many rounds:
+`pbkdf2-sha256$…`. Plain SHA-256 in hex is what older stores have; it is still recognised, with a warning, and no longer made unless asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+Algorithm: TypeAlias = Literal["pbkdf2-sha256", "sha256-hex"]
+
+ROUNDS: Final = 100_000
+MOST_ROUNDS: Final = 10_000_000
+"""Whoever can write into the store could otherwise have each attempt take an hour."""
+SALT: Final = 16
+_HMAC: Final = "hmac-sha256$"
+_PBKDF2: Final = "pbkdf2-sha256$"
+_HEX: Final = re.compile(r"[0-9a-fA-F]{64}\Z")
+
+
+class PepperRequired(ConfigError):
+    """The stored key was made with a pepper, and none was given."""
+
+
+def hash_key(key: str, pepper: str | bytes | None = None) -> str:
+    """What to keep of an API key. Without a pepper it is the legacy form, which is only there to match older stores."""
+    if pepper is None:
+        return hashlib.sha256(key.encode()).hexdigest()
+    digest = hmac.new(_bytes(pepper), key.encode(), hashlib.sha256).digest()
+    return _HMAC + base64.b64encode(digest).decode()
+
+
+def verify_key(key: str, stored: str, pepper: str | bytes | None = None) -> bool:
+    """Whether it is that key, in constant time. Raises `PepperRequired`."""
+    if stored.startswith(_HMAC):
+        if pepper is None:
+            raise PepperRequired("this key was hashed with a pepper: pass pepper=…")
+        return hmac.compare_digest(hash_key(key, pepper), stored)
+    if not _HEX.match(stored):
+        return False
+    matches = hmac.compare_digest(hash_key(key), stored.lower())
+    if matches:
+        log.warning(
+            "an API key is kept as plain SHA-256, which will not be accepted for ever: hash it again, with a pepper"
+        )
+    return matches
+
+
+def hash_password(password: str, *, algorithm: Algorithm = "pbkdf2-sha256", iterations: int = ROUNDS) -> str:
+    """What to keep of a password. It takes tens of milliseconds, on purpose: call it in a thread."""
+    if algorithm == "sha256-hex":
+        return hashlib.sha256(password.encode()).hexdigest()
+    if algorithm != "pbkdf2-sha256":
+        raise ConfigError(f'algorithm is "pbkdf2-sha256" or "sha256-hex", not {algorithm!r}')
+    if not 1 <= iterations <= MOST_ROUNDS:
+        raise ConfigError(f"iterations is from 1 to {MOST_ROUNDS}, not {iterations}")
+    salt = secrets.token_bytes(SALT)
+    digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    return f"{_PBKDF2}{iterations}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+
+
+def verify_password(password: str, stored: str) -> bool:
+    """Whether it is that password, in constant time. What is stored in no known form matches nothing."""
+    if stored.startswith(_PBKDF2):
+        parts = _read(stored)
+        if parts is None:
+            return False
+        rounds, salt, digest = parts
+        return hmac.compare_digest(hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds), digest)
+    if not _HEX.match(stored):
+        return False
+    matches = hmac.compare_digest(hashlib.sha256(password.encode()).hexdigest(), stored.lower())
+    if matches:
+        log.warning(
+            "a password is kept as plain SHA-256, which is easily guessed from: hash it again with hash_password"
+        )
+    return matches
+
+
+def dummy_like(stored: Sequence[str]) -> str:
+    """Something that no password matches, and that takes as long to find out as the most expensive of these does."""
+    rounds = [parts[0] for each in stored if (parts := _read(each)) is not None]
+    if stored and not rounds:
+        return secrets.token_hex(32)
+    salt, digest = secrets.token_bytes(SALT), secrets.token_bytes(32)
+    return (
+        f"{_PBKDF2}{max(rounds, default=ROUNDS)}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+    )
+
+
+def _read(stored: str) -> tuple[int, bytes, bytes] | None:
+    rounds, _, rest = stored.removeprefix(_PBKDF2).partition("$")
+    salt, _, digest = rest.partition("$")
+    if (
+        not stored.startswith(_PBKDF2)
+        or not rounds.isascii()
+        or not rounds.isdecimal()
+        or len(rounds) > len(str(MOST_ROUNDS))
+    ):
+        return None
+    try:
+        parts = int(rounds), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
+    except binascii.Error:
+        return None
+    return parts if 1 <= parts[0] <= MOST_ROUNDS and parts[2] else None
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

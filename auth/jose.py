@@ -1,0 +1,212 @@
+"""Signed tokens: the one file that knows the library for them. What may be used is said by whoever calls, never by the token.
+
+A key is of one family, and a token's algorithm must be one that was asked for and that belongs to that family: so a public key is never
+taken for a secret. `none` is not among them, and nothing is fetched from where a token says.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from joserfc import jwk, jws, jwt
+from joserfc.errors import JoseError
+
+from greenroom.errors import ConfigError
+from greenroom.protocol.errors import ProtocolError
+from greenroom.protocol.json import decode, is_object
+
+from .errors import Denied
+from .headers import LONGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Algorithm: TypeAlias = Literal[
+    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA"
+]
+
+FAMILIES: Final[dict[str, str]] = {"HS": "oct", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+ALGORITHMS: Final = frozenset(
+    {
+        "HS256",
+        "HS384",
+        "HS512",
+        "RS256",
+        "RS384",
+        "RS512",
+        "ES256",
+        "ES384",
+        "ES512",
+        "PS256",
+        "PS384",
+        "PS512",
+        "EdDSA",
+    }
+)
+SECRET: Final = 32
+"""A secret of HMAC has at least so many bytes: shorter ones are found by trying."""
+MOST_KEYS: Final = 100
+_PARTS: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\Z")
+_KID: Final = 512
+
+
+class BadKey(ConfigError):
+    """This is no key, or not one for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a token says of how it was signed, before anybody has checked it."""
+
+    algorithm: str
+    kid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key, and what it may be used for. Its repr has nothing of it but its name."""
+
+    family: str
+    kid: str | None
+    algorithm: str | None
+    inner: Any = field(repr=False, compare=False)
+
+    def fits(self, heading: Heading) -> bool:
+        """Whether a token that says this of itself could be signed with it."""
+        if FAMILIES.get(heading.algorithm[:2]) != self.family:
+            return False
+        return self.algorithm is None or self.algorithm == heading.algorithm
+
+
+def heading_of(token: str) -> Heading:
+    """Read the first part of a token. Raises `Denied`."""
+    if len(token) > LONGEST:
+        raise Denied("invalid_token", "the token is too long")
+    if not _PARTS.match(token):
+        raise Denied("invalid_token", detail="not three parts of base64url")
+    header = _part(token.partition(".")[0])
+    algorithm, kid = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str):
+        raise Denied("invalid_token", detail="no alg")
+    if kid is not None and (not isinstance(kid, str) or len(kid) > _KID):
+        raise Denied("invalid_token", detail="a kid that is none")
+    if "crit" in header:
+        raise Denied("invalid_token", detail="it wants to be understood in a way that is not")
+    return Heading(algorithm, kid)
+
+
+def check(token: str, keys: Iterable[Key], algorithms: Sequence[str]) -> dict[str, Any]:
+    """The claims of a token that one of these keys has signed with one of these algorithms. Raises `Denied`."""
+    heading = heading_of(token)
+    if heading.algorithm not in algorithms or heading.algorithm not in ALGORITHMS:
+        raise Denied("invalid_token", detail=f"signed with {heading.algorithm!r:.40}, which is not accepted")
+    for key in keys:
+        if not key.fits(heading):
+            continue
+        try:
+            signed = jws.deserialize_compact(token, key.inner, algorithms=[heading.algorithm])
+        except (JoseError, ValueError, TypeError, binascii.Error):
+            continue
+        return _claims(bytes(signed.payload))
+    raise Denied("invalid_token", detail="no key has signed it")
+
+
+def sign(claims: Mapping[str, Any], key: Key, algorithm: str, header: Mapping[str, Any] | None = None) -> str:
+    """A token with these claims. Raises `BadKey` when the key is not for that."""
+    if not key.fits(Heading(algorithm, None)):
+        raise BadKey(f"this key is not one for {algorithm}")
+    named = {"alg": algorithm} | ({"kid": key.kid} if key.kid is not None else {}) | dict(header or {})
+    try:
+        return jwt.encode(named, dict(claims), key.inner, algorithms=[algorithm])
+    except (JoseError, ValueError) as error:
+        raise BadKey(f"nothing can be signed with this key: {error}") from None
+
+
+def secret_key(secret: str | bytes, *, kid: str | None = None, shortest: int = SECRET) -> Key:
+    """A key of HMAC. Raises `BadKey` for a short one."""
+    raw = secret.encode() if isinstance(secret, str) else bytes(secret)
+    if len(raw) < shortest:
+        raise BadKey(
+            f"the secret has {len(raw)} bytes, and needs {shortest} or more: secrets.token_urlsafe(32) makes one"
+        )
+    return Key("oct", kid, None, jwk.import_key(raw, "oct"))
+
+
+def public_key(pem: str | bytes, *, kid: str | None = None) -> Key:
+    """A key of PEM: public to check with, private to sign with as well. Raises `BadKey`."""
+    raw = pem.encode() if isinstance(pem, str) else bytes(pem)
+    for family in ("RSA", "EC", "OKP"):
+        try:
+            return Key(family, kid, None, jwk.import_key(raw, cast("Any", family)))
+        except (JoseError, ValueError, TypeError):
+            continue
+    raise BadKey("this is no key of RSA, EC or Ed25519 in PEM")
+
+
+def make_key(family: Literal["RSA", "EC", "OKP"] = "EC", *, kid: str | None = None) -> Key:
+    """A new key with its private part: for tests, and for servers that sign."""
+    size: Any = {"RSA": 2048, "EC": "P-256", "OKP": "Ed25519"}[family]
+    return Key(family, kid, None, jwk.generate_key(cast("Any", family), size))
+
+
+def shown_key(key: Key) -> dict[str, Any]:
+    """What others may have of it, as a JWK. Raises `BadKey` for a secret."""
+    if key.family == "oct":
+        raise BadKey("a secret has nothing that others may have")
+    return dict(key.inner.as_dict(private=False)) | ({"kid": key.kid} if key.kid else {}) | {"use": "sig"}
+
+
+def read_keys(document: object) -> list[Key]:
+    """The keys of a JWK set that can be used to check signatures. Those of kinds that nobody knows are left out. Raises `BadKey`."""
+    entries = document.get("keys") if is_object(document) else None
+    if not isinstance(entries, list):
+        raise BadKey("this is no set of keys")
+    keys: list[Key] = []
+    for entry in cast("list[object]", entries)[:MOST_KEYS]:
+        key = _read_key(entry)
+        if key is not None:
+            keys.append(key)
+    return keys
+
+
+def _read_key(entry: object) -> Key | None:
+    if not is_object(entry) or entry.get("use", "sig") != "sig" or entry.get("kty") not in ("RSA", "EC", "OKP"):
+        return None
+    kid, algorithm = entry.get("kid"), entry.get("alg")
+    known = {
+        name: value for name, value in entry.items() if isinstance(value, str) and name not in ("use", "alg", "kid")
+    }
+    try:
+        inner = jwk.import_key(known)
+    except (JoseError, ValueError, TypeError):
+        return None
+    return Key(
+        str(entry["kty"]),
+        kid if isinstance(kid, str) else None,
+        algorithm if isinstance(algorithm, str) else None,
+        inner,
+    )
+
+
+def _part(part: str) -> dict[str, Any]:
+    try:
+        value = decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ProtocolError, binascii.Error, ValueError):
+        value = None
+    if not is_object(value):
+        raise Denied("invalid_token", detail="a part that is no JSON object")
+    return value
+
+
+def _claims(payload: bytes) -> dict[str, Any]:
+    try:
+        value = decode(payload)
+    except ProtocolError:
+        value = None
+    if not is_object(value):
+        raise Denied("invalid_token", detail="claims that are no JSON object")
+    return value
