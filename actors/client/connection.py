@@ -410,7 +410,10 @@ class Connection(GenStatem[Phase]):
             )
         )
         if wire is not None and wire.pid in self.wires:
-            self._end_wire(wire, cause)
+            if isinstance(cause, SessionGone):
+                self._release(wire.pid)
+            else:
+                self._end_wire(wire, cause)
         self.requests.refuse()
 
     def _end_wire(self, wire: Wire, cause: Exception) -> None:
@@ -516,16 +519,19 @@ class Connection(GenStatem[Phase]):
         entry = self.requests.table.get(lost.id)
         if entry is None or entry.wire != wire.pid:
             return
-        if isinstance(lost.error, SessionGone) and wire is self.wire and self.board.phase is Phase.READY:
-            self._session_gone(lost.error)
+        gone = isinstance(lost.error, SessionGone) and wire is self.wire and self.board.phase is Phase.READY
+        if gone:
+            self.requests.wire = None
         self.requests.lose(entry, lost.error, seen=not lost.resend)
+        if gone:
+            self._session_gone(lost.error)
 
-    def _session_gone(self, error: SessionGone) -> None:
+    def _session_gone(self, error: TransportError) -> None:
         """The server has forgotten us: once, we introduce ourselves again; what is under way elsewhere may still be answered."""
         if not self._proven:
             self._fall(error)
             return
-        self.wire = self.requests.wire = None
+        self.wire = None
         self.board.tell(Phase.CONNECTING, error)
         self._turn = Next(Phase.CONNECTING, NextEvent(Internal()))
 

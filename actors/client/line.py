@@ -242,7 +242,9 @@ class ConnectionLine:
 
     def retry(self) -> None:
         """Try now: out of backoff or parked."""
-        if self.board.process is not None:
+        board = self.board
+        if board.process is not None and board.phase in (Phase.BACKOFF, Phase.PARKED):
+            board.tell(Phase.CONNECTING, board.cause, board.attempts)  # at once: whoever waits from now on waits for this
             self._ref().cast(Connection.retry)
 
     async def close(self, timeout: float | None = _DEFAULT) -> None:

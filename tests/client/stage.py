@@ -102,6 +102,7 @@ class Stage:
         self.wires.append(wire)
         self._opened.set()
         if failure is not None:
+            wire.dumb = True
             wire.end(failure)
         return wire
 
@@ -135,6 +136,8 @@ class StageWire:
         self.forgotten: list[RequestId] = []
         self.version: str | None = None
         self.ended = False
+        self.dumb = False
+        """Whether it takes everything and says nothing."""
         self.full = False
         """Whether it takes nothing more."""
         self._owner: Ref[Any] = Ref(owner)
@@ -162,7 +165,7 @@ class StageWire:
             assert id == message.id
         self.heard.append(message)
         self._came.set()
-        if isinstance(message, Request) and not self.ended:
+        if isinstance(message, Request) and not self.dumb:
             answer = self.stage.answers.get(message.method, PeerError(-32601, "nobody knows"))
             self.answer(message, answer(message) if callable(answer) else answer)
 
@@ -185,8 +188,9 @@ class StageWire:
                 self.say(Lost(request.id, answer, resend=isinstance(answer, ConnectFailed)))
             case McpError():
                 self.say(Failure(request.id, PeerError(answer.code, answer.message, answer.data)))
-            case _ if answer is not SILENCE:
-                self.say(Response(request.id, answer))
+            case _:
+                if answer is not SILENCE:
+                    self.say(Response(request.id, answer))
 
     def say(self, *heard: Heard) -> None:
         """Say something to the client."""
