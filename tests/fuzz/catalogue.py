@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from .targets import channels, connections, events, framing, headers, parsing, templates, values
+from .targets import (
+    channels,
+    connections,
+    events,
+    frames,
+    framing,
+    handshakes,
+    headers,
+    old_streams,
+    parsing,
+    tasks,
+    templates,
+    values,
+)
 
 TARGETS = {
     module.TARGET.name: module.TARGET
-    for module in (framing, values, parsing, events, templates, headers, connections, channels)
+    for module in (
+        *(framing, values, parsing, events, templates, headers),
+        *(connections, channels, frames, handshakes, old_streams, tasks),
+    )
 }

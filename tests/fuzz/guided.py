@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-PACKAGES = ("greenroom", "h11", "hypercorn")
+PACKAGES = ("greenroom", "h11", "h2", "hpack", "hyperframe", "hypercorn")
 
 
 def main() -> None:

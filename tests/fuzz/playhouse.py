@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SETTINGS = Settings(call_timeout=20.0, ask_timeout=5.0, session_idle=600.0, log_level="debug", page_size=3)
+SETTINGS = Settings(
+    call_timeout=20.0, ask_timeout=5.0, session_idle=600.0, log_level="debug", page_size=3, task_lifetime=900.0
+)
 LONG = 3600.0
 """Seconds after which nothing is under way that anybody asked for."""
 
@@ -41,12 +43,12 @@ def company(settings: Settings = SETTINGS) -> Server:
     async def echo(text: str) -> str:
         return text
 
-    @server.tool
+    @server.tool(task_support="optional")
     async def slow(seconds: float = 1.0) -> str:
         await asyncio.sleep(min(max(seconds, 0.0), 5.0))
         return "done"
 
-    @server.tool
+    @server.tool(task_support="optional")
     async def steps(ctx: Context, count: int = 2) -> str:
         for step in range(min(count, 5)):
             await ctx.progress(step, count)
@@ -54,19 +56,24 @@ def company(settings: Settings = SETTINGS) -> Server:
             await asyncio.sleep(1)
         return "done"
 
-    @server.tool
+    @server.tool(task_support="optional")
     async def ask(ctx: Context) -> str:
         return f"{await ctx.roots()} {await ctx.sample('a question')}"
 
-    @server.tool
+    @server.tool(task_support="optional")
     async def refuse() -> str:
         raise ToolError("no")
 
-    @server.tool
+    @server.tool(task_support="optional")
     async def fail() -> str:
         raise ValueError("a mistake")
 
-    @server.tool
+    @server.tool(task_support="required")
+    async def endless() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    @server.tool(long_running=True)
     async def forever() -> str:
         await asyncio.Event().wait()
         return "never"
@@ -92,7 +99,7 @@ def company(settings: Settings = SETTINGS) -> Server:
 
 CLUMSY = ("tools/call 'fail'", "tools/call 'ask'")
 """Calls that may crash: one does, and one asks a peer that may not answer."""
-NAMES = ("add", "echo", "slow", "steps", "ask", "refuse", "fail", "forever")
+NAMES = ("add", "echo", "slow", "steps", "ask", "refuse", "fail", "forever", "endless")
 
 
 class Watch(logging.Handler):

@@ -55,3 +55,8 @@ def dictionary(words: Iterable[bytes]) -> str:
 def is_list(value: Any) -> TypeGuard[list[Any]]:
     """Whether a decoded value is a JSON array."""
     return type(value) is list
+
+
+def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a decoded value is a JSON object."""
+    return type(value) is dict

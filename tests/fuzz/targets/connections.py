@@ -194,9 +194,10 @@ async def check_still_there(company: Company, wire: Wire) -> None:
 
 
 async def leave(company: Company) -> None:
-    """All sessions end."""
+    """All sessions end, and their tasks, which have a moment to notice."""
     for card in await company.sessions.call(Sessions.cards):
         await company.peers.end(card.id)
+    await asyncio.sleep(10)
 
 
 def fronted() -> list[bytes]:
