@@ -14,25 +14,23 @@ from greenroom.protocol.messages import encode_error, encode_result
 from greenroom.supervision import Crash, Shutdown, exit, kill, monitor, send_after
 from greenroom.supervision.task_supervisor import TaskSupervisor
 
-from .inflight import Call, InFlight
+from .inflight import NEVER, Call, InFlight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from greenroom.protocol.messages import Request
-    from greenroom.supervision import Caller, ExitReason, Monitor, Pid
+    from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Timer
     from greenroom.transports.seam import Reply
 
     from .session import Session
 
 CANCELLED: Final = Shutdown("the call was cancelled")
 TIMED_OUT: Final = Shutdown("the call took too long")
-
-
-class Late(NamedTuple):
-    """The deadline of that call is over."""
-
-    key: int
+ALARM: Final = object()
+"""A session to itself: some deadline may be over."""
+_NOW = 1e-6
+"""What is due so soon is due."""
 
 
 class Lingers(NamedTuple):
@@ -46,7 +44,7 @@ class Lingers(NamedTuple):
 class Calls:
     """What is under way in one session."""
 
-    __slots__ = ("_count", "_session", "_watching", "table")
+    __slots__ = ("_alarm", "_alarm_at", "_count", "_session", "_watching", "table")
 
     def __init__(self, session: Session) -> None:
         """Nothing is."""
@@ -54,6 +52,9 @@ class Calls:
         self._session = session
         self._count = 0
         self._watching: Monitor | None = None
+        # One for all: nearly every call has a deadline, and nearly none reaches it.
+        self._alarm: Timer | None = None
+        self._alarm_at = NEVER
 
     # --- begin
 
@@ -63,7 +64,7 @@ class Calls:
         call = Call(self._count, request.id, request.method, caller)
         call.lasting = lasting
         if timeout is not None:
-            call.timer = send_after(timeout, self._session.own_ref, Late(call.key))
+            self._due_in(call, timeout)
         self.table.add(call)
         return call
 
@@ -112,16 +113,37 @@ class Calls:
         self._abandon(call, reason, CANCELLED)
         self.answer(call, None)
 
-    def late(self, key: int) -> None:
+    def alarm(self) -> None:
+        """End whatever is overdue, and look again when the next is."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = None, NEVER
+        soon = self._session.now() + _NOW
+        for call in self.table:
+            if call.due <= soon:
+                self._late(call)
+        first = min((call.due for call in self.table), default=NEVER)
+        if first < self._alarm_at:
+            self._set(first, first - self._session.now())
+
+    def _due_in(self, call: Call, seconds: float) -> None:
+        call.due = self._session.now() + seconds
+        if call.due < self._alarm_at:
+            self._set(call.due, seconds)
+
+    def _set(self, at: float, seconds: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = send_after(max(0.0, seconds), self._session.own_ref, ALARM)
+
+    def _late(self, call: Call) -> None:
         """The deadline is over. One that nobody set for this call in particular begins anew with each word to the peer."""
-        call = self.table.get(key)
-        if call is None:
-            return
         left = 0.0 if call.lasting else self._left(call)
         if left > 0:
-            call.timer = send_after(left, self._session.own_ref, Late(key))
+            self._due_in(call, left)
             return
-        self.table.take(key)
+        self.table.take(call.key)
         self._abandon(call, "it took too long", TIMED_OUT)
         error = McpError(ErrorCode.INTERNAL_ERROR, "Request timed out")
         self.answer(call, encode_error(call.id, error), _status(call))
@@ -176,8 +198,9 @@ class Calls:
         """The session is gone: raise every flag, which is all that reaches a thread."""
         for call in self.table:
             call.cancelled.set(reason)
-            if call.timer is not None:
-                call.timer.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()  # or the loop would remember the dead until it goes off
+            self._alarm = None
 
     def _abandon(self, call: Call, why: str, reason: Shutdown) -> None:
         call.cancelled.set(why)

@@ -7,6 +7,7 @@ finds nothing. A worker whose call is decided is remembered until it is gone.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,12 +18,13 @@ from .cancellation import Cancellation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from greenroom.supervision import Caller, Pid, Timer
+    from greenroom.supervision import Caller, Pid
     from greenroom.transports.seam import Reply
 
     from .streams import Stream
     from .voice import CallVoice
 
+NEVER: Final = math.inf
 _REMEMBERED: Final = 64
 """How many ids of calls that are over, and of cancellations that came too early, are remembered."""
 _EARLY_SECONDS: Final = 5.0
@@ -35,6 +37,7 @@ class Call:
     __slots__ = (
         "caller",
         "cancelled",
+        "due",
         "heard",
         "id",
         "key",
@@ -44,7 +47,6 @@ class Call:
         "note",
         "stream",
         "task",
-        "timer",
         "voice",
         "worker",
     )
@@ -64,7 +66,8 @@ class Call:
         """The task that answers it, instead of a worker."""
         self.worker: Pid | None = None
         self.voice: CallVoice | None = None
-        self.timer: Timer | None = None
+        self.due = NEVER
+        """When its deadline is over, on the loop's clock."""
         self.lasting = False
         """Whether its deadline holds whatever it says meanwhile."""
         self.heard = 0.0
@@ -120,9 +123,6 @@ class InFlight:
         call = self._calls.pop(key, None)
         if call is not None:
             del self._by_id[call.id]
-            if call.timer is not None:
-                call.timer.cancel()
-                call.timer = None
             if self._over is None:
                 self._over = deque(maxlen=_REMEMBERED)
             self._over.append(call.id)

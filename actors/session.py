@@ -31,7 +31,7 @@ from greenroom.supervision.kernel import clock
 from .agreement import JOIN, WAITS, Agreement
 from .answers import at_once, timeout_of
 from .asking import Questions, Unanswered
-from .calls import Calls, Late, Lingers
+from .calls import ALARM, Calls, Lingers
 from .hooks import Heeded, Returned, run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
@@ -299,8 +299,6 @@ class Session(GenServer):
                     calls.finish(key, self.agreed.returned(returned, value))
             case Heeded():
                 self.agreed.roots_heeded()
-            case Late(key=key):
-                calls.late(key)
             case Lingers():
                 calls.linger(message)
             case Unanswered() | GivenUp() | Withdrawn() | Expects() | Visited():
@@ -320,6 +318,8 @@ class Session(GenServer):
                 self.tasks.decided(message)
             case Kept():
                 self.tasks.kept(message)
+            case _ if message is ALARM:
+                calls.alarm()
             case _ if message is JOIN:
                 self.agreed.join()
             case _ if message is _SWEEP:
