@@ -168,10 +168,10 @@ class HttpWire:
 
     def _drain(self) -> None:
         """Send what waits, up to the next that nothing may overtake."""
+        if self._listening is None and self._version:
+            self._listen()  # before what waits: a server that is asked something may ask back, and say it there
         while self._waiting and self._barrier is None and not (self._old is not None and not self._old.ready):
             self._launch(self._waiting.popleft())
-        if self._listening is None and self._version and not self._waiting:
-            self._listen()
 
     def _leave(self, visit: Notice) -> None:
         """That one is over, however."""
@@ -192,7 +192,7 @@ class HttpWire:
         if (
             self._listening is None
             and self._barrier is None
-            and not (self._waiting or self._closing or self._gone or self._old or self._process.life)
+            and not (self._closing or self._gone or self._old or self._process.life)
         ):
             self._listening = Listening(self)
             self._listening.go()
