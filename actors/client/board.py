@@ -48,6 +48,8 @@ class Board:
         self.supervised = False
         """Whether somebody starts the connection again when it crashes."""
         self.held: list[PendingRequest] = []
+        self.coming: dict[PendingRequest, None] = {}
+        """What lies in the connection's mailbox, which nobody can look into once it has died."""
         """What was asked while there was no process."""
         self.level: str | None = None
         """What the server was last told to log."""

@@ -132,11 +132,25 @@ class Connection(GenStatem[Phase]):
         board = self.board
         board.process = None
         self._settle_all(reason)
+        self._pass_on(reason)
         if is_orderly(reason):
             board.tell(Phase.CLOSED)
             board.readers.end()
         else:
             board.tell(Phase.CONNECTING if board.supervised else Phase.CLOSED, _cause(reason))
+
+    def _pass_on(self, reason: ExitReason) -> None:
+        """What nobody has read of the mailbox: surely not sent, so a successor may have it."""
+        board = self.board
+        coming, board.coming = board.coming, {}
+        for pending in coming:
+            pending.forgotten()
+            if is_orderly(reason):
+                pending.settle(None, ClientClosed("the client was closed"))
+            elif board.supervised and pending.waits:
+                board.held.append(pending)
+            else:
+                pending.settle(None, RequestLost(pending.method, _cause(reason), maybe_done=False))
 
     def _settle_all(self, reason: ExitReason) -> None:
         self.requests.wire = None
@@ -250,6 +264,7 @@ class Connection(GenStatem[Phase]):
     def _message(self, message: Any) -> None:
         kind: type[Any] = type(message)
         if kind is PendingRequest:
+            self.board.coming.pop(message, None)
             self.requests.take(message)
         elif kind is Inbound:
             self._hear(message)

@@ -49,7 +49,7 @@ class Overdue(NamedTuple):
 class Errand:
     """One request of the server's."""
 
-    __slots__ = ("_connection", "id", "method", "timer", "wire", "worker")
+    __slots__ = ("_connection", "_spoken", "id", "method", "timer", "wire", "worker")
 
     def __init__(self, connection: Process, wire: Wire, request: Request) -> None:
         """`wire` is where it came from, and where its answer belongs."""
@@ -59,9 +59,11 @@ class Errand:
         self.method = request.method
         self.worker: Pid | None = None
         self.timer: Timer | None = None
+        self._spoken = False
 
     def answer(self, result: Any, error: BaseException | None) -> None:
         """Tell the connection, from any thread. Once is enough: it ignores what comes later."""
+        self._spoken = True
         process = self._connection
         answered = INFO, Answered(self, result, error)
         if threading.get_ident() == process.node.thread:
@@ -72,7 +74,8 @@ class Errand:
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
         """The worker is gone: if it has not answered, nobody else will."""
         self.worker = None
-        self._connection.deliver((INFO, Answered(self, None, INTERNAL)))
+        if not self._spoken:
+            self._connection.deliver((INFO, Answered(self, None, INTERNAL)))
 
 
 class Errands:
@@ -123,8 +126,6 @@ class Errands:
         errand = answered.errand
         if isinstance(answered.result, Deferred) and answered.error is None:
             if self._has(errand):
-                worker, errand.worker = errand.worker, None
-                self._forget_worker(worker, errand)
                 answered.result.deliver_to(errand.answer)
             return None
         if not self._drop(errand):

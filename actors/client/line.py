@@ -134,6 +134,7 @@ class ConnectionLine:
             return pending
         pending.begin(process.node, seconds)
         pending.handed_to(process)
+        board.coming[pending] = None
         process.deliver((INFO, pending))
         return pending
 

@@ -1,0 +1,137 @@
+"""Updates: several readers, bounded; the server asked once, and again after each handshake; gaps told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom.actors.client.errors import Unsupported
+from greenroom.actors.client.reports import NotRestored
+from greenroom.actors.client.seam import Phase, Told
+from greenroom.protocol.errors import PeerError
+from greenroom.protocol.messages import Notification
+from greenroom.supervision import Report, current_node
+from greenroom.transports.client.errors import ConnectionLost
+from greenroom.transports.client.seam import Gap
+
+from .playing import phase, playing
+from .stage import After, Stage
+
+if TYPE_CHECKING:
+    from greenroom.actors.client.seam import Updates
+
+UPDATED = "notifications/resources/updated"
+
+
+def updated(uri: str) -> Notification:
+    return Notification(UPDATED, {"uri": uri})
+
+
+async def take(updates: Updates, count: int) -> list[Told]:
+    found: list[Told] = []
+    async for told in updates:
+        found.append(told)
+        if len(found) == count:
+            break
+    return found
+
+
+def stage() -> Stage:
+    made = Stage()
+    made.answers |= {"resources/subscribe": {}, "resources/unsubscribe": {}, "logging/setLevel": {}}
+    return made
+
+
+@pytest.mark.row("CL-12", "CL-23")
+async def test_several_readers_of_one_resource_and_the_server_asked_once() -> None:
+    async with playing(stage()) as (line, played):
+        async with line.subscribe("a:1") as one, line.subscribe("a:1") as two, line.subscribe("a:2") as other:
+            played.wire.say(updated("a:1"), updated("a:2"), updated("a:3"))
+            assert await take(one, 1) == await take(two, 1) == [Told(UPDATED, {"uri": "a:1"})]
+            assert await take(other, 1) == [Told(UPDATED, {"uri": "a:2"})]
+            assert [each.params["uri"] for each in played.asked("resources/subscribe")] == ["a:1", "a:2"]
+        assert [each.params["uri"] for each in played.asked("resources/unsubscribe")] == ["a:2", "a:1"]
+
+
+async def test_those_who_subscribe_at_once_wait_for_the_same_answer() -> None:
+    played = stage()
+    played.answers["resources/subscribe"] = After(1.0, {})
+
+    async with playing(played) as (line, _):
+
+        async def read() -> float:
+            async with line.subscribe("a:1"):
+                return asyncio.get_running_loop().time()
+
+        assert await asyncio.gather(*(read() for _ in range(5))) == [pytest.approx(1.0)] * 5
+        assert len(played.asked("resources/subscribe")) == 1
+        assert len(played.asked("resources/unsubscribe")) == 1
+
+
+async def test_a_subscription_that_is_refused_leaves_nothing() -> None:
+    played = stage()
+    played.answers["resources/subscribe"] = PeerError(-32002, "no such thing")
+    async with playing(played) as (line, _):
+        with pytest.raises(PeerError):
+            async with line.subscribe("a:1"):
+                pytest.fail("it was refused")
+        assert line.board.readers.by_uri == {}
+        assert not line.board.readers.granted
+    async with playing(Stage(capabilities={"resources": {}})) as (line, _):
+        with pytest.raises(Unsupported):
+            async with line.subscribe("a:1"):
+                pytest.fail("it was refused")
+
+
+@pytest.mark.row("CL-12", "CL-13")
+async def test_after_a_loss_the_level_and_the_subscriptions_are_restored_and_the_gap_is_told() -> None:
+    async with playing(stage()) as (line, played):
+        await line.request("logging/setLevel", {"level": "warning"})
+        async with line.subscribe("a:1") as one, line.listen("notifications/message") as log:
+            await played.wire.break_off(ConnectionLost("cut"))
+            await phase(line, Phase.READY, lambda status: status.generation == 2)
+            await played.wire.hears("resources/subscribe")
+            assert [each.params for each in played.asked("logging/setLevel")] == [{"level": "warning"}] * 2
+            assert [each.params for each in played.asked("resources/subscribe")] == [{"uri": "a:1"}] * 2
+            played.wire.say(updated("a:1"), Notification("notifications/message", {"level": "error", "data": 1}))
+            first, second = await take(one, 2)
+            assert (first.gap, second.params) == (True, {"uri": "a:1"})
+            assert [told.gap for told in await take(log, 2)] == [True, False]
+
+
+async def test_a_subscription_that_is_not_restored_is_reported() -> None:
+    reports: list[Report] = []
+    current_node().reports.subscribe(reports.append)
+    async with playing(stage()) as (line, played), line.subscribe("a:1") as one:
+        played.answers["resources/subscribe"] = PeerError(-32002, "no such thing")
+        await played.wire.break_off(ConnectionLost("cut"))
+        assert [told.gap for told in await take(one, 1)] == [True]
+        await line.request("ping")
+        assert [report.method for report in reports if isinstance(report, NotRestored)] == ["resources/subscribe"]
+
+
+async def test_a_reader_that_does_not_read_finds_a_gap() -> None:
+    async with playing(stage(), max_updates=4) as (line, played), line.listen("n") as updates:
+        for number in range(100):
+            played.wire.say(Notification("n", {"n": number}))
+        await line.request("ping")
+        found = await take(updates, 4)
+        assert found[0].gap
+        assert [told.params["n"] for told in found[1:]] == [97, 98, 99]
+
+
+async def test_a_stream_that_was_cut_is_a_gap_for_all() -> None:
+    async with playing(stage()) as (line, played), line.listen() as everything, line.listen("a", "b") as some:
+        played.wire.say(Notification("a", {}), Notification("c", {}), Gap("cut"), Gap("cut"), Notification("b", {}))
+        assert [told.method for told in await take(everything, 4)] == ["a", "c", "", "b"]
+        assert [told.method for told in await take(some, 3)] == ["a", "", "b"]
+
+
+async def test_readers_end_with_the_client() -> None:
+    async with playing(stage()) as (line, played), line.listen() as updates:
+        played.wire.say(Notification("last", {}))
+        await line.request("ping")
+        await line.close()
+        assert [told.method async for told in updates] == ["last"]
