@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .catalogue import BENCHMARKS, CURVES
+from .client import over_http as client_http
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .results import FOLDER, write
@@ -26,14 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     benchmarks, curves = choose(options.only)
     serving, piped = named(contest.NAME, options.only), named(stdio.NAME, options.only)
+    asked = named(client_http.NAME, options.only)
     if options.list:
         everything: list[Benchmark | Curve] = [*benchmarks, *curves]
         for one in everything:
             print(f"{one.name}\n    {one.about}")
-        for name, about in [(contest.NAME, contest.ABOUT)] * serving + [(stdio.NAME, stdio.ABOUT)] * piped:
+        clients = [(client_http.NAME, client_http.ABOUT)] * asked
+        for name, about in [(contest.NAME, contest.ABOUT)] * serving + [(stdio.NAME, stdio.ABOUT)] * piped + clients:
             print(f"{name}\n    {' '.join(about.split())}")
         return 0
-    if not benchmarks and not curves and not serving and not piped:
+    if not benchmarks and not curves and not serving and not piped and not asked:
         print(f"nothing is named like {' or '.join(options.only)}; --list says what there is", file=sys.stderr)
         return 2
     plan = Plan.quick() if options.quick else Plan()
@@ -62,7 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = stdio.hold(stdio.Effort.quick() if options.quick else stdio.Effort())
         missed += [each.name for each in told.milestones if not each.met]
         print(f"\n{stdio.table(told)}\n\n{milestones.table(told.milestones)}", flush=True)
-    for path in write(options.into, plan, results, drawn, held, told):
+    called = None
+    if asked:
+        called = client_http.hold(client_http.Effort.quick() if options.quick else client_http.Effort())
+        missed += [each.name for each in called.milestones if not each.met]
+        print(f"\n{client_http.table(called)}\n\n{milestones.table(called.milestones)}", flush=True)
+    for path in write(options.into, plan, results, drawn, held, told, called=called):
         print(path)
     return 1 if missed and options.strict else 0
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .client import over_http as client_http
 from .picture import svg
 from .serving import contest, stdio
 
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "results"
 
 
-def write(
+def write(  # noqa: PLR0913 - one for each kind of thing that can have been measured
     folder: Path,
     plan: Plan,
     results: Sequence[Result],
     curves: Sequence[Drawn],
     served: contest.Contest | None = None,
     piped: stdio.Held | None = None,
+    *,
+    called: client_http.Held | None = None,
 ) -> list[Path]:
     """Write the files, and return where they are; without curves there is no picture."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,6 +43,8 @@ def write(
         told["serving"] = contest.as_data(served)
     if piped is not None:
         told["stdio"] = stdio.as_data(piped)
+    if called is not None:
+        told["client-http"] = client_http.as_data(called)
     data.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if not curves:
         return [data]

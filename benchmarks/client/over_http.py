@@ -1,0 +1,202 @@
+"""The clients of HTTP, in turn, round after round: calls to one server that always answers the same, one in flight and sixteen, JSON and streams.
+
+The server has one core and the client that is measured the other. Ratios are medians of the rounds' own, so that what disturbs the machine
+disturbs both sides of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.serving.contenders import PEERS
+from benchmarks.serving.contest import ratio
+from benchmarks.serving.milestones import Milestone
+from benchmarks.serving.processes import ROOT, cores, on_core, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "client-http"
+ABOUT = """tools/call over Streamable HTTP to a server that always answers the same, one call in flight and sixteen, answers as JSON and
+as streams of events: our client, our connection without its typed face, mcp's client and FastMCP's. The server has one core and the client the other."""
+CROWDS = (1, 16)
+KINDS = ("json", "stream")
+PATIENCE = 60.0
+AHEAD = 1.0
+"""What is to be reached beside each of the others: more."""
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A client, and the program that drives it."""
+
+    name: str
+    command: tuple[str, ...]
+
+    @property
+    def here(self) -> bool:
+        """Whether what it runs in is installed."""
+        return Path(self.command[0]).exists()
+
+
+def _peer(environment: str, script: str) -> tuple[str, ...]:
+    return str(PEERS / environment / "bin" / "python"), str(HERE / "peers" / f"{script}.py")
+
+
+OURS = Driver("greenroom", (sys.executable, "-m", "benchmarks.client.ours"))
+LINE = Driver("greenroom, untyped", (sys.executable, "-m", "benchmarks.client.line"))
+MCP = Driver("mcp 2.3.0", _peer("mcp-2", "drive_mcp"))
+FASTMCP = Driver("FastMCP 4.1.2", _peer("fastmcp", "drive_fastmcp"))
+DRIVERS = (OURS, LINE, MCP, FASTMCP)
+SERVER = (sys.executable, "-m", "benchmarks.client.fixed", "PORT")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly."""
+
+    rounds: int = 5
+    seconds: float = 1.5
+    """Of each load; a third of it is spent on warming up before."""
+
+    @classmethod
+    def quick(cls) -> Effort:
+        """Enough to see whether something is badly off."""
+        return cls(rounds=2, seconds=0.4)
+
+
+@dataclass
+class Entry:
+    """One client with one kind of answers, and so many calls in flight: a value per round."""
+
+    driver: Driver
+    kind: str
+    crowd: int
+    rate: list[float] = field(default_factory=list[float])
+    processor: list[float] = field(default_factory=list[float])
+    """Seconds of processor time a call."""
+
+
+@dataclass
+class Held:
+    """All entries, and who could not take part and why."""
+
+    effort: Effort
+    entries: list[Entry] = field(default_factory=list[Entry])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    milestones: list[Milestone] = field(default_factory=list[Milestone])
+
+    def entry(self, driver: Driver, kind: str, crowd: int) -> Entry | None:
+        """That one, if it took part."""
+        return next((one for one in self.entries if (one.driver, one.kind, one.crowd) == (driver, kind, crowd)), None)
+
+
+def hold(effort: Effort, drivers: Sequence[Driver] = DRIVERS) -> Held:
+    """Go the rounds."""
+    held = Held(effort)
+    server_core, our_core = cores()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        served = stack.enter_context(serving(SERVER, folder / "server.log", core=server_core))
+        stack.enter_context(on_core(our_core))
+        taking_part = [each for each in drivers if each.here]
+        held.missing.update({each.name: "its environment is not there" for each in drivers if not each.here})
+        for _ in range(effort.rounds):
+            for driver in tuple(taking_part):
+                for kind in KINDS:
+                    try:
+                        told = _driven(driver, f"http://127.0.0.1:{served.port}/{kind}", effort.seconds)
+                    except (subprocess.SubprocessError, ValueError) as error:
+                        held.missing[driver.name] = f"it failed: {error}"
+                        taking_part.remove(driver)
+                        break
+                    _note(held, driver, kind, told)
+    held.milestones = reached(held)
+    return held
+
+
+def _driven(driver: Driver, url: str, seconds: float) -> dict[str, Any]:
+    """What one driver told of itself; it runs on the core that this process has."""
+    crowds = ",".join(map(str, CROWDS))
+    done = subprocess.run(  # noqa: S603 - the drivers above
+        [*driver.command, url, crowds, str(seconds)],
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
+        text=True,
+        timeout=PATIENCE + 4 * len(CROWDS) * seconds,
+    )
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def _note(held: Held, driver: Driver, kind: str, told: dict[str, Any]) -> None:
+    for crowd in CROWDS:
+        entry = held.entry(driver, kind, crowd)
+        if entry is None:
+            entry = Entry(driver, kind, crowd)
+            held.entries.append(entry)
+        entry.rate.append(told[str(crowd)]["rate"])
+        entry.processor.append(told[str(crowd)]["processor"])
+
+
+def reached(held: Held) -> list[Milestone]:
+    """Ours beside each of the others, everywhere."""
+    found: list[Milestone] = []
+    for driver in (MCP, FASTMCP):
+        for kind in KINDS:
+            for crowd in CROWDS:
+                ours, other = held.entry(OURS, kind, crowd), held.entry(driver, kind, crowd)
+                if ours is not None and other is not None and len(ours.rate) == len(other.rate):
+                    values = [mine / theirs for mine, theirs in zip(ours.rate, other.rate, strict=True)]
+                    found.append(
+                        Milestone(f"calls over {kind}, {crowd} in flight, beside {driver.name}", "x", AHEAD, values)
+                    )
+    return found
+
+
+def table(held: Held) -> str:
+    """For people. Ratios are of ours to the other, medians of the rounds' own."""
+    effort = held.effort
+    lines = [
+        f"client-http: tools/call, medians of {effort.rounds} rounds of {effort.seconds:g} s (fastest and slowest round)",
+        f"{'':22}{'answers':>8}{'in flight':>11}{'calls/s':>26}{'CPU us':>8}{'ours is':>9}",
+    ]
+    for entry in sorted(held.entries, key=lambda one: (one.kind, one.crowd)):
+        ours = held.entry(OURS, entry.kind, entry.crowd)
+        beside = ""
+        if ours is not None and ours is not entry and len(ours.rate) == len(entry.rate):
+            beside = f"{ratio(ours.rate, entry.rate):.2f}x"
+        span = f"{statistics.median(entry.rate):,.0f} ({min(entry.rate):,.0f} to {max(entry.rate):,.0f})"
+        lines.append(
+            f"{entry.driver.name:22}{entry.kind:>8}{entry.crowd:11}{span:>26}{1e6 * statistics.median(entry.processor):8.0f}{beside:>9}"
+        )
+    return "\n".join([*lines, *(f"{name}: left out, {why}" for name, why in held.missing.items())])
+
+
+def as_data(held: Held) -> dict[str, Any]:
+    """Everything, in plain types."""
+    return {
+        "rounds": held.effort.rounds,
+        "seconds": held.effort.seconds,
+        "missing": held.missing,
+        "entries": [
+            {
+                "name": entry.driver.name,
+                "answers": entry.kind,
+                "in flight": entry.crowd,
+                "rate": entry.rate,
+                "processor": entry.processor,
+            }
+            for entry in held.entries
+        ],
+    }
