@@ -89,6 +89,11 @@ class Child:
         os.set_blocking(ends[ours], False)
         return ends
 
+    @property
+    def forlorn(self) -> bool:
+        """Whether its loop was closed, and something keeps what should have ended it from ending."""
+        return self._loop.is_closed()
+
     # --- its end
 
     def watch(self, told: Callable[[], None]) -> None:
@@ -130,14 +135,17 @@ class Child:
                 os.killpg(self.pid, number)
 
     def group_lives(self) -> bool:
-        """Whether anybody of it is left. Its number is nobody else's for as long as that is so."""
+        """Whether anybody of it is left. Its number is nobody else's for as long as that is so.
+
+        Once the leader is reaped, those who are dead and wait for a parent that reaps nobody (a container may have such a one) do not count.
+        """
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             return False
         except OSError:
             pass
-        return True
+        return self.status is None or _breathes(self.pid)
 
     async def end(self, grace: float, *, politely: bool = True) -> None:
         """End all of the group: at the end of the input (if `politely`), at SIGTERM, at SIGKILL; `grace` is for each of the first two."""
@@ -235,6 +243,21 @@ class Child:
         self._pidfd = None
 
 
+def _breathes(group: int) -> bool:
+    """Whether somebody in it is more than a zombie; where nothing tells, it is taken to be so."""
+    proc = Path("/proc")
+    try:
+        places = [place for place in proc.iterdir() if place.name.isdigit()]
+    except OSError:
+        return True
+    for place in places:
+        with contextlib.suppress(OSError, ValueError, IndexError):  # gone meanwhile
+            state, _, its_group, *_ = (place / "stat").read_bytes().rpartition(b") ")[2].split()
+            if int(its_group) == group and state not in (b"Z", b"X"):
+                return True
+    return not places
+
+
 def _status(pid: int, options: int) -> int | None:
     """Reap it. None when it has not ended yet."""
     try:
@@ -248,6 +271,9 @@ def _reap_the_rest() -> None:
     for pid in tuple(_unreaped):
         if _status(pid, os.WNOHANG) is not None:
             _unreaped.discard(pid)
+    for child in list(_open):
+        if child.forlorn:
+            child.destroy()
 
 
 def _why(error: Exception, program: str, environment: Mapping[str, str], folder: str | None) -> str:

@@ -150,6 +150,7 @@ class CommandWire:
                 child.destroy()
         if child.group_lives():
             _leave_to_others(child, command.limits.grace)
+        assert reason is not None
         raise Quit(reason)
 
     async def _end_of(self, child: Child) -> ExitReason:

@@ -1,0 +1,32 @@
+"""A host with servers: says when they run, and goes on until it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from greenroom.supervision import Node, inbox
+from greenroom.transports.client.command import Command
+
+WICKED = str(Path(__file__).with_name("wicked.py"))
+DIRECT = (sys.executable, "-S", WICKED, "--stay")
+WAYS = {
+    "direct": DIRECT,
+    # The end of the input reaches nobody here: the server is in the background, and stays anyway.
+    "shell": ("/bin/sh", "-c", '"$@" & wait', "sh", *DIRECT),
+}
+
+
+async def main(way: str, count: int) -> None:
+    async with Node(), inbox() as me:
+        print("begin", flush=True)  # noqa: T201 - it is waited for
+        wires = [Command(*WAYS[way], inherit=True).open(me.pid) for _ in range(count)]
+        while any(wire.process_id is None for wire in wires):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        print("ready", flush=True)  # noqa: T201 - it is waited for
+        await asyncio.sleep(3600)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

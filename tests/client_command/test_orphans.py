@@ -1,0 +1,87 @@
+"""The host is killed with SIGKILL at any moment of its life, also while it starts a server: nobody is left, also behind a shell.
+
+The servers here ignore the end of their input, which is the worst that one can do and still be ended in order.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .tree import MARK, PATIENCE, gone, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOST = Path(__file__).parent / "programs" / "host.py"
+WAYS = ("direct", "shell")
+
+
+def killed(way: str, count: int, delay: float) -> str:
+    """A host that was killed so long after it began to start servers; the mark of everybody that it has started."""
+    mark = uuid.uuid4().hex
+    host = subprocess.Popen(
+        [sys.executable, HOST, way, str(count)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {MARK: mark, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    said(host, b"begin\n")
+    time.sleep(delay)
+    host.send_signal(signal.SIGKILL)
+    host.wait()
+    assert host.stdout is not None
+    host.stdout.close()
+    return mark
+
+
+def said(host: subprocess.Popen[bytes], word: bytes) -> None:
+    """Wait until it says so."""
+    assert host.stdout is not None
+    assert select.select([host.stdout], [], [], PATIENCE)[0], f"no {word!r} within {PATIENCE} s"
+    assert os.read(host.stdout.fileno(), len(word)) == word
+
+
+def all_gone(marks: Sequence[str]) -> None:
+    left = {mark: found for mark in marks if (found := gone(mark))}
+    assert not left
+
+
+@pytest.mark.row("CT-10")
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_is_left_of_a_host_that_was_killed(way: str) -> None:
+    chance = random.Random(way)
+    all_gone([killed(way, 2, chance.choice((chance.uniform(0, 0.02), chance.uniform(0, 0.3)))) for _ in range(10)])
+
+
+@pytest.mark.soak
+@pytest.mark.row("CT-10")
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_is_left_of_two_hundred(way: str) -> None:
+    chance = random.Random(f"200 {way}")
+    all_gone([killed(way, 2, chance.choice((chance.uniform(0, 0.02), chance.uniform(0, 0.3)))) for _ in range(200)])
+
+
+@pytest.mark.row("CT-10")
+@pytest.mark.parametrize("way", WAYS)
+def test_the_servers_did_run(way: str) -> None:
+    """So the tests above would see an orphan."""
+    mark = uuid.uuid4().hex
+    with subprocess.Popen(
+        [sys.executable, HOST, way, "1"], stdout=subprocess.PIPE, env=os.environ | {MARK: mark}
+    ) as host:
+        said(host, b"begin\n")
+        said(host, b"ready\n")
+        servers = [pid for pid, what in marked(mark).items() if "wicked" in what]
+        assert servers
+        host.kill()
+    assert not gone(mark)

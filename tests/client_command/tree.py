@@ -1,0 +1,47 @@
+"""Who is left: every process that has a mark of the test's in its environment, whoever its parent is by now."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+MARK = "GREENROOM_TEST_MARK"
+PATIENCE = 20.0
+
+
+def marked(mark: str) -> dict[int, str]:
+    """The processes that carry it, and what they are; zombies have no environment and are looked for elsewhere."""
+    found: dict[int, str] = {}
+    wanted = f"{MARK}={mark}".encode()
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit() and int(place.name) != os.getpid():
+            try:
+                if wanted in (place / "environ").read_bytes().split(b"\0"):
+                    found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+    return found
+
+
+def children() -> dict[int, str]:
+    """Our own, zombies too."""
+    found: dict[int, str] = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                stat = (place / "stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            name, _, rest = stat.rpartition(") ")
+            if int(rest.split()[1]) == os.getpid():
+                found[int(place.name)] = f"{name}) {rest[0]}"
+    return found
+
+
+def gone(mark: str, seconds: float = PATIENCE) -> dict[int, str]:
+    """Wait until nobody carries the mark; who still does when the time is over."""
+    until = time.monotonic() + seconds
+    while (left := marked(mark)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return left
