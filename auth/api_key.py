@@ -75,6 +75,10 @@ class APIKeyAuth:
         how = "a verifier" if self._verifier is not None else f"{len(self._entries)} keys"
         return f"APIKeyAuth({how}, header_name={self._header!r})"
 
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Whose key it is."""
         key = extract_api_key(asking.headers, self._header)

@@ -68,6 +68,10 @@ class BasicAuth:
     def __repr__(self) -> str:
         return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
 
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Which user it is. An unknown one takes as long to refuse as a known one with a wrong password."""
         user, password = extract_basic_auth(asking.headers)

@@ -177,7 +177,7 @@ def _read_key(entry: object) -> Key | None:
     if not is_object(entry) or entry.get("use", "sig") != "sig" or entry.get("kty") not in ("RSA", "EC", "OKP"):
         return None
     kid, algorithm = entry.get("kid"), entry.get("alg")
-    known = {
+    known: dict[str, str | list[str]] = {
         name: value for name, value in entry.items() if isinstance(value, str) and name not in ("use", "alg", "kid")
     }
     try:

@@ -22,6 +22,10 @@ class NoAuth:
     def __repr__(self) -> str:
         return "NoAuth()"
 
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
     async def authenticate(self, asking: Asking) -> AuthInfo:  # noqa: ARG002 - nothing is looked at
         """Anonymous."""
         return AuthInfo("anonymous", scopes=frozenset())

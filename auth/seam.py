@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from greenroom.supervision import ChildSpec
     from greenroom.transports.seam import Refusal
 
     from .errors import Denied
@@ -28,6 +29,10 @@ class Provider(Protocol):
     @property
     def headers(self) -> Sequence[str]:
         """The request headers that it reads, lower-cased: browsers have to be told of them."""
+        ...
+
+    def children(self) -> Sequence[ChildSpec[Any]]:
+        """The processes that it needs: whoever serves with it starts them."""
         ...
 
     async def authenticate(self, asking: Asking) -> AuthInfo:

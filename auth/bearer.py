@@ -1,0 +1,171 @@
+"""Bearer tokens: signed ones, which are checked here, and opaque ones, which somebody else is asked about.
+
+::
+
+    BearerAuth(secret=…, issuer="https://id.example", audience="https://mcp.example/mcp")     # HS256
+    BearerAuth(keys=KeySet("https://id.example/jwks", Fetcher()), algorithms=("RS256",), audience=…)
+    BearerAuth(key=pem, algorithms=("ES256",), audience=…)
+    BearerAuth(verifier=look_it_up, audience=…)
+    BearerAuth(introspection=Introspection(…), audience=…)
+
+Who must be told for whom a token is meant: a token for somebody else is as good as stolen, so `audience` is required. `audience=None` says in so
+many words that it is not looked at.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.errors import ConfigError
+
+from .answers import CODES, refusal, told
+from .claims import check_claims
+from .errors import Denied
+from .grants import from_claims, texts
+from .headers import challenge, extract_bearer_token
+from .jose import ALGORITHMS, check, heading_of, public_key, secret_key
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from greenroom.supervision import ChildSpec
+    from greenroom.transports.seam import Refusal
+
+    from .info import AuthInfo
+    from .introspection import Introspection
+    from .jose import Key
+    from .keyset import KeySet
+    from .seam import Asking
+
+    Claims = Mapping[str, Any]
+    Verifier = Callable[[str], "Claims | Awaitable[Claims | None] | None"]
+
+_UNSAID: Final[Any] = object()
+
+
+class BearerAuth:
+    """The provider."""
+
+    headers = ("authorization",)
+
+    def __init__(  # noqa: PLR0913 - what can be set
+        self,
+        *,
+        secret: str | bytes | None = None,
+        key: str | bytes | None = None,
+        keys: KeySet | None = None,
+        verifier: Verifier | None = None,
+        introspection: Introspection | None = None,
+        algorithms: Sequence[str] | None = None,
+        issuer: str | Sequence[str] | None = None,
+        audience: str | Sequence[str] | None = _UNSAID,
+        clock_skew: float = 60.0,
+        scope_claim: str = "scope",
+        realm: str = "mcp",
+        resource_metadata: str | None = None,
+    ) -> None:
+        """One of `secret`, `key` (PEM), `keys`, `verifier` and `introspection` says who can vouch for a token.
+
+        `resource_metadata` is the URL where a client can read whom to ask for one.
+        """
+        ways = {"secret": secret, "key": key, "keys": keys, "verifier": verifier, "introspection": introspection}
+        chosen = [name for name, way in ways.items() if way is not None]
+        if len(chosen) != 1:
+            raise ConfigError(f"BearerAuth wants one of {', '.join(ways)}, and was given {', '.join(chosen) or 'none'}")
+        if audience is _UNSAID:
+            raise ConfigError("BearerAuth wants an audience: for whom a token must be meant; None looks at none")
+        self._way = chosen[0]
+        self._algorithms = _algorithms(self._way, algorithms)
+        self._key = _fixed(secret, key, self._algorithms)
+        self._keys = keys
+        self._verifier = verifier
+        self._introspection = introspection
+        self._issuers = texts(issuer)
+        self._audience = None if audience is None else texts(audience)
+        self._skew = clock_skew
+        self._scope_claim = scope_claim
+        self._realm = realm
+        self._metadata = resource_metadata
+
+    def __repr__(self) -> str:
+        return f"BearerAuth({self._way}, issuer={self._issuers!r}, audience={self._audience!r})"
+
+    def children(self) -> Sequence[ChildSpec[Any]]:
+        """Whoever keeps the keys, or the answers about opaque tokens."""
+        needed = (self._keys, self._introspection)
+        return [each.child_spec() for each in needed if each is not None]
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Whose token it is."""
+        token = extract_bearer_token(asking.headers)
+        claims = await self._claims(token)
+        check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
+        return from_claims(claims, self._scope_claim)
+
+    async def _claims(self, token: str) -> Claims:
+        if self._introspection is not None:
+            return await self._introspection.claims(token)
+        if self._verifier is not None:
+            found = self._verifier(token)
+            if inspect.isawaitable(found):
+                found = await found
+            if found is None:
+                raise Denied("invalid_token")
+            return found
+        if self._keys is not None:
+            heading = heading_of(token)
+            if heading.algorithm not in self._algorithms:  # before anybody is asked for keys
+                raise Denied("invalid_token", detail="an algorithm that is not accepted")
+            return check(token, await self._keys.find(heading), self._algorithms)
+        assert self._key is not None
+        return check(token, (self._key,), self._algorithms)
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+        """As RFC 6750 wants it: without an error for those who have shown nothing."""
+        shown = denied.kind != "missing"
+        scopes = " ".join(denied.scopes) or None
+        asked = challenge(
+            "Bearer",
+            realm=self._realm,
+            error=CODES.get(denied.kind, denied.kind) if shown else None,
+            error_description=told(denied) if shown else None,
+            scope=scopes,
+            resource_metadata=self._metadata,
+        )
+        return refusal(denied, asked)
+
+
+def _algorithms(way: str, given: Sequence[str] | None) -> tuple[str, ...]:
+    if way in ("verifier", "introspection"):
+        if given is not None:
+            raise ConfigError(f"algorithms are nothing to a {way}")
+        return ()
+    if given is None:
+        if way != "secret":
+            raise ConfigError('say which algorithms are accepted, as algorithms=("RS256",)')
+        return ("HS256",)
+    wrong = [each for each in given if each not in ALGORITHMS or each.startswith("HS") != (way == "secret")]
+    if wrong or isinstance(given, str):
+        raise ConfigError(f"{wrong or given!r}: with {way} these can be accepted: {_accepted(way)}")
+    return tuple(given)
+
+
+def _accepted(way: str) -> str:
+    return ", ".join(sorted(each for each in ALGORITHMS if each.startswith("HS") == (way == "secret")))
+
+
+def _fixed(secret: str | bytes | None, key: str | bytes | None, algorithms: Sequence[str]) -> Key | None:
+    if secret is not None:
+        return secret_key(secret)
+    if key is None:
+        return None
+    found = public_key(key)
+    if not any(each.startswith(_prefixes(found)) for each in algorithms):
+        raise ConfigError(f"a key of {found.family} cannot have signed with {', '.join(algorithms)}")
+    return found
+
+
+def _prefixes(key: Key) -> tuple[str, ...]:
+    return {"RSA": ("RS", "PS"), "EC": ("ES",), "OKP": ("Ed",)}[key.family]

@@ -1,0 +1,173 @@
+"""Opaque tokens, by RFC 7662: the issuer is asked what a token is good for, and its answer is kept for a moment.
+
+What is kept is bounded, is never kept longer than the token lives, and has a digest of the token for its name: who reads our memory finds none.
+Many requests with one new token are one question, and so many questions at most are under way at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote_plus, urlencode
+
+from greenroom.errors import ConfigError, GreenroomError
+from greenroom.protocol.json import decode, is_object
+from greenroom.supervision import ActorError, GenServer, Ref, Reject, child, later, send, spawn
+
+from .errors import Denied
+from .grants import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.supervision import Caller, ChildSpec
+    from greenroom.transports.client.fetch import Fetch
+
+FRESH: Final = 60.0
+"""Seconds for which an answer is kept: for so long a token that was taken back still works."""
+MOST: Final = 10_000
+AT_ONCE: Final = 64
+PATIENCE: Final = 20.0
+_OK: Final = 200
+
+
+class Introspection:
+    """Who is asked, and how we show ourselves there."""
+
+    def __init__(
+        self,
+        url: str,
+        fetch: Fetch,
+        *,
+        client_id: str,
+        client_secret: str,
+        fresh: float = FRESH,
+        most: int = MOST,
+    ) -> None:
+        """`fresh` is for how long an answer is believed, `most` how many are kept."""
+        if not client_id or not client_secret:
+            raise ConfigError("introspection is for those who show themselves: client_id and client_secret")
+        if most < 1 or fresh < 0:
+            raise ConfigError("most is 1 or more, and fresh 0 or more")
+        self.url = url
+        self.fetch = fetch
+        self.fresh = fresh
+        self.most = most
+        login = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
+        self._login = f"Basic {base64.b64encode(login).decode()}"
+        self._name = ("greenroom introspection", id(self))
+
+    def __repr__(self) -> str:
+        return f"Introspection({self.url.partition('?')[0]!r})"
+
+    def child_spec(self) -> ChildSpec[Ref[Introspector]]:
+        """The process, for a supervisor."""
+        return child(Introspector, self).but(name=self._name, id=self._name)
+
+    async def claims(self, token: str) -> Mapping[str, Any]:
+        """What the issuer says of the token. Raises `Denied`."""
+        try:
+            found = await Ref[Introspector](self._name, PATIENCE).call(Introspector.look_up, token)
+        except ActorError as error:
+            raise Denied("server_error", detail=f"nobody can be asked about tokens: {error}") from None
+        if found is None:
+            raise Denied("invalid_token")
+        return found
+
+    async def ask(self, token: str) -> Mapping[str, Any] | None:
+        """Ask about it now. None for a token that is good for nothing. Raises `Denied` when there is no answer."""
+        body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
+        headers = {"authorization": self._login, "content-type": "application/x-www-form-urlencoded"}
+        try:
+            answer = await self.fetch(self.url, method="POST", headers=headers, body=body)
+            said = decode(answer.body) if answer.status == _OK else None
+        except GreenroomError as error:
+            raise Denied("server_error", detail=f"introspection failed: {error}") from None
+        if not is_object(said):
+            raise Denied("server_error", detail=f"introspection answered with status {answer.status}")
+        return said if said.get("active") is True else None
+
+
+class _Known(NamedTuple):
+    claims: Mapping[str, Any] | None
+    until: float
+
+
+class _Told(NamedTuple):
+    """What came of a question."""
+
+    digest: bytes
+    claims: Mapping[str, Any] | None
+    error: Denied | None
+
+
+class Introspector(GenServer):
+    """Keeps the answers."""
+
+    def __init__(self, about: Introspection) -> None:
+        """Nothing is known yet."""
+        self._about = about
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._asked: dict[bytes, list[Caller[Any]]] = {}
+
+    def look_up(self, token: str) -> Mapping[str, Any] | None:
+        """What is known, or what the issuer says."""
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            if known.until > _now():
+                self._known.move_to_end(digest)
+                return known.claims
+            del self._known[digest]
+        waiting = self._asked.get(digest)
+        if waiting is None:
+            if len(self._asked) >= AT_ONCE:
+                raise Reject(Denied("server_error", detail=f"{AT_ONCE} tokens are being asked about already"))
+            waiting = self._asked[digest] = []
+            spawn(_ask, self._about, token, digest, self.pid)
+        waiting.append(self.caller)
+        return later()  # type: ignore[no-any-return]  # stands for what comes later
+
+    def handle_info(self, message: Any) -> None:
+        """An answer."""
+        if not isinstance(message, _Told):
+            super().handle_info(message)
+            return
+        for caller in self._asked.pop(message.digest, ()):
+            if message.error is None:
+                caller.reply(message.claims)
+            else:
+                caller.fail(message.error)
+        if message.error is None:
+            self._keep(message.digest, message.claims)
+
+    def _keep(self, digest: bytes, claims: Mapping[str, Any] | None) -> None:
+        fresh = self._about.fresh
+        expires = None if claims is None else number(claims.get("exp"))
+        if expires is not None:
+            fresh = min(fresh, expires - time.time())
+        if fresh > 0:
+            self._known[digest] = _Known(claims, _now() + fresh)
+            while len(self._known) > self._about.most:
+                self._known.popitem(last=False)
+
+
+async def _ask(about: Introspection, token: str, digest: bytes, keeper: Any) -> None:
+    try:
+        told = _Told(digest, await about.ask(token), None)
+    except Denied as denied:
+        told = _Told(digest, None, denied)
+    except BaseException as error:
+        send(
+            keeper, _Told(digest, None, Denied("server_error", detail=f"introspection failed: {type(error).__name__}"))
+        )
+        raise
+    send(keeper, told)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
