@@ -55,6 +55,11 @@ class FanOut(Generic[T]):
         """How many wait."""
         return len(self._asked_by)
 
+    @property
+    def going(self) -> tuple[T, ...]:
+        """Those that are under way."""
+        return tuple(self._since)
+
     def __iter__(self) -> Iterator[T]:
         """Those who wait, in no particular order."""
         return iter(tuple(self._asked_by))

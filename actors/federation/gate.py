@@ -15,8 +15,6 @@ from .errors import UpstreamBusy
 from .fan_out import FanOut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .breaker import Breaker
     from .requests import GuardedRequest
     from .upstream import Upstream
@@ -99,10 +97,20 @@ class Gate:
         self._closed = True
         self.refuse_waiting()
 
+    def abandon(self) -> None:
+        """Nobody is left behind it: what is under way, for whoever may come, does not wait for that."""
+        self.refuse_waiting()
+        refusal = self.refusal()
+        for request in self._book.going:
+            if refusal is not None:
+                request.give_up(refusal)
+
     def refuse_waiting(self) -> None:
         """Those who wait do so in vain, if nothing may pass."""
         refusal = self.refusal
-        self._each(lambda request: request.fail(why) if (why := refusal()) is not None else None)
+        for request in self._book:
+            if (why := refusal()) is not None:
+                request.fail(why)
 
     def ended(self, request: GuardedRequest, error: BaseException | None) -> None:
         """One that had gone has its outcome."""
@@ -129,10 +137,6 @@ class Gate:
             now = _now()
             while (request := self._book.next(now)) is not None:
                 request.send(self._upstream.line, self, self._breaker.turn)
-
-    def _each(self, do: Callable[[GuardedRequest], object]) -> None:
-        for request in self._book:
-            do(request)
 
 
 def _now() -> float:

@@ -158,6 +158,12 @@ class GuardedRequest:
         """It will have no result. False when its outcome was decided already."""
         return self._settle(None, error)
 
+    def give_up(self, error: BaseException) -> None:
+        """Nobody will ever answer it."""
+        self.fail(error)
+        if self.inner is not None:
+            self.inner.cancel("nobody is there")
+
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
         """The process that asked is gone."""
         self._owner = None

@@ -273,6 +273,7 @@ class Steward(GenServer):
             await self._see_off(upstream)  # somebody has ended the errand, and not the upstream
             return
         upstream.gate.close()
+        upstream.gate.abandon()
         upstream.running = False
         upstream.gone = True
         self._federation.leaving.pop(upstream.serial, None)

@@ -163,7 +163,7 @@ class Upstream:
     def park(self, cause: Exception) -> None:
         """Nothing of it is tried any more, for long."""
         self.parked = cause
-        self.gate.refuse_waiting()
+        self.gate.abandon()
         self.refresh()
 
     def publish(self, offering: Offering) -> None:

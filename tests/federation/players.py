@@ -101,3 +101,9 @@ async def call(federation: Federation, id: str, tool: str = "echo", **options: A
     assert line is not None
     result = await line.begin("tools/call", {"name": tool, "arguments": {}}, **options)
     return str(result["content"][0]["text"])
+
+
+async def nobody_leaving(federation: Federation) -> None:
+    """Wait until those who have lost their place are gone."""
+    while federation.leaving:
+        await next(iter(federation.leaving.values())).bell.wait()

@@ -9,12 +9,13 @@ from tests.client.stage import SILENCE, After
 
 from greenroom.actors.client.errors import ClientClosed, RequestTimeout
 from greenroom.actors.client.seam import Phase
+from greenroom.actors.federation.offering import Difference
 from greenroom.actors.federation.specs import State, UpstreamSpec
 from greenroom.errors import ConfigError
 from greenroom.supervision import AlreadyRegistered, NotRegistered, is_alive, tree
 from greenroom.transports.client.errors import ConnectFailed
 
-from .players import Upstairs, all_ready, call, federated, reaches, spec
+from .players import Upstairs, all_ready, call, federated, nobody_leaving, reaches, spec
 
 
 @pytest.mark.row("FE-01", "FE-02", "FE-03")
@@ -102,10 +103,9 @@ async def test_requests_in_flight_end_on_the_old_one() -> None:
         assert await call(federation, "git") == "new"
         assert await under_way == "old"
         change = await anext(changes)
-        assert (change.differences.tools.added, change.differences.tools.removed) == ({"c"}, {"b"})
+        assert change.differences.tools == Difference(frozenset("c"), frozenset("b"))
         assert before is not None
-        while federation.leaving:
-            await asyncio.sleep(0.1)
+        await nobody_leaving(federation)
         assert not is_alive(before)
 
 
@@ -161,8 +161,7 @@ async def test_a_stop_ends_a_replacement() -> None:
         await federation.stop("git")
         with pytest.raises(ClientClosed):
             await replacing
-        while federation.leaving:
-            await asyncio.sleep(0.1)
+        await nobody_leaving(federation)
         assert not federation.arriving
         assert "git" not in str(tree())
 

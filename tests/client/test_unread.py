@@ -1,0 +1,36 @@
+"""What lies in the mailbox of a connection that dies was never sent: its successor sends it, and where there is none it is lost at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from greenroom.actors.client.errors import RequestLost
+from greenroom.actors.client.line import ConnectionLine, connection_spec, start_connection
+from greenroom.supervision import Supervisor, kill, start, stop
+
+from .stage import Stage
+
+
+async def test_a_successor_sends_what_was_not_read() -> None:
+    stage = Stage()
+    line = ConnectionLine("stage")
+    top = await start(Supervisor, [connection_spec(stage, line=line)])
+    await line.ready()
+    pending = line.begin("ping")
+    kill(line.pid)
+    assert await pending == {}
+    assert asyncio.get_running_loop().time() == 0.0
+    await stop(top)
+
+
+async def test_without_one_it_is_lost_at_once() -> None:
+    line = await start_connection(Stage())
+    await line.ready()
+    pending = line.begin("ping")
+    kill(line.pid)
+    with pytest.raises(RequestLost) as lost:
+        await pending
+    assert not lost.value.maybe_done
+    assert asyncio.get_running_loop().time() == 0.0
