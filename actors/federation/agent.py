@@ -76,6 +76,16 @@ class Agent:
         """What stands between a server's id and the name of its tool."""
         return self._naming.separator
 
+    @property
+    def pins(self) -> Pins | None:
+        """What tools are held against; None when nothing is pinned."""
+        return self._pins
+
+    @pins.setter
+    def pins(self, pins: Pins | None) -> None:
+        self._pins = pins
+        self._made = None
+
     # --- what there is
 
     async def catalogue(self, *, timeout: float | None = None) -> ToolCatalogue:
@@ -163,6 +173,13 @@ class Agent:
         if finding is not None:
             raise ToolRefused(finding)
 
+    async def checked(self, name: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> FederatedTool:
+        """The tool of this name, which takes these arguments. Raises what `find` raises, and `InvalidArguments` unless such are to be sent."""
+        tool = await self.find(name, timeout=timeout)
+        if self._invalid != "send" and (problems := self._problems(tool, arguments)):
+            raise InvalidArguments(name, problems)
+        return tool
+
     async def start_tool(
         self,
         name: str,
@@ -175,12 +192,10 @@ class Agent:
     ) -> Pending:
         """Begin a call, once its arguments have been looked at. `more` are further members of the params: `task`, `_meta`.
 
-        Raises what `find` raises, and `InvalidArguments`, unless such are to be sent.
+        Raises what `checked` raises.
         """
-        tool = await self.find(name, timeout=timeout)
         given = dict(arguments or {})
-        if self._invalid != "send" and (problems := self._problems(tool, given)):
-            raise InvalidArguments(name, problems)
+        tool = await self.checked(name, given, timeout=timeout)
         line = self._upstreams.line(tool.server)
         if line is None:
             raise UnknownServer(tool.server, self._upstreams.ids())
@@ -202,17 +217,21 @@ class Agent:
         try:
             pending = await self.start_tool(name, arguments, timeout=timeout, more=more)
         except InvalidArguments as error:
-            if self._invalid == "raise":
-                raise
-            return failure(error)
+            return self.excused(error)
         return await pending.result()
 
-    def _problems(self, tool: FederatedTool, arguments: dict[str, Any]) -> list[Problem]:
+    def _problems(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> list[Problem]:
         key = (tool.server, tool.tool)
         kept = self._validators.get(key)
         if kept is None or kept[0] is not tool.definition:
             kept = self._validators[key] = (tool.definition, _validator(tool))
         return [] if kept[1] is None else kept[1].errors(arguments)
+
+    def excused(self, error: InvalidArguments) -> dict[str, Any]:
+        """The result that stands for it, if that is the policy; else it is raised."""
+        if self._invalid == "raise":
+            raise error
+        return failure(error)
 
     # --- models
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
     from greenroom.protocol.errors import BadAnswer, ErrorCode, McpError, PeerError, ProtocolError, ToolError
     from greenroom.protocol.forms import Email, Titles, Uri
+    from greenroom.protocol.pins import Pins, ToolRefused
     from greenroom.protocol.problems import Mismatch
     from greenroom.protocol.received import LogMessage, Page, PromptReply, RemoteTask, ResourceReply, ToolReply
     from greenroom.protocol.results import (
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from .client import Client
     from .client_tools import PendingCall, ToolFailed
     from .errors import ConfigError, GreenroomError
+    from .host import Host
     from .server import Server
     from .service import McpServer, completion, prompt, resource, tool
     from .sync import SyncClient
@@ -131,6 +133,7 @@ __all__ = [
     "ErrorCode",
     "GreenroomError",
     "Hooks",
+    "Host",
     "HttpConfig",
     "HttpError",
     "Icon",
@@ -149,6 +152,7 @@ __all__ = [
     "PeerError",
     "PendingCall",
     "Phase",
+    "Pins",
     "ProcessDied",
     "Progress",
     "Prompt",
@@ -191,6 +195,7 @@ __all__ = [
     "ToolError",
     "ToolFailed",
     "ToolOptions",
+    "ToolRefused",
     "ToolReply",
     "ToolResult",
     "ToolUse",
@@ -254,6 +259,7 @@ _HOMES: Final[dict[str, str]] = {
     "ErrorCode": "greenroom.protocol.errors",
     "GreenroomError": "greenroom.errors",
     "Hooks": "greenroom.actors.hooks",
+    "Host": "greenroom.host",
     "HttpConfig": "greenroom.transports.http_config",
     "HttpError": "greenroom.transports.client.errors",
     "Icon": "greenroom.protocol.definitions",
@@ -272,6 +278,7 @@ _HOMES: Final[dict[str, str]] = {
     "PeerError": "greenroom.protocol.errors",
     "PendingCall": "greenroom.client_tools",
     "Phase": "greenroom.actors.client.seam",
+    "Pins": "greenroom.protocol.pins",
     "ProcessDied": "greenroom.transports.client.errors",
     "Progress": "greenroom.actors.client.seam",
     "Prompt": "greenroom.protocol.definitions",
@@ -314,6 +321,7 @@ _HOMES: Final[dict[str, str]] = {
     "ToolError": "greenroom.protocol.errors",
     "ToolFailed": "greenroom.client_tools",
     "ToolOptions": "greenroom.actors.options",
+    "ToolRefused": "greenroom.protocol.pins",
     "ToolReply": "greenroom.protocol.received",
     "ToolResult": "greenroom.protocol.sampling",
     "ToolUse": "greenroom.protocol.sampling",

@@ -1,0 +1,302 @@
+"""Many servers behind one object: they come and go, ask and fail, and a model uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom import Image, Server, ToolError
+from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator, UnknownServer, UnknownTool
+from greenroom.actors.federation.specs import State
+from greenroom.errors import ConfigError
+from greenroom.host import Host
+from greenroom.protocol.errors import McpError
+from greenroom.protocol.pins import ToolRefused
+from greenroom.supervision import AlreadyRegistered, Supervisor, start, stop
+from greenroom.supervision.kernel.node import Node
+from greenroom.transports.client.errors import ConnectFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from greenroom.actors.client.seam import Progress
+
+NOBODY = "http://127.0.0.1:9/mcp"
+
+
+def calc() -> Server:
+    server = Server("calc")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        """Adds."""
+        return a + b
+
+    @server.tool
+    def divide(a: int, b: int) -> float:
+        if not b:
+            raise ToolError("not by zero")
+        return a / b
+
+    @server.tool
+    def dot() -> Image:
+        return Image(b"\x89PNG\r\n\x1a\n", "image/png")
+
+    @server.resource("note://one")
+    def note() -> str:
+        return "a note"
+
+    @server.prompt
+    def greet(name: str) -> str:
+        return f"Greet {name}."
+
+    return server
+
+
+def asking() -> Server:
+    server = Server("asking")
+
+    @server.tool
+    async def think(ctx: Any) -> str:
+        ctx.info("thinking")
+        said = await ctx.sample("What now?")
+        return str(said.text)
+
+    @server.tool
+    async def where(ctx: Any) -> list[str]:
+        return [root.uri for root in await ctx.roots()]
+
+    @server.tool
+    async def count(ctx: Any, to: int) -> int:
+        for done in range(to):
+            ctx.progress(done + 1, to)
+            await asyncio.sleep(0)
+        return to
+
+    return server
+
+
+def run(main: Callable[[], Any]) -> None:
+    asyncio.run(main())
+
+
+def test_calls_lists_and_reads_by_names_that_say_whose_it_is() -> None:
+    async def main() -> None:
+        async with Host({"calc": calc(), "more": calc()}) as host:
+            assert await host.call("calc:add", a=1, b=2) == 3
+            assert await host.call("more:add", {"a": 1}, b=2, into=float) == 3.0
+            assert (await host.call_tool("calc:divide", {"a": 1, "b": 0})).is_error
+            with pytest.raises(ToolError, match="not by zero"):
+                await host.call("calc:divide", a=1, b=0)
+            tools = await host.tools()
+            assert [one.name for one in tools if one.name.startswith("calc")] == ["calc:add", "calc:divide", "calc:dot"]
+            assert tools[0].description == "Adds."
+            assert {one.uri for one in await host.resources()} == {"calc:note://one", "more:note://one"}
+            assert (await host.read_resource("calc:note://one")).text == "a note"
+            assert {one.name for one in await host.prompts()} == {"calc:greet", "more:greet"}
+            assert "Greet Ann." in str(await host.get_prompt("more:greet", name="Ann"))
+            assert await host.resource_templates() == []
+            assert await host.server("calc").ping() >= 0
+            assert {one.state for one in host.status().values()} == {State.READY}
+
+    run(main)
+
+
+def test_wrong_names_and_arguments_are_errors_of_their_own() -> None:
+    async def main() -> None:
+        async with Host({"calc": calc()}) as host:
+            with pytest.raises(InvalidArguments) as caught:
+                await host.call("calc:add", a="1")
+            assert len(caught.value.errors) == 2
+            with pytest.raises(UnknownTool, match="did you mean calc:add"):
+                await host.call("calc:ad")
+            with pytest.raises(UnknownServer, match="did you mean calc"):
+                await host.call("calk:add")
+            with pytest.raises(NoSeparator):
+                await host.read_resource("note")
+            with pytest.raises(UnknownServer):
+                host.server("other")
+
+    run(main)
+
+
+def test_a_server_that_is_not_there_is_nobody_elses_affair() -> None:
+    async def main() -> None:
+        async with Host({"calc": calc(), "dead": NOBODY}, patience=0.05) as host:
+            assert await host.call("calc:add", a=1, b=2) == 3
+            catalogue = await host.catalogue()
+            assert set(catalogue.skipped) == {"dead"}
+            assert len(catalogue) == 3
+            assert isinstance(host.status()["dead"].cause, ConnectFailed)
+
+    run(main)
+
+
+def test_a_model_has_its_tools_and_its_results() -> None:
+    async def main() -> None:
+        async with Host({"calc": calc()}) as host:
+            shown = await host.to_anthropic()
+            assert [one["name"] for one in shown] == ["calc__add", "calc__divide", "calc__dot"]
+            assert shown[0]["input_schema"]["required"] == ["a", "b"]
+            answer = await host.run({"type": "tool_use", "id": "t", "name": "calc__dot", "input": {}})
+            assert answer["content"][0]["source"]["media_type"] == "image/png"
+            call = {"id": "c", "function": {"name": "calc__divide", "arguments": '{"a": 1, "b": 0}'}}
+            assert (await host.run(call))["content"] == "Error: not by zero"
+            assert (await host.to_openai())[0]["function"]["name"] == "calc__add"
+            assert await host.from_openai_call(call) == ("calc:divide", {"a": 1, "b": 0})
+            assert await host.from_anthropic_call({"name": "calc__add"}) == ("calc:add", {})
+
+    run(main)
+
+
+def test_what_servers_ask_is_answered_with_the_id_of_who_asks() -> None:
+    async def main() -> None:
+        logged: list[tuple[str, Any]] = []
+        async with Host(
+            {"one": asking(), "two": asking()},
+            sampling=lambda id, request: f"{id}: {request.text}",
+            roots=lambda id: [f"file:///{id}"],
+            on_log=lambda id, message: logged.append((id, message.data)),
+        ) as host:
+            assert await host.call("one:think") == "one: What now?"
+            assert await host.call("two:think") == "two: What now?"
+            assert await host.call("two:where") == ["file:///two"]
+            assert sorted(logged) == [("one", "thinking"), ("two", "thinking")]
+            steps: list[Progress] = []
+            assert (await host.call_tool("one:count", {"to": 3}, on_progress=steps.append)).data == {"result": 3}
+            assert steps[-1].progress == 3
+
+    run(main)
+
+
+def test_whatever_has_no_function_is_not_declared() -> None:
+    async def main() -> None:
+        async with Host({"one": asking()}) as host:
+            with pytest.raises(McpError, match="sampling"):
+                await host.call("one:think")
+
+    run(main)
+
+
+def test_servers_come_and_go_while_it_runs() -> None:
+    async def main() -> None:
+        async with Host() as host:
+            assert await host.tools() == []
+            await host.add("calc", calc())
+            assert await host.call("calc:add", a=1, b=2) == 3
+            with pytest.raises((ConfigError, AlreadyRegistered)):
+                await host.add("calc", calc())
+            await host.replace("calc", asking())
+            assert {one.name for one in await host.tools()} == {"calc:think", "calc:where", "calc:count"}
+            await host.remove("calc")
+            assert await host.tools() == []
+            with pytest.raises(UnknownServer):
+                await host.call("calc:count", to=1)
+            with pytest.raises(UnknownServer):
+                await host.remove("calc")
+            await host.add("calc", calc())
+            assert await host.call("calc:add", a=1, b=2) == 3
+
+    run(main)
+
+
+def test_what_is_added_before_it_runs_is_there_when_it_does() -> None:
+    async def main() -> None:
+        host = Host()
+        await host.add("calc", calc())
+        async with host:
+            assert await host.call("calc:add", a=1, b=2) == 3
+
+    run(main)
+
+
+@pytest.mark.parametrize("id", ["", "a:b"])
+def test_an_id_that_could_not_be_told_from_a_tools_name_is_refused(id: str) -> None:
+    with pytest.raises(ConfigError, match="without ':'"):
+        Host({id: NOBODY})
+
+
+def test_it_is_a_child_like_any_other() -> None:
+    async def main() -> None:
+        async with Node(handle_sigint=False):
+            server = calc()
+            host = Host({"calc": server})
+            top = await start(Supervisor, [server.child_spec(), host.child_spec()])
+            assert await host.call("calc:add", a=1, b=2) == 3
+            await stop(top)
+
+    run(main)
+
+
+def test_it_is_opened_and_closed_in_any_order() -> None:
+    async def main() -> None:
+        host = Host({"calc": calc()})
+        await asyncio.create_task(host.open())
+        await host.open()
+        await host.close()
+        assert await host.call("calc:add", a=1, b=2) == 3
+        await asyncio.create_task(host.close())
+        async with host:
+            assert await host.call("calc:add", a=1, b=2) == 3
+
+    run(main)
+
+
+def test_how_they_are_can_be_watched() -> None:
+    async def main() -> None:
+        async with Host({"calc": calc()}) as host:
+            async for standing in host.watch():
+                if standing.state is State.READY:
+                    break
+            changes = host.changes()
+            await host.add("more", calc())
+            async for change in changes:
+                if change.id == "more":
+                    assert change.differences.tools.added == {"add", "divide", "dot"}
+                    break
+
+    run(main)
+
+
+def test_tools_are_pinned_in_a_file_and_what_is_not_as_it_was_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+
+    async def main() -> None:
+        async with Host({"calc": calc()}, pins=path, policy="refuse") as host:
+            assert await host.tools() == []
+            report = await host.pin_report()
+            assert report is not None
+            assert len(report.of("new")) == 3
+            await host.pin()
+            assert await host.call("calc:add", a=1, b=2) == 3
+        server = calc()
+
+        @server.tool
+        def extra() -> None: ...
+
+        async with Host({"calc": server}, pins=path, policy="refuse") as host:
+            assert await host.call("calc:add", a=1, b=2) == 3
+            with pytest.raises(ToolRefused, match="never pinned"):
+                await host.call("calc:extra")
+
+    run(main)
+    assert "calc:add" in path.read_text()
+
+
+def test_pins_of_servers_that_are_away_stay(tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+
+    async def main() -> None:
+        async with Host({"calc": calc(), "more": calc()}, pins=path) as host:
+            await host.tools()
+            await host.pin()
+        async with Host({"calc": calc(), "more": NOBODY}, pins=str(path), patience=0.05) as host:
+            await host.tools()
+            pins = await host.pin()
+            assert "more:add" in pins
+            assert "calc:add" in pins
+
+    run(main)
