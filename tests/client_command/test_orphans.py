@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import random
 import select
-import signal
 import subprocess
 import sys
 import time
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,34 +21,42 @@ import pytest
 from .tree import MARK, PATIENCE, gone, marked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 HOST = Path(__file__).parent / "programs" / "host.py"
 WAYS = ("direct", "shell")
 
 
-def killed(way: str, count: int, delay: float) -> str:
-    """A host that was killed so long after it began to start servers; the mark of everybody that it has started."""
+@contextmanager
+def hosting(way: str, count: int) -> Generator[tuple[subprocess.Popen[bytes], str]]:
+    """A host that begins to start its servers; the mark of everybody that it starts. It is killed in the end."""
     mark = uuid.uuid4().hex
-    host = subprocess.Popen(
-        [sys.executable, HOST, way, str(count)],
-        stdout=subprocess.PIPE,
-        env=os.environ | {MARK: mark, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    said(host, b"begin\n")
-    time.sleep(delay)
-    host.send_signal(signal.SIGKILL)
-    host.wait()
-    assert host.stdout is not None
-    host.stdout.close()
-    return mark
+    environment = os.environ | {MARK: mark, "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen([sys.executable, HOST, way, str(count)], stdout=subprocess.PIPE, env=environment) as host:
+        try:
+            said(host, b"begin\n")
+            yield host, mark
+        finally:
+            host.kill()
 
 
 def said(host: subprocess.Popen[bytes], word: bytes) -> None:
     """Wait until it says so."""
     assert host.stdout is not None
-    assert select.select([host.stdout], [], [], PATIENCE)[0], f"no {word!r} within {PATIENCE} s"
-    assert os.read(host.stdout.fileno(), len(word)) == word
+    heard = b""
+    while len(heard) < len(word):
+        assert select.select([host.stdout], [], [], PATIENCE)[0], f"no {word!r} within {PATIENCE} s"
+        piece = os.read(host.stdout.fileno(), len(word) - len(heard))
+        assert piece, "the host has ended"
+        heard += piece
+    assert heard == word
+
+
+def killed(way: str, count: int, delay: float) -> str:
+    """A host that was killed so long after it began to start servers; the mark of everybody that it has started."""
+    with hosting(way, count) as (_, mark):
+        time.sleep(delay)
+    return mark
 
 
 def all_gone(marks: Sequence[str]) -> None:
@@ -75,13 +83,8 @@ def test_nobody_is_left_of_two_hundred(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_the_servers_did_run(way: str) -> None:
     """So the tests above would see an orphan."""
-    mark = uuid.uuid4().hex
-    with subprocess.Popen(
-        [sys.executable, HOST, way, "1"], stdout=subprocess.PIPE, env=os.environ | {MARK: mark}
-    ) as host:
-        said(host, b"begin\n")
+    with hosting(way, 1) as (host, mark):
         said(host, b"ready\n")
         servers = [pid for pid, what in marked(mark).items() if "wicked" in what]
         assert servers
-        host.kill()
     assert not gone(mark)

@@ -121,10 +121,10 @@ class Child:
         self.status = LOST_STATUS if status is None else status
         self._forget_pidfd(watched=True)
         self.reaped.set()
-        if not self.group_lives():
-            guardian.dismiss(self.pid)
         if self._told is not None:
             self._told()
+        if not self.group_lives():
+            guardian.dismiss(self.pid)
 
     # --- its group
 
@@ -135,24 +135,25 @@ class Child:
                 os.killpg(self.pid, number)
 
     def group_lives(self) -> bool:
-        """Whether anybody of it is left. Its number is nobody else's for as long as that is so.
-
-        Once the leader is reaped, those who are dead and wait for a parent that reaps nobody (a container may have such a one) do not count.
-        """
+        """Whether anybody of it is left, dead or alive. Its number is nobody else's for as long as that is so."""
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             return False
         except OSError:
             pass
-        return self.status is None or _breathes(self.pid)
+        return True
+
+    def group_breathes(self) -> bool:
+        """Whether anybody of it is left alive: a parent that reaps nobody (a container may have such a one) leaves the dead in their group."""
+        return self.group_lives() and (self.status is None or _breathes(self.pid))
 
     async def end(self, grace: float, *, politely: bool = True) -> None:
         """End all of the group: at the end of the input (if `politely`), at SIGTERM, at SIGKILL; `grace` is for each of the first two."""
         self.close_input()
         if politely:
             await self.wait(grace)
-        if self.group_lives():
+        if self.group_breathes():
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)  # whoever is stopped can do nothing about the other
             await self.wait(grace, group=True)
@@ -164,17 +165,17 @@ class Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self.reaped.wait()
-                while group and self.group_lives():  # noqa: ASYNC110 - nothing tells
+                while group and self.group_breathes():  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(_LOOK)
-        return self.reaped.is_set() and not (group and self.group_lives())
+        return self.reaped.is_set() and not (group and self.group_breathes())
 
     async def kill(self) -> None:
         """Kill whoever is left of the group, and wait until that is done."""
-        while not self.reaped.is_set() or self.group_lives():
+        while not self.reaped.is_set() or self.group_breathes():
             self.signal(signal.SIGKILL)
             if not self.reaped.is_set():
                 await self.reaped.wait()
-            elif self.group_lives():
+            elif self.group_breathes():
                 await asyncio.sleep(_LOOK)
         guardian.dismiss(self.pid)
 
