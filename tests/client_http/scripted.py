@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     Handler = Callable[["Visit"], Awaitable[object]]
@@ -51,7 +50,7 @@ class Visit:
         await self.reply(status, json.dumps(value).encode(), content_type="application/json", **headers)
 
     async def result(self, result: Any = None, **headers: str) -> None:
-        await self.json(answer(self.id, result), **headers)
+        await self.json(answer(self.id, result), 200, **headers)
 
     async def stream(self, *pieces: bytes, **headers: str) -> None:
         """Begin a stream of events, with these in it. It ends with the connection."""
@@ -95,7 +94,6 @@ class Scripted:
     """What came, and what to do with it: a handler by method of the message, or by verb; else it behaves."""
 
     port: int = 0
-    scheme: str = "http"
     visits: list[Visit] = field(default_factory=list[Visit])
     handlers: dict[str, Handler] = field(default_factory=dict[str, "Handler"])
     session: str = SESSION
@@ -105,7 +103,7 @@ class Scripted:
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.port}/mcp"
+        return f"http://127.0.0.1:{self.port}/mcp"
 
     def on(self, what: str, handler: Handler) -> None:
         self.handlers[what] = handler
@@ -132,7 +130,7 @@ class Scripted:
             while True:
                 lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
                 method, path, _ = lines[0].split(" ")
-                headers = dict(line.split(": ", 1) for line in lines[1:-2])
+                headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines[1:-2])}
                 assert len(headers) == len(lines) - 3, f"a header twice: {lines}"
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 visit = Visit(number, method, path, headers, body, writer, hung_up)
@@ -169,9 +167,9 @@ def kind(visit: Visit) -> str:
 
 
 @asynccontextmanager
-async def scripted(context: ssl.SSLContext | None = None, **handlers: Handler) -> AsyncGenerator[Scripted]:
+async def scripted(**handlers: Handler) -> AsyncGenerator[Scripted]:
     """One on a free port. A handler's name is the method that it is for, `tools/call` being `call`."""
-    server = Scripted(scheme="http" if context is None else "https")
+    server = Scripted()
     for name, handler in handlers.items():
         server.on({"call": "tools/call"}.get(name, name), handler)
 
@@ -180,7 +178,7 @@ async def scripted(context: ssl.SSLContext | None = None, **handlers: Handler) -
         server.tasks.add(task)
         task.add_done_callback(server.tasks.discard)
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server

@@ -81,7 +81,7 @@ async def test_a_place_to_post_to_that_is_elsewhere_is_refused(endpoint: str) ->
 
 
 @pytest.mark.parametrize("fallback", [True, False])
-async def test_a_server_that_is_neither_is_told_as_it_was_first(fallback: bool) -> None:
+async def test_a_server_that_is_neither_is_told_as_it_was_first(*, fallback: bool) -> None:
     async def refuse(visit: Visit) -> None:
         await visit.reply(400 if visit.method == "POST" else 501)
 

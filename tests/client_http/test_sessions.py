@@ -213,7 +213,7 @@ def guarded(status: int = 401, challenge: str = 'Bearer realm="x"') -> Any:
 
 @pytest.mark.row("CT-08")
 @pytest.mark.parametrize("slow", [False, True])
-async def test_refused_credentials_are_tried_once_more(slow: bool) -> None:
+async def test_refused_credentials_are_tried_once_more(*, slow: bool) -> None:
     keys = Keys("old", "new", slow=slow)
     async with facing(guarded(), credentials=keys) as (owner, server):
         assert await owner.answer(owner.call("any")) == {}
@@ -324,7 +324,7 @@ async def test_redirects_in_a_circle() -> None:
 
 async def test_what_waits_is_bounded_by_number_and_by_bytes() -> None:
     settings = HttpSettings(max_connections=2, max_waiting=3, max_waiting_bytes=10_000)
-    async with facing(says(b"", end="wait"), settings) as (owner, server):
+    async with facing(says(b"", end="wait"), settings) as (owner, _):
         ids = [owner.call("any") for _ in range(5)]
         with pytest.raises(WireFull):
             owner.call("any")

@@ -274,15 +274,14 @@ async def test_the_stream_is_opened_again_with_the_mark() -> None:
 
 async def test_a_stream_without_marks_leaves_a_gap() -> None:
     async def stream(visit: Visit) -> None:
-        nonlocal opened
-        opened += 1
+        times.append(now())
         await visit.stream(event(NOTE))
-        if opened == 1:
+        if len(times) == 1:
             visit.abort()
         else:
             await visit.gone()
 
-    opened = 0
+    times: list[float] = []
     async with facing(GET=stream) as (owner, _):
         assert [type(await owner.hear()) for _ in range(3)] == [Notification, Gap, Notification]
 

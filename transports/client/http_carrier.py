@@ -65,5 +65,5 @@ class Carrier(Protocol):
         """Take one on. Nothing is told to the asker before this has returned."""
         ...
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Drop everything, and let go of the connections."""

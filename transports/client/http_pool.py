@@ -232,7 +232,7 @@ class Pool:
         if self._idle:
             self._sweep_in(max(0.0, min(each.since + each.patience for each in self._idle) - now))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Drop everything."""
         self._closed = True
         if self._sweeping is not None:

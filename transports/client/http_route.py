@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, ClassVar, Final
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # which is public in fact
 
 from greenroom.errors import ConfigError
+from greenroom.transports.http_config import is_loopback
 
 from .http_address import Address
 from .http_pool import Pool
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from greenroom.supervision.kernel.process import Process
 
     from .http_carrier import Carrier, Headers
+    from .httpx_door import Brought
     from .seam import Credentials
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -41,7 +44,7 @@ class HttpRoute:
     old: ClassVar[bool] = False
     """Whether the old transport is spoken from the beginning."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what can be said of a way to a server
         self,
         url: str,
         *,
@@ -50,9 +53,13 @@ class HttpRoute:
         trust: Trust | ssl.SSLContext | None = None,
         settings: HttpSettings | None = None,
         fallback: bool = True,
+        transport: Brought | None = None,
+        proxy: str | None = None,
     ) -> None:
         """`headers` go with every request. `fallback`: a server that refuses us may be one of the old transport, and is asked.
 
+        `transport` is a client or a transport of httpx that is to carry the requests; it stays its owner's, who closes it. `proxy` is a URL;
+        without one, what `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` say holds, but never for this machine itself.
         Raises `ConfigError`.
         """
         self.address = Address.of(url)
@@ -61,6 +68,10 @@ class HttpRoute:
         self.fallback = fallback
         self.headers: Headers = _checked(headers or {})
         self._trust = trust
+        self._brought = transport
+        if transport is not None and proxy is not None:
+            raise ConfigError("whoever brings a transport says there which proxy it uses")
+        self._proxy = proxy or (None if transport is not None else _proxy_around(self.address))
         self._context: ssl.SSLContext | None = None
         if isinstance(trust, Trust) and self.address.secure:
             self._context = trust.context()  # what cannot work is said now
@@ -79,7 +90,12 @@ class HttpRoute:
 
     def carrier(self, process: Process) -> Carrier:
         """What carries the requests of one wire, which is `process`."""
-        return Pool(process, self.settings, self._tls())
+        if self._brought is None and self._proxy is None:
+            return Pool(process, self.settings, self._tls())
+        from .httpx_door import ThroughHttpx, client_of  # noqa: PLC0415 - it is dear to load, and few need it
+
+        client = client_of(self._brought, self._proxy, self._tls(), self.settings)
+        return ThroughHttpx(process, self.settings, client, own=self._brought is None)
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._context is None and self.address.secure:
@@ -91,6 +107,15 @@ class SseRoute(HttpRoute):
     """A server of the old transport: the URL is that of its stream."""
 
     old = True
+
+
+def _proxy_around(address: Address) -> str | None:
+    """The proxy that the environment asks for."""
+    if is_loopback(address.host):
+        return None
+    proxies = getproxies_environment()
+    proxy = proxies.get(address.scheme) or proxies.get("all")
+    return None if not proxy or proxy_bypass_environment(address.host, proxies) else proxy
 
 
 def _checked(headers: Mapping[str, str]) -> Headers:

@@ -371,7 +371,7 @@ class HttpWire:
             for visit in (*self._visits, *self._waiting, self._listening, self._old):
                 if visit is not None:
                     visit.drop()
-            self.carrier.close()
+            await self.carrier.close()
 
     async def _farewell(self) -> None:
         """Say what is still to be said, and give the session back, within the grace."""

@@ -1,0 +1,166 @@
+"""httpx, for who brings something of it: a client, a transport, or a proxy that has to be gone through.
+
+It carries the same orders as the pool does, each in a task of its own, and costs several times as much; why it is not what carries by default is in
+the documentation (what a client's call costs). Nothing but this file imports it, and nobody loads this file who has not asked for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeAlias
+
+import httpx
+
+from greenroom.errors import ConfigError
+from greenroom.transports.http1 import Malformed
+
+from .errors import ConnectFailed, ConnectionLost, NotMcp, TransportError
+from .http_reader import Head
+
+if TYPE_CHECKING:
+    import ssl
+
+    from greenroom.supervision.kernel.process import Process
+
+    from .http_carrier import Asker, Order
+    from .http_settings import HttpSettings
+
+Brought: TypeAlias = "httpx.AsyncClient | httpx.AsyncBaseTransport"
+
+
+def client_of(
+    brought: Brought | None, proxy: str | None, context: ssl.SSLContext | None, settings: HttpSettings
+) -> httpx.AsyncClient:
+    """The client of httpx for what was brought. Raises `ConfigError` for a proxy that cannot be one."""
+    if isinstance(brought, httpx.AsyncClient):
+        return brought
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=settings.max_connections)
+    try:
+        return httpx.AsyncClient(
+            transport=brought,
+            proxy=proxy,
+            verify=context or True,
+            limits=limits,
+            trust_env=False,
+            follow_redirects=False,
+        )
+    except (ValueError, ImportError, httpx.InvalidURL) as error:
+        raise ConfigError(f"this proxy cannot be used: {type(error).__name__}") from None  # its URL may have a password
+
+
+class Carried:
+    """One order under way."""
+
+    def __init__(self, order: Order, asker: Asker) -> None:
+        """Not begun."""
+        self.order = order
+        self.asker = asker
+        self.task: asyncio.Task[None] | None = None
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self.over = False
+
+    def drop(self) -> None:
+        """Nobody wants the answer."""
+        if not self.over:
+            self.over = True
+            if self.task is not None:
+                self.task.cancel()
+
+    def pause(self) -> None:
+        """Let the answer wait where it is."""
+        self.flowing.clear()
+
+    def resume(self) -> None:
+        """Go on."""
+        self.flowing.set()
+
+
+class ThroughHttpx:
+    """All orders of one wire, by way of a client of httpx."""
+
+    def __init__(self, process: Process, settings: HttpSettings, client: httpx.AsyncClient, *, own: bool) -> None:
+        """`own`: nobody else uses that client, and it ends with the wire."""
+        self._process = process
+        self._client = client
+        self._own = own
+        self._room = asyncio.Semaphore(settings.max_connections)
+        self._timeout = httpx.Timeout(None, connect=settings.connect_timeout)
+        self._running: dict[Carried, None] = {}
+
+    def begin(self, order: Order, asker: Asker) -> Carried:
+        """Take one on."""
+        carried = Carried(order, asker)
+        self._running[carried] = None
+        loop, context = self._process.node.loop, self._process.own_context().copy()
+        carried.task = loop.create_task(self._carry(carried), context=context)
+        carried.task.add_done_callback(lambda task: self._done(carried, task))
+        return carried
+
+    def _done(self, carried: Carried, task: asyncio.Task[None]) -> None:
+        self._running.pop(carried, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._process.crash(error)
+
+    async def _carry(self, carried: Carried) -> None:
+        if carried.order.urgent:
+            await self._send(carried)
+        else:
+            async with self._room:
+                await self._send(carried)
+
+    async def _send(self, carried: Carried) -> None:
+        order = carried.order
+        origin = order.address.origin
+        error: TransportError
+        try:
+            request = self._client.build_request(
+                order.method,
+                order.address.url,
+                headers=[*order.headers, ("accept-encoding", "identity")],
+                content=order.body if order.method == "POST" else None,
+                timeout=self._timeout,
+            )
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+            try:
+                await self._receive(carried, response)
+            finally:
+                await response.aclose()
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as failed:
+            error = ConnectFailed(f"{origin}: {type(failed).__name__}: {failed}")
+            unseen = True
+        except (httpx.RemoteProtocolError, Malformed) as failed:
+            error = NotMcp(f"{origin} does not speak HTTP properly: {failed}")
+            unseen = False
+            if "without sending" in str(failed) or "without sending complete" in str(failed):
+                error = ConnectionLost(f"{origin}: {failed}")
+        except (httpx.HTTPError, httpx.StreamError, OSError) as failed:
+            error = ConnectionLost(f"{origin}: {type(failed).__name__}: {failed}")
+            unseen = False
+        else:
+            if not carried.over:
+                carried.over = True
+                carried.asker.end()
+            return
+        if not carried.over:
+            carried.over = True
+            carried.asker.failed(error, unseen=unseen)
+
+    async def _receive(self, carried: Carried, response: httpx.Response) -> None:
+        lines = [(name.lower(), value) for name, value in response.headers.raw]
+        carried.asker.head(Head(response.status_code, b"1.1", lines))
+        async for piece in response.aiter_raw():
+            if carried.over:
+                return
+            carried.asker.body(piece)
+            await carried.flowing.wait()
+
+    async def close(self) -> None:
+        """Drop everything."""
+        tasks = [each.task for each in self._running if each.task is not None]
+        for carried in tuple(self._running):
+            carried.drop()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._own:
+            await self._client.aclose()
