@@ -59,7 +59,7 @@ class Channel:
     @property
     def owed(self) -> int:
         """How many requests wait for their answers."""
-        return sum(self._owed.values())
+        return sum(self._owed.values()) if self._owed else 0
 
     # --- in
 
@@ -71,7 +71,7 @@ class Channel:
             await self.refuse(error)
             return
         try:
-            session = await self._enter()
+            session = self._session or await self._enter()
         except Exception as error:
             # Whatever keeps a session from beginning: who asked is told, and may ask again.
             refusal = McpError.wrap(error)

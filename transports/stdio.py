@@ -38,6 +38,7 @@ from greenroom.supervision import (
 
 from .channel import Channel
 from .descriptors import sink_of, source_of
+from .lingering import Lingering
 from .seam import Peer
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class StdioWire:
 
     source: Source
     sink: Sink
+    _lingering: Lingering
 
     def __init__(self, door: Door, input: int, output: int, *, line_limit: int = LINE_LIMIT) -> None:  # noqa: A002
         """`input` and `output` stay whose they were: nobody here closes them."""
@@ -82,6 +84,7 @@ class StdioWire:
         if not self._opened:
             self.source = source_of(self._descriptors[0], current_node().serve)
             self.sink = sink_of(self._descriptors[1])
+            self._lingering = Lingering(asyncio.get_running_loop())
             self._opened = True
 
     def close(self) -> None:
@@ -93,6 +96,8 @@ class StdioWire:
     async def write(self, data: bytes) -> None:
         """Write messages, and come back when they are out. Ends whoever writes when nobody is there to read."""
         self.sink.put(data)
+        if not self.channel.owed:
+            self._lingering.answered()
         if self.sink.busy:
             await self.sink.drained()
         if self.sink.gone:
@@ -119,6 +124,7 @@ class StdioWire:
             if self.input_over:
                 return
             chunk = await self.source.read()
+            self._lingering.asked()
             if chunk:
                 taken.extend(self._lines.feed(chunk))
                 continue

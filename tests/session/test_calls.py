@@ -249,6 +249,26 @@ async def test_a_call_that_takes_too_long_is_answered_without_its_result() -> No
 
 
 @pytest.mark.row("TF-21")
+async def test_each_of_several_calls_has_its_own_deadline_whatever_comes_of_those_before_it() -> None:
+    loop = asyncio.get_running_loop()
+    player = await join(await open_company(Tools(**TOOLS), settings=Settings(call_timeout=60)))
+    first = player.later("for_ever", id="first")
+    await asyncio.sleep(30)
+    second = player.later("for_ever", id="second")
+    await asyncio.sleep(15)
+    third = player.later("for_ever", id="third")
+    await turns()
+    began = loop.time() - 45
+    await player.cancel("first")
+    assert await first is None
+    ends: list[float] = []
+    for each in (second, third):
+        assert message((await each).body)["error"]["message"] == "Request timed out"
+        ends.append(loop.time() - began)
+    assert ends == [pytest.approx(90), pytest.approx(105)]
+
+
+@pytest.mark.row("TF-21")
 async def test_the_general_deadline_begins_anew_with_each_word() -> None:
     async def chatty(job: Job) -> Any:
         for seconds in (0, 59, 59, 59, job.params["arguments"]["last"]):

@@ -1,0 +1,92 @@
+"""The loop stays awake for a peer that asks again at once, for a moment, and for nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from greenroom.transports.lingering import MOMENT, TURNS, Lingering
+
+
+class Loop:
+    """A clock, and what is to be called."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.soon: list[Any] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Any) -> None:
+        self.soon.append(callback)
+
+    def kept(self, peer: Lingering) -> bool:
+        """Whether that one has it turn."""
+        return peer.awake
+
+    def turn(self) -> int:
+        """One turn; how many were called."""
+        called, self.soon = self.soon, []
+        for each in called:
+            each()
+        return len(called)
+
+
+def test_a_quick_peer_is_waited_for_and_a_slow_one_is_not() -> None:
+    loop: Any = Loop()
+    peer = Lingering(loop, processors=2)
+    peer.asked()
+    peer.answered()
+    assert not loop.soon  # nobody knows yet how quick it is
+    loop.now += MOMENT / 2
+    peer.asked()
+    peer.answered()
+    assert loop.kept(peer)
+    loop.now += MOMENT * 2
+    peer.asked()
+    assert sum(loop.turn() for _ in range(3 * TURNS)) == TURNS
+    assert not loop.kept(peer)
+    peer.answered()
+    assert not loop.kept(peer)
+    assert not loop.soon
+
+
+def test_it_ends_whatever_the_clock_says_and_begins_anew_with_each_answer() -> None:
+    loop: Any = Loop()
+    peer = Lingering(loop, processors=2)
+    peer.answered()
+    peer.asked()
+    peer.answered()
+    for _ in range(TURNS - 1):
+        assert loop.turn() == 1
+    peer.asked()
+    peer.answered()
+    assert len(loop.soon) == 1  # once, however often it is answered
+    assert sum(loop.turn() for _ in range(3 * TURNS)) == TURNS
+    assert not peer.awake
+
+
+def test_where_there_is_one_processor_the_peer_needs_it() -> None:
+    loop: Any = Loop()
+    peer = Lingering(loop, processors=1)
+    for _ in range(3):
+        peer.asked()
+        peer.answered()
+    assert not loop.soon
+
+
+async def test_it_holds_nobody_up() -> None:
+    loop = asyncio.get_running_loop()
+    peer = Lingering(loop, processors=2)
+    peer.answered()
+    peer.asked()
+    peer._quick = True  # also on a machine that has just been busy
+    peer.answered()
+    came = asyncio.Event()
+    loop.call_soon(came.set)
+    await came.wait()
+    assert peer.awake
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    assert not peer.awake
