@@ -33,7 +33,7 @@ check: $(STAMP) ## the gates only: ruff, mypy, pyright
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite judges a server, check by check
+conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite judges a server and a client, check by check
 	$(BIN)/python -m tests.conformance
 
 interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server

@@ -11,7 +11,6 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import BadAnswer, ToolError
 from greenroom.protocol.received import ToolReply, read_tool_reply, text_of
 from greenroom.protocol.reply_values import Promise, plain_value, typed_value
@@ -20,6 +19,7 @@ from greenroom.protocol.wire import plain
 
 from .answering import told
 from .client_words import ClientWords
+from .errors import GreenroomError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping

@@ -1,7 +1,8 @@
 """The command: `python -m tests.conformance [--url URL]`, which is `make conformance`.
 
-It starts the fixture, has both releases of the official suite judge it, and counts their checks. With `--url`, whatever serves
-there is judged instead: so the judge itself can be tried on a server that somebody else wrote.
+It starts the fixture, has both releases of the official suite judge it, then has them judge the client, and counts their checks. With
+`--url`, whatever serves there is judged instead, and with `--client` that command as a client: so the judge itself can be tried on what
+somebody else wrote.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tests.serving import served
 
-from .figures import LEGS, complaints, count, summary
+from .figures import CLIENT_LEGS, LEGS, complaints, count, summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,24 +33,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Judge, and say what was counted; 1 when anything is not exactly as it has to be."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="The official conformance suite.")
     parser.add_argument("--url", help="judge what serves there, and not the fixture")
+    parser.add_argument(
+        "--client", help="judge that command as a client; it is split at spaces, and gets the URL as its last word"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="conformance-") as place:
         folder = Path(place)
         if options.url:
             return judge(options.url, folder)
+        if options.client:
+            return judge_client(options.client, folder)
         with served([sys.executable, str(HERE / "server.py")], folder / "server.log") as url:
-            return judge(url, folder)
+            server = judge(url, folder)
+        return max(server, judge_client(f"{sys.executable} {HERE / 'client.py'}", folder))
 
 
 def judge(url: str, folder: Path) -> int:
     """Every leg, also after one that failed."""
-    return max(_judge(leg, url, folder) for leg in LEGS)
+    return max(_judge(leg, ("--url", url), folder) for leg in LEGS)
 
 
-def _judge(leg: Leg, url: str, folder: Path) -> int:
+def judge_client(command: str, folder: Path) -> int:
+    """The same for a client. All scenarios of a leg begin at once, so each gets its time."""
+    return max(_judge(leg, ("--command", command, "--timeout", "60000"), folder) for leg in CLIENT_LEGS)
+
+
+def _judge(leg: Leg, whom: Sequence[str], folder: Path) -> int:
     results = Path(tempfile.mkdtemp(dir=folder))
     suite = str(MODULES / leg.package / "dist" / "index.js")
-    command = [str(NODE), "--require", str(HERE / "loopback.cjs"), suite, "server", "--url", url, *leg.arguments]
+    command = [str(NODE), "--require", str(HERE / "loopback.cjs"), suite, leg.side, *whom, *leg.arguments]
     done = subprocess.run(
         [*command, "--output-dir", str(results)],
         stdin=subprocess.DEVNULL,
@@ -61,7 +73,7 @@ def _judge(leg: Leg, url: str, folder: Path) -> int:
     )
     counted = count(results)
     wrong = complaints(leg, counted)
-    if done.returncode != 0:
+    if done.returncode != 0 and not leg.later:
         wrong.append(f"the suite ended with {done.returncode}")
     if wrong:
         print(done.stdout)

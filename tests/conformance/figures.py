@@ -11,7 +11,8 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,11 +39,19 @@ class Leg:
     unscored: frozenset[str] = frozenset()
     beyond: Mapping[str, int] = field(default_factory=dict[str, int])
     """Checks that pass here, but count for nothing as others get a warning for them."""
+    side: Literal["server", "client"] = "server"
+    """Who is judged."""
+    later: tuple[str, ...] = ()
+    """Scenarios that run with the others, and are of what is not built yet."""
 
     @property
     def name(self) -> str:
         """The release and what it was asked for."""
-        return f"{self.release} server {' '.join(self.arguments)}"
+        return f"{self.release} {self.side} {' '.join(self.arguments)}"
+
+    def judges(self, scenario: str) -> bool:
+        """Whether that scenario counts."""
+        return not any(fnmatchcase(scenario, pattern) for pattern in self.later)
 
 
 STABLE = Leg(
@@ -91,16 +100,39 @@ OLDER = Leg(
     checks={**dict.fromkeys(_ONE_EACH, 2), "server-initialize": 3, "server-session-lifecycle": 3},
 )
 
-LEGS = (STABLE, NEXT, OLDER)
+_BY_A_CLIENT = {"initialize": 1, "tools_call": 1, "elicitation-sep1034-client-defaults": 5, "sse-retry": 3}
 
-_FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+STABLE_CLIENT = Leg(
+    release="0.1.16",
+    package="conformance-stable",
+    arguments=("--suite", "core"),
+    checks=_BY_A_CLIENT,
+    side="client",
+    later=("auth/*",),
+)
+
+NEXT_CLIENT = Leg(
+    release="0.2.0-alpha.12",
+    package="conformance-next",
+    arguments=("--requirements", "2025-11-25"),
+    checks={**_BY_A_CLIENT, "tools_call": 2},
+    side="client",
+    later=("auth/*", "json-schema-2020-12-preservation"),
+)
+
+LEGS = (STABLE, NEXT, OLDER)
+CLIENT_LEGS = (STABLE_CLIENT, NEXT_CLIENT)
+
+_FOLDER = re.compile(r"(?:server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_FAMILY = re.compile(r"[a-z]+")
 
 
 def count(results: Path) -> dict[str, Counter[str]]:
     """How many checks of each scenario ended how, from the folders that a run left."""
     counted: dict[str, Counter[str]] = {}
-    for folder in sorted(results.iterdir()):
-        named = _FOLDER.fullmatch(folder.name)
+    families = [one for one in results.iterdir() if _FAMILY.fullmatch(one.name)]
+    for folder in sorted(one for place in (results, *families) for one in place.iterdir() if one not in families):
+        named = _FOLDER.fullmatch(folder.relative_to(results).as_posix())
         if named is None:
             raise ValueError(f"{folder.name} is not named like the results of a scenario")
         checks = json.loads((folder / "checks.json").read_text(encoding="utf-8"))
@@ -110,6 +142,7 @@ def count(results: Path) -> dict[str, Counter[str]]:
 
 def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
     """What is not as it has to be; an empty list is the verdict that everything was checked and passed."""
+    counted = {name: ended for name, ended in counted.items() if leg.judges(name)}
     wrong = [f"{name}: was not run" for name in sorted(set(leg.checks) - set(counted))]
     wrong += [f"{name}: is not known here" for name in sorted(set(counted) - set(leg.checks))]
     for name in sorted(set(counted) & set(leg.checks)):
@@ -123,6 +156,8 @@ def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
 
 def summary(leg: Leg, counted: Mapping[str, Counter[str]]) -> str:
     """The figures of a run in one line."""
+    later = sum(not leg.judges(name) for name in counted)
+    counted = {name: ended for name, ended in counted.items() if leg.judges(name)}
     scored = [name for name in counted if name not in leg.unscored]
     beyond = sum(leg.beyond.values())
     passed = sum(ended["SUCCESS"] for ended in counted.values()) - beyond
@@ -130,4 +165,6 @@ def summary(leg: Leg, counted: Mapping[str, Counter[str]]) -> str:
     line = f"{leg.name}: {len(scored)} scenarios, {passed} checks, {failed} failed"
     if leg.unscored:
         line += f", with those of {len(counted) - len(scored)} scenarios that are not required"
+    if later:
+        line += f"; {later} scenarios are of what comes later"
     return f"{line}; and {beyond} more in {', '.join(leg.beyond)}" if beyond else line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .figures import LEGS, NEXT, STABLE, Leg, complaints, count, summary
+from .figures import CLIENT_LEGS, LEGS, NEXT, STABLE, Leg, complaints, count, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,15 +23,16 @@ def test_the_figures_are_those_that_were_promised() -> None:
         (30, 84),
         (27, 56),
     ]
+    assert [(len(leg.checks), sum(leg.checks.values())) for leg in CLIENT_LEGS] == [(4, 10), (4, 11)]
     assert NEXT.beyond == {}
     assert STABLE.beyond == {"server-sse-polling": 3}
 
 
 def test_the_page_says_what_is_counted(root: Path) -> None:
     page = root.joinpath("docs/reference/referees.md").read_text(encoding="utf-8")
-    for leg in LEGS:
+    for leg in (*LEGS, *CLIENT_LEGS):
         scored, checks = len(leg.checks) - len(leg.unscored), sum(leg.checks.values())
-        assert f"| {leg.release} | `server {' '.join(leg.arguments)}` | {scored} | {checks} | 0 |" in page
+        assert f"| {leg.release} | `{leg.side} {' '.join(leg.arguments)}` | {scored} | {checks} | 0 |" in page
 
 
 def test_what_is_right_leaves_no_complaint() -> None:
@@ -66,6 +67,19 @@ def test_checks_are_counted_from_what_the_suite_leaves(tmp_path: Path) -> None:
         folder.mkdir()
         folder.joinpath("checks.json").write_text(json.dumps([{"status": status} for status in statuses]))
     assert count(tmp_path) == {"ping": Counter(SUCCESS=2, FAILURE=1), "tools-call-error": Counter(INFO=1)}
+
+
+def test_a_client_is_judged_by_scenarios_of_several_families_and_not_by_what_comes_later(tmp_path: Path) -> None:
+    for scenario in ("tools_call", "auth/basic"):
+        folder = tmp_path / f"{scenario}-2026-01-02T03-04-05-678Z"
+        folder.mkdir(parents=True)
+        folder.joinpath("checks.json").write_text('[{"status": "SUCCESS"}]')
+    counted = count(tmp_path)
+    assert set(counted) == {"tools_call", "auth/basic"}
+    leg = Leg("1.0", "small", ("--all",), {"tools_call": 1}, side="client", later=("auth/*",))
+    assert complaints(leg, counted) == []
+    line = "1.0 client --all: 1 scenarios, 1 checks, 0 failed; 1 scenarios are of what comes later"
+    assert summary(leg, counted) == line
 
 
 def test_a_folder_of_another_name_is_no_result(tmp_path: Path) -> None:
