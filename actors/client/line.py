@@ -245,7 +245,9 @@ class ConnectionLine:
         """Try now: out of backoff or parked."""
         board = self.board
         if board.process is not None and board.phase in (Phase.BACKOFF, Phase.PARKED):
-            board.tell(Phase.CONNECTING, board.cause, board.attempts)  # at once: whoever waits from now on waits for this
+            board.tell(
+                Phase.CONNECTING, board.cause, board.attempts
+            )  # at once: whoever waits from now on waits for this
             self._ref().cast(Connection.retry)
 
     async def close(self, timeout: float | None = _DEFAULT) -> None:
@@ -254,6 +256,9 @@ class ConnectionLine:
         process = board.process
         if process is None:
             board.tell(Phase.CLOSED)
+            for pending in board.held:
+                pending.settle(None, self._absent())
+            board.held.clear()
             return
         Ref.of(process).cast(Connection.close)
         try:
