@@ -101,7 +101,9 @@ class Theatre:
         doomed = bool(self.stage.wires) and self.stage.wire in self.broken
         played = self.played[pending.id] = Played(pending, idempotent, waits, timeout, now, lost=doomed)
         loop = asyncio.get_running_loop()
-        pending.when_settled(lambda result, error: played.over.append((error if result is None else result, loop.time())))
+        pending.when_settled(
+            lambda result, error: played.over.append((error if result is None else result, loop.time()))
+        )
         return played
 
     def ask_and_die(self) -> None:
