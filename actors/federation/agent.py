@@ -70,6 +70,7 @@ class Agent:
         self._made: tuple[dict[str, Offering], ToolCatalogue] | None = None
         self._validators: dict[tuple[str, str], tuple[Mapping[str, Any], Validator | None]] = {}
         self._told: set[str] = set()
+        self._skipped: set[str] = set()
 
     @property
     def separator(self) -> str:
@@ -113,9 +114,12 @@ class Agent:
             self._made = (offerings, self._fresh(offerings))
         catalogue = self._made[1]
         if not skipped:
+            self._skipped.clear()
             return catalogue
         for id, error in skipped.items():
-            _log.warning("the tools of %s are left out: %s", id, error)
+            if id not in self._skipped:
+                _log.warning("the tools of %s are left out: %s", id, error)
+        self._skipped = set(skipped)
         return replace(catalogue, skipped=skipped)
 
     def _fresh(self, offerings: dict[str, Offering]) -> ToolCatalogue:

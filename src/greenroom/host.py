@@ -100,6 +100,7 @@ class Host:
         self._settings = settings or ClientSettings()
         self._separator = separator
         self._guests: dict[str, Guest] = {}
+        self._turns: dict[str, int] = {}
         self._specs = {id: self._spec(id, server) for id, server in (servers or {}).items()}
         self.federation = Federation(self._specs, name=name)
         """The servers as actors have them."""
@@ -127,6 +128,7 @@ class Host:
         self._guests.pop(id, None)
         if isinstance(server, Server):
             self._guests[id] = Guest(server)
+        self._turns[id] = self._turns.get(id, 0) + 1
         spec = server if isinstance(server, UpstreamSpec) else UpstreamSpec(route_of(server), settings=self._settings)
         return spec if spec.handler is not None else replace(spec, handler=lambda: self._handler(id))
 
@@ -237,6 +239,11 @@ class Host:
         """Another connection to one of the servers, for somebody of its own: the child that keeps it, and the line."""
         self._known(id)
         return replace(self._specs[id], handler=lambda: handler).connected(id)
+
+    def turn(self, id: str) -> int:
+        """Which server it is that has this id now: another number after it was replaced. Raises `UnknownServer`."""
+        self._known(id)
+        return self._turns[id]
 
     # --- how they are
 

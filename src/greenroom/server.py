@@ -47,15 +47,18 @@ from .outside import context_of
 from .registrations import Registrations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.context import Context
+    from greenroom.actors.gateway.gateway import Gateway
     from greenroom.actors.hooks import Hooks
     from greenroom.actors.peers import Peers
     from greenroom.actors.readiness import WaitFor
     from greenroom.actors.task_store import TaskStore
     from greenroom.supervision import ChildSpec, Node
+
+    from .host import Host
 
     Transport = Literal["stdio", "http"]
 
@@ -94,6 +97,7 @@ class Server(Decorators):
         self._hosting = Hosting(self.child_spec)
         self._bindings: list[tuple[Binding, HttpConfig]] = []
         self._certificates: list[Certificates] = []
+        self._gateways: list[Gateway] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
@@ -192,7 +196,32 @@ class Server(Decorators):
         finally:
             await self._hosting.let_go()
 
+    def mount(
+        self,
+        host: Host,
+        prefix: str = "",
+        *,
+        shared: bool | Collection[str] = False,
+        most: int = 64,
+        idle: float = 300.0,
+    ) -> None:
+        """Serve all servers of a host as well, before this one runs: their tools, resources, prompts and completions, as one.
+
+        Every principal, or every session that is nobody's in particular, has connections to them of its own: at most `most`, each closed when
+        it was `idle` for so many seconds. `shared` servers have one for everybody: say so of those that remember nothing. `prefix` comes before
+        all names, where two hosts are mounted.
+        """
+        from .gateways import mount  # noqa: PLC0415 - few servers are gateways, and it is much to load
+
+        if any(node.running for node in self._nodes):
+            raise ConfigError("a host is mounted before the server runs")
+        self._gateways.append(mount(self, host, prefix, shared=shared, most=most, idle=idle))
+
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
+        if self._gateways:
+            from greenroom.actors.gateway.keeper import gateway_spec  # noqa: PLC0415 - as above
+
+            listeners = [*(gateway_spec(each, self._changed) for each in self._gateways), *listeners]
         spec = self.company.child_spec(listeners)
 
         async def start() -> Any:

@@ -1,0 +1,135 @@
+"""Whose call is it? What an upstream asks and says while it works goes to the very client that it works for, or to nobody.
+
+An upstream's question does not say to which of our requests it belongs. So a connection to an upstream belongs to one client, or to one
+principal with several, and is told by a desk who has calls under way on it. If that is one session, it is asked. If it may be more than one,
+nobody is: the upstream gets an error, since to ask the wrong user is worse. A call that was given up still counts, as the upstream may still
+be at it.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.client.handler import ClientHandler
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.methods import not_found
+from greenroom.protocol.shapes import LEVELS
+from greenroom.protocol.wire import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from greenroom.actors.context import Context
+
+_CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+_ABILITIES: Final[Mapping[str, frozenset[str]]] = {
+    "sampling": frozenset({"tools", "context"}),
+    "elicitation": frozenset({"form", "url"}),
+    "roots": frozenset({"listChanged"}),
+}
+
+
+def abilities_of(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a client's capabilities can be lent to an upstream: exactly what the client can do."""
+    found: dict[str, Any] = {}
+    for name, members in _ABILITIES.items():
+        said = declared.get(name)
+        if is_object(said):
+            found[name] = {member: {} for member in sorted(members) if is_object(said.get(member))}
+            if name == "roots" and said.get("listChanged") is True:
+                found[name]["listChanged"] = True
+    return found
+
+
+class Desk:
+    """Who has calls under way on one connection."""
+
+    def __init__(self, server: str, outside: Callable[[str], Context]) -> None:
+        """`outside` makes the context of a session that has no call under way."""
+        self.server = server
+        self.sessions: dict[str, None] = {}
+        """Everybody who has used it."""
+        self._outside = outside
+        self._numbers = count()
+        self._calls: dict[int, Context] = {}
+        self._given_up: set[str] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any call is under way."""
+        return bool(self._calls)
+
+    def enter(self, ctx: Context) -> int:
+        """A call begins: its number."""
+        number = next(self._numbers)
+        self._calls[number] = ctx
+        self.sessions[ctx.session_id] = None
+        return number
+
+    def leave(self, number: int, *, answered: bool) -> None:
+        """It is over. Without an answer, the upstream may still be at it."""
+        ctx = self._calls.pop(number)
+        if not answered:
+            self._given_up.add(ctx.session_id)
+
+    def forget(self, session: str) -> None:
+        """The session has ended, and is asked nothing any more. What was given up for it may still be at work."""
+        self.sessions.pop(session, None)
+
+    def begin_anew(self) -> None:
+        """The upstream knows nothing of what was before."""
+        self._given_up.clear()
+
+    def whose(self) -> Context | None:
+        """The one whose question it must be; None when there is nobody, or more than one."""
+        working = {ctx.session_id for ctx in self._calls.values()} | self._given_up
+        candidates = working or set(self.sessions)
+        if len(candidates) != 1:
+            return None
+        (session,) = candidates
+        latest = [ctx for ctx in self._calls.values() if ctx.session_id == session]
+        return latest[-1] if latest else self._outside(session)
+
+
+class DeskHandler(ClientHandler):
+    """Hands an upstream's questions on to the client whose they are."""
+
+    def __init__(self, desk: Desk, abilities: Mapping[str, Any], completed: Callable[[str], object]) -> None:
+        """`completed` is told when an upstream says that a user has done with a page."""
+        self._desk = desk
+        self._abilities = abilities
+        self._completed = completed
+
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client can do for whom the connection was opened."""
+        return self._abilities
+
+    async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask the client."""
+        if method not in _CARRIED:
+            raise not_found(method)
+        ctx = self._desk.whose()
+        if ctx is None:
+            raise McpError(
+                ErrorCode.INVALID_REQUEST,
+                f"{method}: it cannot be told which client's call this belongs to, so nobody is asked",
+                {"reason": "whose_call"},
+            )
+        asked = {name: value for name, value in params.items() if name not in ("_meta", "task")}
+        return await ctx.request(method, asked)
+
+    def handle_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Log messages go where questions would; the end of a visit to whoever was sent there."""
+        match method:
+            case "notifications/message":
+                ctx = self._desk.whose()
+                level: Any = params.get("level")
+                if ctx is not None and level in LEVELS:
+                    own = params.get("logger")
+                    name = f"{self._desk.server}.{own}" if isinstance(own, str) and own else self._desk.server
+                    _ = ctx.log(level, params.get("data"), name)
+            case "notifications/elicitation/complete" if isinstance(id := params.get("elicitationId"), str):
+                self._completed(id)
+            case _:
+                pass

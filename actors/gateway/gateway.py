@@ -1,0 +1,341 @@
+"""A federation served as one server: lists from what all upstreams offer, and each request carried to the one that it is for.
+
+It answers in the place of the server's catalogue, in a worker for each request, as a tool of the server's own would run. What is registered at the
+server itself is still there. Progress, log messages and questions come back to the client whose call it is; its cancellation, its end and
+its deadline reach the upstream. An upstream that is away is told at once, with a reason that programs can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.answers import ANSWERS
+from greenroom.actors.client.errors import ClientError, Unavailable
+from greenroom.actors.client.seam import Phase
+from greenroom.actors.federation.agent_errors import FederationError
+from greenroom.actors.lists import LISTINGS
+from greenroom.actors.subscriptions import Subscriptions
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError
+from greenroom.protocol.pages import page
+from greenroom.supervision import kill, supervise_job
+
+from .addresses import Addresses
+from .lodgings import IDLE, MOST, Lodgings
+from .view import View, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from greenroom.actors.client.seam import Line, Pending
+    from greenroom.actors.company import Company
+    from greenroom.actors.context import Context
+    from greenroom.actors.federation.offering import Offering
+    from greenroom.actors.federation.tool_catalogue import FederatedTool
+    from greenroom.actors.jobs import Job, Own
+    from greenroom.supervision import Pid, Ref, TaskSupervisor
+
+    from .desk import Desk
+    from .seam import Hosted
+
+_UPDATED: Final = "notifications/resources/updated"
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class Gateway:
+    """One mounted host. No process itself: `keeper` has those."""
+
+    def __init__(  # noqa: PLR0913 - whose, where, and how clients are kept apart
+        self,
+        host: Hosted,
+        company: Company,
+        *,
+        outside: Callable[[str], Context],
+        completed: Callable[[str], object],
+        prefix: str = "",
+        shared: bool | Collection[str] = False,
+        most: int = MOST,
+        idle: float = IDLE,
+    ) -> None:
+        """`shared` are the servers whose one connection, the host's own, serves everybody: True for all of them."""
+        self.host = host
+        self.company = company
+        self.addresses = Addresses(prefix)
+        self.lodgings = Lodgings(host, outside, completed, most, idle)
+        self.followers: Ref[TaskSupervisor] | None = None
+        """Whose children follow resources, once there is one."""
+        self._prefix = prefix
+        self._shared = shared
+        self._beneath: Mapping[str, Own] = company.hooks.answers
+        self._patient = True
+        self._made: tuple[Mapping[str, FederatedTool], dict[str, Offering], Any, View] | None = None
+        self._following: dict[tuple[str, str], Pid] = {}
+
+    def answers(self) -> dict[str, Own]:
+        """By method, what answers instead of the catalogue."""
+        listings = {listing.method: self._lists(listing.method, listing.member, listing.kind) for listing in LISTINGS}
+        return {
+            **self._beneath,
+            **listings,
+            "tools/call": self._call_tool,
+            "prompts/get": self._get_prompt,
+            "resources/read": self._read,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "completion/complete": self._complete,
+        }
+
+    # --- what there is
+
+    async def view(self) -> View:
+        """What is offered. Only whoever asks first waits for upstreams that are slow to begin."""
+        host = self.host
+        catalogue = await host.agent.catalogue(timeout=None if self._patient else 0.0)
+        self._patient = False
+        own = self.company.shelf.catalogue
+        known = {id: host.federation.known(id) for id in host.federation.ids()}
+        offerings = {id: one for id, one in known.items() if one is not None}
+        made = self._made
+        if made is not None and made[0] is catalogue.tools and made[2] is own and _same(made[1], offerings):
+            return made[3]
+        view = view_of(catalogue, offerings, own, self.addresses, self._prefix)
+        self._made = (catalogue.tools, offerings, own, view)
+        return view
+
+    def _lists(self, method: str, member: str, kind: Any) -> Own:
+        async def answer(job: Job, ctx: Context) -> dict[str, Any]:  # noqa: ARG001 - as every answer
+            beneath = self._beneath.get(method)
+            if beneath is not None:
+                raise McpError(ErrorCode.INTERNAL_ERROR, "Internal error")  # refused when it was mounted
+            entries: dict[str, Any] = dict((await self.view()).lists[method])
+            for entry in job.house.shelf.catalogue.all(kind).values():
+                wire: dict[str, Any] = dict(getattr(entry, "wire", _NOTHING))
+                entries[wire.get("uri") or wire["name"]] = wire
+            keys = sorted(entries)
+            part, following = page(keys, job.params.get("cursor"), job.house.settings.page_size, kind)
+            result: dict[str, Any] = {member: [entries[key] for key in keys[part]]}
+            return result if following is None else {**result, "nextCursor": following}
+
+        return answer
+
+    # --- what is asked
+
+    async def _call_tool(self, job: Job, ctx: Context) -> dict[str, Any]:
+        name: str = job.params["name"]
+        origin = None if job.house.shelf.catalogue.tool(name) is not None else (await self.view()).tools.get(name)
+        if origin is None:
+            return await self._from_beneath(job, ctx)
+        ctx.name = name
+        params = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
+        result = await self._carry(origin.server, "tools/call", params, ctx)
+        return self.addresses.tool_result(origin.server, result, self._listed(origin.server))
+
+    async def _get_prompt(self, job: Job, ctx: Context) -> dict[str, Any]:
+        name: str = job.params["name"]
+        origin = None if job.house.shelf.catalogue.prompt(name) is not None else (await self.view()).prompts.get(name)
+        if origin is None:
+            return await self._from_beneath(job, ctx)
+        ctx.name = name
+        params = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
+        result = await self._carry(origin.server, "prompts/get", params, ctx)
+        return self.addresses.prompt(origin.server, result, self._listed(origin.server))
+
+    async def _read(self, job: Job, ctx: Context) -> dict[str, Any]:
+        origin = self._origin(job.params["uri"])
+        if origin is None:
+            return await self._from_beneath(job, ctx)
+        server, own = origin
+        ctx.uri = job.params["uri"]
+        return self.addresses.contents(server, await self._carry(server, "resources/read", {"uri": own}, ctx))
+
+    async def _complete(self, job: Job, ctx: Context) -> dict[str, Any]:
+        ref = job.params["ref"]
+        if ref.get("type") == "ref/prompt":
+            found = (await self.view()).prompts.get(ref.get("name"))
+            inner = None if found is None else {**ref, "name": found.name}
+            server = None if found is None else found.server
+        else:
+            origin = self._origin(str(ref.get("uri")))
+            inner = None if origin is None else {**ref, "uri": origin[1]}
+            server = None if origin is None else origin[0]
+        if server is None:
+            return await self._from_beneath(job, ctx)
+        params = {key: value for key, value in job.params.items() if key != "_meta"}
+        return await self._carry(server, "completion/complete", {**params, "ref": inner}, ctx)
+
+    def _origin(self, uri: str) -> tuple[str, str] | None:
+        origin = self.addresses.inward(uri)
+        return origin if origin is not None and origin[0] in self.host.federation.ids() else None
+
+    def _listed(self, server: str) -> Collection[str]:
+        offering = self.host.federation.known(server)
+        return () if offering is None else offering.resources
+
+    async def _from_beneath(self, job: Job, ctx: Context) -> dict[str, Any]:
+        """The server's own answer."""
+        answer: Any = self._beneath.get(job.method) or ANSWERS[job.method][1]
+        result: dict[str, Any] = await answer(job, ctx)
+        return result
+
+    # --- carrying it
+
+    async def _way(self, server: str, ctx: Context) -> tuple[Line, Desk | None]:
+        """The connection for this client. One that cannot be told from others (no principal, no session) uses the host's own."""
+        nobody = ctx.principal is None and not ctx.session_id
+        if nobody or self._shared is True or (not isinstance(self._shared, bool) and server in self._shared):
+            line = self.host.federation.line(server)
+            if line is None:
+                raise Unavailable(server)
+            status = line.status
+            if status.phase in (Phase.BACKOFF, Phase.PARKED):
+                raise Unavailable(server, status.cause, status.retry_in)
+            return line, None
+        lodger = await self.lodgings.of(server, ctx)
+        return lodger.line, lodger.desk
+
+    async def _carry(self, server: str, method: str, params: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        """Ask the upstream on behalf of this call. Raises `McpError`: its own, or one that says why there is none."""
+        meta = {key: value for key, value in ctx.meta.items() if key != "progressToken"}
+        whole = {**params, "_meta": meta} if meta else dict(params)
+        try:
+            line, desk = await self._way(server, ctx)
+            number = None if desk is None else desk.enter(ctx)
+            answered = False
+            try:
+                pending = line.begin(method, whole, timeout=None, progress=ctx.progress_token is not None)
+                result = await _relayed(pending, ctx)
+                answered = True
+            except PeerError:
+                answered = True
+                raise
+            finally:
+                if desk is not None and number is not None:
+                    desk.leave(number, answered=answered)
+        except PeerError as error:
+            raise self._outward(server, error) from None
+        except (ClientError, FederationError) as error:
+            raise away(server, error) from error
+        return result
+
+    def _outward(self, server: str, error: PeerError) -> McpError:
+        """The upstream's error, with the address that the client knows."""
+        data = error.data
+        if isinstance(data, dict) and isinstance(uri := data.get("uri"), str):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            data = {**data, "uri": self.addresses.outward(server, uri)}
+        return McpError(error.code, error.message, data)
+
+    # --- resources that change
+
+    async def _subscribe(self, job: Job, ctx: Context) -> dict[str, Any]:
+        uri: str = job.params["uri"]
+        company = self.company
+        session = company.peers.whereis(ctx.session_id)
+        if session is None:
+            raise McpError(ErrorCode.INVALID_REQUEST, "There is no session to subscribe for")
+        origin = self._origin(uri)
+        if origin is None and "resources/subscribe" in self._beneath:
+            return await self._from_beneath(job, ctx)
+        await company.subscriptions.call(Subscriptions.subscribe, session, uri)
+        key = (ctx.session_id, uri)
+        if origin is not None and self.followers is not None and key not in self._following:
+            server, own = origin
+            try:
+                line, _ = await self._way(server, ctx)
+            except (ClientError, FederationError) as error:
+                raise away(server, error) from error
+            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            pid = await supervise_job(self.followers, self._follow, key, line, own, ready)
+            self._following[key] = pid
+            try:
+                await ready
+            except PeerError as error:
+                await company.subscriptions.call(Subscriptions.unsubscribe, session, uri)
+                raise self._outward(server, error) from None
+            except ClientError as error:
+                raise away(server, error) from error
+        return {}
+
+    async def _unsubscribe(self, job: Job, ctx: Context) -> dict[str, Any]:
+        session = self.company.peers.whereis(ctx.session_id)
+        if session is None or (self._origin(job.params["uri"]) is None and "resources/unsubscribe" in self._beneath):
+            return await self._from_beneath(job, ctx) if session is not None else {}
+        await self.company.subscriptions.call(Subscriptions.unsubscribe, session, job.params["uri"])
+        pid = self._following.pop((ctx.session_id, job.params["uri"]), None)
+        if pid is not None:
+            kill(pid)
+        return {}
+
+    async def _follow(self, key: tuple[str, str], line: Line, own: str, ready: asyncio.Future[None]) -> None:
+        """A process: one client's subscription to one resource. It is told of what may have been missed as of a change."""
+        session, uri = key
+        try:
+            async with line.subscribe(own) as updates:
+                if not ready.done():
+                    ready.set_result(None)
+                async for _ in updates:
+                    if not self.company.peers.notify(session, _UPDATED, {"uri": uri}):
+                        return
+        except (ClientError, PeerError) as error:
+            if not ready.done():
+                ready.set_exception(error)
+        finally:
+            self._following.pop(key, None)
+            if not ready.done():
+                ready.cancel()
+
+    def sweep(self, now: float) -> None:
+        """Let go of what belonged to sessions that have ended, and of connections that nobody uses."""
+
+        def lives(session: str) -> bool:
+            return self.company.peers.whereis(session) is not None
+
+        for (session, _), pid in tuple(self._following.items()):
+            if not lives(session):
+                kill(pid)
+        self.lodgings.sweep(now, lives)
+
+    async def roots_changed(self, session: str) -> None:
+        """A client works elsewhere now: the upstreams that work for it are told."""
+        for line in self.lodgings.lines_of(session):
+            with contextlib.suppress(ClientError):
+                await line.notify("notifications/roots/list_changed")
+
+
+async def _relayed(pending: Pending, ctx: Context) -> dict[str, Any]:
+    """The result, with all progress that was told before it; a client that does not want it any more is heeded."""
+    loop = asyncio.get_running_loop()
+    unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(pending.cancel, "cancelled by the client"))
+    telling = None if ctx.progress_token is None else asyncio.ensure_future(_tell(pending, ctx))
+    try:
+        result = await pending.result()
+        if telling is not None:
+            await telling
+        return result
+    finally:
+        unsubscribe()
+        if telling is not None and not telling.done():
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await telling
+
+
+async def _tell(pending: Pending, ctx: Context) -> None:
+    async for step in pending.progress():
+        _ = ctx.progress(step.progress, step.total, step.message)
+
+
+def away(server: str, error: ClientError | FederationError) -> McpError:
+    """What a client is told of an upstream that does not answer: which, and why in a word. What is in the error may be the upstream's own secret."""
+    cause: Any = getattr(error, "cause", None)
+    data: dict[str, Any] = {"server": server, "reason": error.reason}
+    if isinstance(reason := getattr(cause, "reason", None), str):
+        data["cause"] = reason
+    retry_in = getattr(error, "retry_in", None)
+    if isinstance(retry_in, int | float):
+        data["retryIn"] = round(float(retry_in), 3)
+    return McpError(ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} has not answered: {error.reason}", data)
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(one[id] is other[id] for id in one)
