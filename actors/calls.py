@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error, encode_result
-from greenroom.supervision import Crash, Shutdown, exit, kill, monitor, send_after
+from greenroom.supervision import Crash, Ref, Shutdown, exit, kill, monitor, send_after
 from greenroom.supervision.task_supervisor import TaskSupervisor
 
 from .inflight import NEVER, Call, InFlight
@@ -44,7 +44,7 @@ class Lingers(NamedTuple):
 class Calls:
     """What is under way in one session."""
 
-    __slots__ = ("_alarm", "_alarm_at", "_count", "_session", "_watching", "table")
+    __slots__ = ("_alarm", "_alarm_at", "_count", "_session", "_watching", "_workers", "table")
 
     def __init__(self, session: Session) -> None:
         """Nothing is."""
@@ -52,6 +52,7 @@ class Calls:
         self._session = session
         self._count = 0
         self._watching: Monitor | None = None
+        self._workers: Ref[TaskSupervisor]
         # One for all: nearly every call has a deadline, and nearly none reaches it.
         self._alarm: Timer | None = None
         self._alarm_at = NEVER
@@ -77,10 +78,13 @@ class Calls:
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> bool:
         """Have a worker do something. False when there is nobody to start one."""
-        workers = self._session.company.workers
         if self._watching is None:
+            workers = self._session.company.workers
             self._watching = monitor(workers)
-        return workers.cast(TaskSupervisor.begin_job, function, args, (self._session.pid,), "temporary")
+            # Until we hear of its end it is that one, and need not be looked up by its name for each call.
+            target = self._watching.target
+            self._workers = workers if target is None else Ref.of(target)
+        return self._workers.cast(TaskSupervisor.begin_job, function, args, (self._session.pid,), "temporary")
 
     def began(self, key: int, worker: Pid) -> None:
         """A worker has begun; its call may have been decided meanwhile."""

@@ -73,7 +73,7 @@ class Catalogue:
 
     def tool(self, name: str) -> ToolEntry | None:
         """The tool of that name."""
-        return cast("ToolEntry | None", self.find("tool", name))
+        return cast("ToolEntry | None", self._by_kind.get("tool", _NOTHING).get(name))  # asked for with each call
 
     def prompt(self, name: str) -> PromptEntry | None:
         """The prompt of that name."""

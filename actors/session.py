@@ -281,16 +281,16 @@ class Session(GenServer):
         """Anything that is no request of a transport."""
         calls = self.calls
         match message:
-            case Said():
-                self._say(message)
             case Began(key=key, worker=worker):
                 calls.began(key, worker)
             case Finished(key=key, body=body):
                 calls.finish(key, body)
-            case Failed(key=key, error=error):
-                calls.fail(key, error)
             case Exit(pid=pid, reason=reason):
                 calls.gone(pid, reason)
+            case Said():
+                self._say(message)
+            case Failed(key=key, error=error):
+                calls.fail(key, error)
             case Announced(method=method, params=params):
                 self._announce(method, params)
             case Returned(key=key, value=value):
