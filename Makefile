@@ -36,8 +36,9 @@ check: $(STAMP) ## the gates only: ruff, mypy, pyright
 conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite judges a server and a client, check by check
 	$(BIN)/python -m tests.conformance
 
-interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server
+interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server, and our client theirs
 	$(BIN)/python -m tests.interop
+	$(BIN)/python -m tests.client_http
 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
 	$(BIN)/python -m tests.tls

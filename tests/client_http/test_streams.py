@@ -94,6 +94,28 @@ async def test_a_stream_that_ends_too_early_is_taken_up_where_it_broke() -> None
         assert owner.silent()
 
 
+@pytest.mark.parametrize(("mark", "said"), [("ünï☃", "ünï☃"), ("a\x07b", None), ("x" * 5000, None), ("a b", "a b")])
+async def test_a_mark_is_given_back_as_it_was_or_not_at_all(mark: str, said: str | None) -> None:
+    async def stream(visit: Visit) -> None:
+        await visit.stream(f"id: {mark}\ndata:\n\n".encode())
+        visit.close()
+
+    async def again(visit: Visit) -> None:
+        if len(server.seen("GET")) == 1:
+            await visit.reply(405)
+        else:
+            await visit.stream(event(answer(id)))
+
+    async with facing(stream) as (owner, server):
+        server.on("GET", again)
+        id = owner.call("any")
+        if said is None:
+            assert isinstance(await owner.hear(), Lost)
+        else:
+            assert await owner.answer(id) == {}
+            assert server.seen("GET")[1].headers["last-event-id"].encode("latin-1").decode() == said
+
+
 async def test_it_is_not_taken_up_for_ever() -> None:
     async def stream(visit: Visit) -> None:
         await visit.stream(event(None, id="a1"))
@@ -270,6 +292,30 @@ async def test_the_stream_is_opened_again_with_the_mark() -> None:
         assert all(each.headers["mcp-protocol-version"] == "2025-11-25" for each in visits)
         gaps = [later - earlier for earlier, later in pairwise(times)]
         assert gaps == [pytest.approx(seconds, abs=0.1) for seconds in (1, 5, 5)]
+
+
+async def test_a_stream_that_ends_at_once_each_time_is_not_opened_in_a_hurry() -> None:
+    async def stream(visit: Visit) -> None:
+        await visit.stream(b"retry: 0\n\n")
+        visit.close()
+
+    async with facing(GET=stream) as (_, server):
+        await asyncio.sleep(60)
+        assert len(server.seen("GET")) < 100
+
+
+async def test_an_answer_that_was_promised_and_never_comes_can_be_forgotten() -> None:
+    async def later(visit: Visit) -> None:
+        await visit.reply(202)
+
+    async with facing(later, HttpSettings(max_waiting_bytes=1000)) as (owner, server):
+        for number in range(20):
+            id = owner.call("any", text="x" * 300)
+            await server.until("tools/call", number + 1)
+            assert await owner.answer(owner.ask("ping"))
+            owner.wire.forget(id)
+            owner.wire.forget(id)
+        assert owner.wire._weight == 0
 
 
 async def test_a_stream_without_marks_leaves_a_gap() -> None:

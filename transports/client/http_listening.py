@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 _NOT_FOUND: Final = 404
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LONGEST: Final = 30.0
+_LASTING: Final = 5.0
+"""Seconds that a stream has to live for its end to be no failure, if nothing came on it."""
 _DOUBLINGS: Final = 5
 
 
 class Listening(Visit):
     """One wire's, for as long as the wire lives."""
 
-    __slots__ = ("_begun", "_failures", "_heard_at", "_retry", "_stream")
+    __slots__ = ("_begun", "_failures", "_heard_at", "_news", "_retry", "_since", "_stream")
 
     method: ClassVar[str] = "GET"
 
@@ -40,10 +42,12 @@ class Listening(Visit):
         self._retry: float | None = None
         self._failures = 0
         self._heard_at = 0.0
+        self._since = 0.0
+        self._news = False
 
     def extra(self) -> tuple[tuple[str, str], ...]:
         """Where to go on, if that is known."""
-        return (("last-event-id", self._stream.mark),) if self._stream is not None and self._stream.mark else ()
+        return () if self._stream is None else self._stream.where()
 
     def accepted(self, head: Head) -> None:
         """Whatever is no stream is as good as none."""
@@ -53,7 +57,8 @@ class Listening(Visit):
             return
         mark = "" if self._stream is None else self._stream.mark
         self._stream = EventStream(self.wire.event_limits, mark)
-        self._failures = 0
+        self._since = self.wire.now()
+        self._news = False
         again, self._begun = self._begun, True
         if again and not mark:
             self.wire.heard((Gap("the stream was cut, and the server does not mark where"),))
@@ -71,11 +76,14 @@ class Listening(Visit):
             self._fail(error)
             return
         if heard:
+            self._news = True
             self.wire.heard(heard)
             self.breathe()
 
     def over(self) -> None:
-        """The server has ended it, as servers do."""
+        """The server has ended it, as servers do; some at once, each time."""
+        lasting = self._news or self.wire.now() - self._since > _LASTING
+        self._failures = 0 if lasting else self._failures + 1
         self._later()
 
     def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - the status says enough
@@ -118,8 +126,8 @@ class Listening(Visit):
         if silence is None:
             return
         left = self._heard_at + silence - self.wire.now()
-        if left > 0:
-            self.alarm(left)
+        if left > 0 or self.wire.crowded():
+            self.alarm(max(left, 1.0))
         else:
             self._later()
 

@@ -110,7 +110,7 @@ class OldStream(Visit):
             self._fail(NotMcp(f"{self.address.origin} did not say where to post to within {_SAYS_WITHIN:g} s"))
         elif silence is not None:
             left = self._heard_at + silence - self.wire.now()
-            if left > 0:
-                self.alarm(left)
+            if left > 0 or self.wire.crowded():
+                self.alarm(max(left, 1.0))
             else:
                 self._fail(SilentTooLong(f"{self.address.origin} has said nothing for {silence:g} s"))

@@ -134,7 +134,7 @@ class Question(Notice):
 
     def extra(self) -> tuple[tuple[str, str], ...]:
         """Where to go on."""
-        return (("last-event-id", self._stream.mark),) if self._resuming and self._stream is not None else ()
+        return self._stream.where() if self._resuming and self._stream is not None else ()
 
     def go(self) -> None:
         """Ask. How long that may take is for whoever waits to say."""
@@ -317,8 +317,8 @@ class Question(Notice):
         silence = self.wire.settings.silence
         if silence is not None and self._stream is not None:
             left = self._heard_at + silence - self.wire.now()
-            if left > 0:
-                self.alarm(left)
+            if left > 0 or self.wire.crowded():
+                self.alarm(max(left, 1.0))
             else:
                 self._cut(
                     SilentTooLong(f"{self.address.origin} has said nothing for {silence:g} s, not even a comment")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SAMPLE: Final = 120
 _PATIENCE: Final = 2
+_LONGEST_MARK: Final = 1024
 
 
 def sample(data: bytes) -> str:
@@ -59,7 +60,12 @@ class EventStream:
     @property
     def mark(self) -> str:
         """Where to go on when it is cut; empty when the server has not said."""
-        return self._parser.last_event_id
+        mark = self._parser.last_event_id
+        return mark if mark.isprintable() and len(mark) <= _LONGEST_MARK else ""
+
+    def where(self) -> tuple[tuple[str, str], ...]:
+        """The header that says so: UTF-8, as headers carry it."""
+        return (("last-event-id", self.mark.encode().decode("latin-1")),) if self.mark else ()
 
     @property
     def retry(self) -> float | None:

@@ -43,6 +43,8 @@ _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINGER: Final = 1.0
 """Seconds that requests under way still have when the session is gone."""
+_SOONEST: Final = 0.05
+"""Seconds before a stream is opened again, though the server may say 0."""
 _CROWD: Final = 64
 """How many mails wait for the connection before no more is read."""
 _OLD: Final = frozenset({400, 404, 405})
@@ -175,8 +177,12 @@ class HttpWire:
 
     def _leave(self, visit: Notice) -> None:
         """That one is over, however."""
-        if self._visits.pop(visit, self) is self and visit in self._waiting:
+        if visit in self._visits:
+            del self._visits[visit]
+        elif visit in self._waiting:
             self._waiting.remove(visit)
+        else:
+            return
         self._weight -= len(visit._frame)  # noqa: SLF001 - what was counted, though it may ask in another way by now
         if self._barrier is visit:
             self._barrier = None
@@ -287,7 +293,7 @@ class HttpWire:
 
     def patience(self, retry: float | None) -> float:
         """How long to wait before a stream is opened again."""
-        return self.settings.retry if retry is None else min(retry, self.settings.max_retry)
+        return self.settings.retry if retry is None else max(_SOONEST, min(retry, self.settings.max_retry))
 
     def now(self) -> float:
         """The loop's clock."""

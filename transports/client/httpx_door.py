@@ -7,7 +7,7 @@ the documentation (what a client's call costs). Nothing but this file imports it
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import httpx
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .http_carrier import Asker, Order
     from .http_settings import HttpSettings
 
+_PLAIN: Final = (b"accept-encoding", b"identity")
 Brought: TypeAlias = "httpx.AsyncClient | httpx.AsyncBaseTransport"
 
 
@@ -117,7 +118,7 @@ class ThroughHttpx:
             request = self._client.build_request(
                 order.method,
                 order.address.url,
-                headers=[*order.headers, ("accept-encoding", "identity")],
+                headers=[(name.encode(), value.encode("latin-1")) for name, value in order.headers] + [_PLAIN],
                 content=order.body if order.method == "POST" else None,
                 timeout=self._timeout,
             )
