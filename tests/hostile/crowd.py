@@ -212,6 +212,10 @@ class Stage:
         found: dict[str, int] = self._watcher.call("cost")
         return found
 
+    def forget(self) -> None:
+        """Whoever looks at it from within has another session the next time: this one is not held open."""
+        self._watcher = None
+
     def processor(self) -> float:
         """Seconds that the server has worked."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
