@@ -119,7 +119,7 @@ class Node:
         self.deadlines: Deadlines
         self._serial = 0
         self._pumping = False  # whether the pump is at work, or will be soon
-        self._gates: list[Gate] = []
+        self._gates: deque[Gate] = deque()
         self._renew()
         self.watchdog = Watchdog(self, watchdog) if watchdog is not None else None
         self._interrupts = Interrupts() if handle_sigint else None
@@ -176,7 +176,7 @@ class Node:
         self.run_queue = deque() if self._source is None else Shuffled(self._source)
         self.workers = Workers(self, None if self._source is None else Shuffled(self._source))
         self.deadlines = Deadlines(self)
-        self._gates = []
+        self._gates = deque()
         self._pumping = self.stopping = self.ending = False
         self._serial = self.leaks = 0
 
@@ -329,25 +329,27 @@ class Node:
 
     def _pump(self) -> None:
         """Run processes, and what they leave to workers, and who is woken by those, until all is done or it is the loop's turn."""
-        queue, workers = self.run_queue, self.workers
+        queue, workers, gates = self.run_queue, self.workers, self._gates
         workers.renew()
         budget = PUMP_BUDGET
         try:
-            while budget:
-                while queue and budget:
+            while budget > 0:
+                while queue and budget > 0:
                     budget -= 1
                     process = queue.popleft()
                     if process.activity == QUEUED:
                         (process.context or process.own_context()).run(process.drain)
-                if workers.waiting and workers.run():
+                if workers.waiting and workers.run() and budget > 0:
                     continue
-                if not self._gates:
+                if not gates:
                     break
-                gates, self._gates = self._gates, []
-                for gate in gates:
-                    gate.open()
+                for _ in range(
+                    len(gates)
+                ):  # also when the budget is used up: a process that is never done keeps nobody waiting
+                    budget -= 1
+                    gates.popleft().open()
         finally:
-            if queue or workers.waiting or self._gates:
+            if queue or workers.waiting or gates:
                 self.loop.call_soon(self._pump, context=self.context)
             else:
                 self._pumping = False

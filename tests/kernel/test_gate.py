@@ -157,3 +157,58 @@ async def test_what_raises_while_it_is_served_is_its_callers(node: Node) -> None
     await turns()
     await from_the_loop(step)
     assert await task == "through"
+
+
+class Restless(GenServer):
+    """Is never done."""
+
+    def go_on(self) -> None:
+        self.ref().cast(Restless.go_on)
+
+
+async def test_processes_that_are_never_done_keep_nobody_waiting(node: Node) -> None:
+    for _ in range(100):
+        (await start(Restless)).cast(Restless.go_on)
+    gates = [Gate(node.loop) for _ in range(100)]
+    tasks = [asyncio.create_task(_through(gate)) for gate in gates]
+    await turns(5)
+    for gate in gates:
+        node.open_soon(gate)
+    await turns(2)
+    assert all(task.done() for task in tasks)
+
+
+async def test_those_who_wake_each_other_for_ever_leave_the_loop_its_turn(node: Node) -> None:
+    one, other = Gate(node.loop), Gate(node.loop)
+
+    async def wake(mine: Gate, next_one: Gate) -> None:
+        while True:
+            await mine
+            node.open_soon(next_one)
+
+    tasks = [asyncio.create_task(wake(one, other)), asyncio.create_task(wake(other, one))]
+    await turns()
+    node.open_soon(one)
+    await turns()
+    assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_one_that_raises_takes_no_other_with_it(node: Node) -> None:
+    gates = [Gate(node.loop) for _ in range(3)]
+
+    async def wait(gate: Gate, number: int) -> int:
+        await gate
+        if number == 0:
+            raise ValueError
+        return number
+
+    tasks = [asyncio.create_task(wait(gate, number)) for number, gate in enumerate(gates)]
+    await turns()
+    for gate in gates:
+        node.open_soon(gate)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[0], ValueError)
+    assert results[1:] == [1, 2]
