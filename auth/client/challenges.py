@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LONGEST: Final = 8192
-_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_SCHEME: Final = re.compile(rf"[\s,]*({_TOKEN})(?:[ \t]+|\Z|(?=,))")
-_PARAM: Final = re.compile(rf'[\s,]*({_TOKEN})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]*))')
+_WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_SCHEME: Final = re.compile(rf"[\s,]*({_WORD})(?:[ \t]+|\Z|(?=,))")
+_PARAM: Final = re.compile(rf'[\s,]*({_WORD})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]*))')
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
