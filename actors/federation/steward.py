@@ -18,6 +18,7 @@ from greenroom.supervision import (
     Down,
     GenServer,
     NotRegistered,
+    Options,
     ProcessExited,
     Reject,
     child,
@@ -178,9 +179,9 @@ class Steward(GenServer):
 
     async def _run(self, upstream: Upstream) -> None:
         """Start its tree."""
-        ref = await start_child(
-            self._federation.upstreams, child(UpstreamTree, upstream).but(id=upstream.name, restart="temporary")
-        )
+        options = Options(label=f"upstream {upstream.name}")
+        spec = child(UpstreamTree, upstream).but(id=upstream.name, restart="temporary", options=options)
+        ref = await start_child(self._federation.upstreams, spec)
         self._watch(upstream, ref.pid)
 
     def _watch(self, upstream: Upstream, pid: Pid) -> None:
