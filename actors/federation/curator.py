@@ -8,7 +8,6 @@ dies, what it had fetched stays, and its successor fetches again.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.actors.client.errors import TooManyPages
@@ -66,12 +65,11 @@ class Curator(GenServer):
     async def _follow(self) -> None:
         """How the connection is: after each handshake, everything is fetched."""
         upstream = self._upstream
-        async with aclosing(upstream.line.watch()) as statuses:  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
-            async for status in statuses:
-                upstream.refresh()
-                if status.phase is Phase.READY and status.generation != self._generation:
-                    self._generation = status.generation
-                    self._fetch(PARTS, at_once=True)
+        async for status in upstream.line.watch():
+            upstream.refresh()
+            if status.phase is Phase.READY and status.generation != self._generation:
+                self._generation = status.generation
+                self._fetch(PARTS, at_once=True)
 
     async def _hear(self) -> None:
         """What the server says of its lists."""
@@ -94,7 +92,9 @@ class Curator(GenServer):
                 break  # the next handshake asks for everything
             parts, self._wanted = self._wanted, set()
             try:
-                lists = {part: await self._every_page(_LISTS[part]) for part in PARTS if part in parts}
+                lists: dict[Part, list[Any]] = {
+                    part: await self._every_page(_LISTS[part]) for part in PARTS if part in parts
+                }
             except GreenroomError as error:
                 self._wanted |= parts
                 upstream.troubled(error)
@@ -133,11 +133,12 @@ async def every_page(line: Line, method: str, key: str, most: int) -> list[Any]:
         if not isinstance(found, list):
             raise BadAnswer(f"the server answered {method} without a list of {key}")
         entries += found
-        cursor = page.get("nextCursor")
-        if cursor is None:
+        following: Any = page.get("nextCursor")
+        if following is None:
             return entries
-        if not isinstance(cursor, str):
+        if not isinstance(following, str):
             raise BadAnswer(f"the server answered {method} with a cursor that is no text")
+        cursor = following
         if cursor in seen or len(seen) + 1 >= most:
             again = "comes back to a page that was there before" if cursor in seen else f"has more than {most} pages"
             raise TooManyPages(f"{method} of {line.name} {again}")

@@ -206,8 +206,7 @@ class Relay:
         self._updates: Updates | None = None
 
     async def __aenter__(self) -> Self:
-        await self._enter()
-        if self._updates is None:
+        if not await self._enter():
             raise ClientClosed(f"{self._id} is not in the federation")
         return self
 
@@ -217,23 +216,24 @@ class Relay:
         await self._leave()
 
     async def __aiter__(self) -> AsyncIterator[Told]:
-        while self._updates is not None:
-            async for told in self._updates:
+        while (updates := self._updates) is not None:
+            async for told in updates:
                 yield told
             before = self._upstream
             await self._leave()
             while self._federation.roster.get(self._id) is before and before is not None and not before.gone:
                 await before.bell.wait()
-            await self._enter()
-            if self._updates is not None:
+            if await self._enter():
                 yield GAP
 
-    async def _enter(self) -> None:
+    async def _enter(self) -> bool:
         upstream = self._federation.roster.get(self._id)
-        if upstream is not None:
-            updates = self._open(upstream.line)
-            await updates.__aenter__()
-            self._upstream, self._updates = upstream, updates
+        if upstream is None:
+            return False
+        updates = self._open(upstream.line)
+        await updates.__aenter__()
+        self._upstream, self._updates = upstream, updates
+        return True
 
     async def _leave(self) -> None:
         updates, self._updates = self._updates, None

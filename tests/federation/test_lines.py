@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.client.stage import SILENCE, After
@@ -16,6 +16,12 @@ from greenroom.actors.federation.specs import State
 from greenroom.supervision import kill, spawn, wait_down
 
 from .players import Upstairs, all_ready, call, federated, reaches, spec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.federation.requests import GuardedRequest
 
 
 def slow(request: Any) -> After:
@@ -148,7 +154,7 @@ async def test_cancelled_under_way() -> None:
         assert "settled" in repr(pending)
 
 
-async def until(pending: Any) -> Any:
+async def until(pending: GuardedRequest) -> AsyncIterator[Progress]:
     """Its progress, cut short."""
     asyncio.get_running_loop().call_later(1.0, pending.cancel)
     async for each in pending.progress():
