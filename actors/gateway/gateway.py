@@ -19,6 +19,7 @@ from greenroom.actors.lists import LISTINGS
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.pages import page
+from greenroom.protocol.wire import is_object
 from greenroom.supervision import kill, supervise_job
 
 from .addresses import Addresses
@@ -53,19 +54,21 @@ class Gateway:
         *,
         outside: Callable[[str], Context],
         completed: Callable[[str], object],
+        beside: Gateway | None = None,
         prefix: str = "",
         shared: bool | Collection[str] = False,
         most: int = MOST,
         idle: float = IDLE,
     ) -> None:
-        """`shared` are the servers whose one connection, the host's own, serves everybody: True for all of them."""
+        """`beside` is another one, of the same server. `shared` are the servers whose one connection, the host's own, serves everybody: True for all of them."""
         self.host = host
         self.company = company
         self.addresses = Addresses(prefix)
         self.lodgings = Lodgings(host, outside, completed, most, idle)
         self.followers: Ref[TaskSupervisor] | None = None
         """Whose children follow resources, once there is one."""
-        self._prefix = prefix
+        self.prefix = prefix
+        self._beside = beside
         self._shared = shared
         self._beneath: Mapping[str, Own] = company.hooks.answers
         self._patient = True
@@ -99,16 +102,18 @@ class Gateway:
         made = self._made
         if made is not None and made[0] is catalogue.tools and made[2] is own and _same(made[1], offerings):
             return made[3]
-        view = view_of(catalogue, offerings, own, self.addresses, self._prefix)
+        view = view_of(catalogue, offerings, own, self.addresses, self.prefix)
         self._made = (catalogue.tools, offerings, own, view)
         return view
 
+    async def entries(self, method: str) -> dict[str, Any]:
+        """What is listed of upstreams, by what it is sorted by."""
+        others = {} if self._beside is None else await self._beside.entries(method)
+        return {**others, **(await self.view()).lists[method]}
+
     def _lists(self, method: str, member: str, kind: Any) -> Own:
         async def answer(job: Job, ctx: Context) -> dict[str, Any]:  # noqa: ARG001 - as every answer
-            beneath = self._beneath.get(method)
-            if beneath is not None:
-                raise McpError(ErrorCode.INTERNAL_ERROR, "Internal error")  # refused when it was mounted
-            entries: dict[str, Any] = dict((await self.view()).lists[method])
+            entries = await self.entries(method)
             for entry in job.house.shelf.catalogue.all(kind).values():
                 wire: dict[str, Any] = dict(getattr(entry, "wire", _NOTHING))
                 entries[wire.get("uri") or wire["name"]] = wire
@@ -127,7 +132,7 @@ class Gateway:
         if origin is None:
             return await self._from_beneath(job, ctx)
         ctx.name = name
-        params = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
+        params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         result = await self._carry(origin.server, "tools/call", params, ctx)
         return self.addresses.tool_result(origin.server, result, self._listed(origin.server))
 
@@ -137,7 +142,7 @@ class Gateway:
         if origin is None:
             return await self._from_beneath(job, ctx)
         ctx.name = name
-        params = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
+        params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         result = await self._carry(origin.server, "prompts/get", params, ctx)
         return self.addresses.prompt(origin.server, result, self._listed(origin.server))
 
@@ -220,8 +225,8 @@ class Gateway:
 
     def _outward(self, server: str, error: PeerError) -> McpError:
         """The upstream's error, with the address that the client knows."""
-        data = error.data
-        if isinstance(data, dict) and isinstance(uri := data.get("uri"), str):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        data: Any = error.data
+        if is_object(data) and isinstance(uri := data.get("uri"), str):
             data = {**data, "uri": self.addresses.outward(server, uri)}
         return McpError(error.code, error.message, data)
 

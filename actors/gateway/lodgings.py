@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.supervision import start_child
+from greenroom.supervision.kernel.current import current
 
 from .desk import Desk, DeskHandler, abilities_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
 
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.seam import Line, Status
     from greenroom.actors.context import Context
     from greenroom.supervision import DynamicSupervisor, Ref
 
     from .seam import Hosted
+
+T = TypeVar("T")
 
 MOST: Final = 64
 IDLE: Final = 300.0
@@ -100,7 +104,7 @@ class Lodgings:
         if lodger is None or lodger.line.status.phase in (Phase.CLOSED, Phase.CLOSING):
             opening = self._opening.get(key)
             if opening is None:
-                opening = self._opening[key] = asyncio.ensure_future(self._open(key, abilities))
+                opening = self._opening[key] = _apart(self._open(key, abilities))
                 opening.add_done_callback(lambda _: self._opening.pop(key, None))
             lodger = await asyncio.shield(opening)
             self._lodgers.pop(key, None)
@@ -164,11 +168,18 @@ class Lodgings:
         return [lodger.line for lodger in self._lodgers.values() if session in lodger.desk.sessions]
 
     def _close(self, lodger: Lodger) -> None:
-        closing = asyncio.ensure_future(lodger.line.close())
+        closing = _apart(lodger.line.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
 
-async def _statuses(line: Line) -> Any:
+async def _statuses(line: Line) -> AsyncGenerator[Status]:
     async for status in line.watch():
         yield status
+
+
+def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """In a task of its own: several clients may wait for it, and whoever asked first may go away."""
+    context = copy_context()
+    context.run(current.set, None)
+    return asyncio.get_running_loop().create_task(work, context=context)

@@ -11,7 +11,7 @@ from greenroom.actors.lists import LISTINGS
 from .errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from .host import Host
     from .server import Server
@@ -25,16 +25,25 @@ _ALL: Final[dict[str, Any]] = {
 """What upstreams may have or come to have is not known when a client introduces itself, so all of it is declared."""
 
 
-def mount(
-    server: Server, host: Host, prefix: str, *, shared: bool | Collection[str], most: int, idle: float
+def mount(  # noqa: PLR0913 - as the server's method
+    server: Server,
+    host: Host,
+    prefix: str,
+    *,
+    before: Sequence[Gateway],
+    shared: bool | Collection[str],
+    most: int,
+    idle: float,
 ) -> Gateway:
-    """The gateway, which answers from now on. Raises `ConfigError` where it could not."""
+    """The gateway, which answers from now on beside those that were mounted `before`. Raises `ConfigError` where it could not."""
     company = server.company
     listed = {listing.method for listing in LISTINGS} & company.hooks.answers.keys()
-    if listed:
+    if listed and not before:
         raise ConfigError(
             f"{server!r} answers {', '.join(sorted(listed))} itself: mount the host on a server of its own"
         )
+    if prefix in {each.prefix for each in before}:
+        raise ConfigError(f"a host is mounted with the prefix {prefix!r} already: give this one another")
     settings = replace(server.settings, capabilities={**_ALL, **server.settings.capabilities})
     server.settings = company.settings = settings
     gateway = Gateway(
@@ -42,17 +51,18 @@ def mount(
         company,
         outside=server.session,
         completed=server.elicitation_complete,
+        beside=before[-1] if before else None,
         prefix=prefix,
         shared=shared,
         most=most,
         idle=idle,
     )
-    before = company.hooks.roots_changed
+    heeded = company.hooks.roots_changed
 
     async def roots_changed(params: Any, facts: Any) -> None:
         await gateway.roots_changed(facts.session_id)
-        if before is not None:
-            answer = before(params, facts)
+        if heeded is not None:
+            answer = heeded(params, facts)
             if answer is not None:
                 await answer
 

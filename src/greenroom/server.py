@@ -215,7 +215,8 @@ class Server(Decorators):
 
         if any(node.running for node in self._nodes):
             raise ConfigError("a host is mounted before the server runs")
-        self._gateways.append(mount(self, host, prefix, shared=shared, most=most, idle=idle))
+        made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
+        self._gateways.append(made)
 
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
         if self._gateways:
