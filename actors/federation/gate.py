@@ -73,7 +73,7 @@ class Gate:
     def refusal(self) -> Exception | None:
         """Why nothing may pass."""
         upstream = self._upstream
-        if self._closed:
+        if self._closed or (upstream.stopped and not upstream.connected):
             return ClientClosed(f"{upstream.name} was stopped")
         if upstream.parked is not None:
             return Parked(upstream.name, upstream.parked)

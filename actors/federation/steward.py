@@ -6,7 +6,7 @@ new upstream to be ready, for an old one to have answered) is done by errands, p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.actors.client.errors import ClientClosed, Unavailable
 from greenroom.errors import GreenroomError
@@ -33,7 +33,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.reasons import NO_PROCESS
+from greenroom.supervision.kernel.reasons import NO_PROCESS, is_orderly
 from greenroom.supervision.supervisors.shutdown import GAVE_UP
 
 from .errors import UpstreamBusy
@@ -71,6 +71,8 @@ class _Replacing(NamedTuple):
 class Steward(GenServer):
     """One in each federation."""
 
+    traps_exit: ClassVar[bool] = True
+
     def __init__(self, federation: Federation) -> None:
         """Whose roster it writes."""
         self._federation = federation
@@ -82,6 +84,8 @@ class Steward(GenServer):
     async def init(self) -> None:
         """Take up what a predecessor left, or begin with what the federation was made with."""
         federation = self._federation
+        for upstream in federation.roster.values():
+            upstream.stopped = False
         for upstream in tuple(federation.arriving.values()):
             del federation.arriving[upstream.serial]
             await self._leave(upstream, 0.0)
@@ -100,6 +104,12 @@ class Steward(GenServer):
                 if upstream.running:
                     upstream.falls_down()
                 await self._revive(upstream)
+
+    def terminate(self, reason: ExitReason) -> None:
+        """In order: the federation stops, and whoever waits for its servers does so in vain."""
+        if is_orderly(reason):
+            for upstream in self._federation.roster.values():
+                upstream.stopped = True
 
     # --- for callers
 

@@ -86,6 +86,8 @@ class Upstream:
         self.leave_by: float | None = None
         """Until when what is under way has time, once it is to go."""
         self.gone = False
+        self.stopped = False
+        """Whether the whole federation was stopped, so that nobody will start it again."""
         self.tell: Callable[[Upstream], object] | None = None
         """Whom a change of its state is told to, and of what it offers."""
         self._told: object = None
@@ -100,7 +102,7 @@ class Upstream:
         return Standing(self.id, state, cause)
 
     def _judge(self) -> tuple[State, BaseException | None]:
-        if self.gone:
+        if self.gone or (self.stopped and not self.running):
             return State.STOPPED, None
         if self.leave_by is not None:
             return State.STOPPING, None
@@ -149,6 +151,7 @@ class Upstream:
         """Its supervisor runs."""
         self.pid = pid
         self.running = True
+        self.stopped = False
         self.since = now
         self.parked = None
         self.gate.open()
@@ -158,6 +161,8 @@ class Upstream:
         """Its supervisor does not run any more."""
         self.running = False
         self.gate.shut()
+        if self.stopped:
+            self.gate.abandon()
         self.refresh()
 
     def park(self, cause: Exception) -> None:
@@ -199,6 +204,11 @@ class UpstreamTree(Supervisor):
         if begun is None:
             self._upstream.rises(self.pid, clock.now(self._otp_process.node.loop))
         return begun
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Stop them, and say so: when the whole federation stops, nobody else does."""
+        await super().terminate(reason)
+        self._upstream.falls_down()
 
     async def _otp_bring_up(self, child: Child, *, again: bool = False) -> StartFailed | AlreadyRegistered | None:
         error = await super()._otp_bring_up(child, again=again)

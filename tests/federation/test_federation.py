@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.client.stage import SILENCE, After
 
-from greenroom.actors.client.errors import ClientClosed, RequestTimeout
+from greenroom.actors.client.errors import ClientClosed
 from greenroom.actors.client.seam import Phase
+from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.offering import Difference
 from greenroom.actors.federation.specs import State, UpstreamSpec
 from greenroom.errors import ConfigError
-from greenroom.supervision import AlreadyRegistered, NotRegistered, is_alive, tree
+from greenroom.supervision import AlreadyRegistered, NotRegistered, Supervisor, is_alive, start, stop, tree
 from greenroom.transports.client.errors import ConnectFailed
 
 from .players import Upstairs, all_ready, call, federated, nobody_leaving, reaches, spec
+
+if TYPE_CHECKING:
+    from greenroom.actors.federation.seam import Upstreams
 
 
 @pytest.mark.row("FE-01", "FE-02", "FE-03")
@@ -193,12 +198,29 @@ async def test_a_whole_federation_is_a_child() -> None:
 
 
 async def test_a_federation_that_is_no_more_says_so() -> None:
-    async with federated({"a": spec(Upstairs())}) as federation:
+    stage = Upstairs()
+    async with federated({"a": spec(stage)}) as federation:
         await all_ready(federation)
+        answer, stage.answers["tools/call"] = stage.answers["tools/call"], SILENCE
         line = federation.line("a")
-    assert line is not None
-    with pytest.raises((ClientClosed, RequestTimeout)):
-        await line.request("tools/list", timeout=1.0)
+        assert line is not None
+        waiting = asyncio.ensure_future(line.request("tools/call", {"name": "echo"}))
+        await asyncio.sleep(0)
+    for refused in (waiting, line.request("tools/list")):
+        with pytest.raises(ClientClosed):
+            await refused
+    assert federation.standing("a").state is State.STOPPED
+    assert asyncio.get_running_loop().time() == 0.0
+    stage.answers["tools/call"] = answer
+    top = await start(Supervisor, [federation.child_spec()])
+    await all_ready(federation)
+    assert await call(federation, "a") == "echo"
+    await stop(top)
+
+
+def test_it_is_what_agents_ask_for() -> None:
+    upstreams: Upstreams = Federation()
+    assert not upstreams.ids()
 
 
 def test_specs_that_cannot_be() -> None:
