@@ -132,12 +132,12 @@ class ToolCatalogue:
         return [{**one.definition, "name": names.of(one.name)} for one in self.tools.values()]
 
     def named(self, name: str) -> str:
-        """The name here of what a provider, or anybody, calls by this name. Raises `UnknownTool`."""
+        """The name here of what a provider, or anybody, calls by this name. Raises `UnknownTool`, which suggests names of the same kind."""
         if name in self.tools:
             return name
         found = self.provider_names.back(name)
         if found is None:
-            raise UnknownTool(name, self.tools)
+            raise UnknownTool(name, self.tools if self.separator in name else self.provider_names)
         return found
 
 

@@ -1,0 +1,92 @@
+"""One server for all: two upstreams behind one, each client with a conversation of its own with them, one upstream that is away.
+
+Run it: `python examples/gateway.py`. It prints
+
+    offered: notes__add, notes__ask, weather__forecast, version
+    Ann's notes: milk
+    Bob's notes: bread
+    Bob is asked: May I tidy up?
+    notes__ask: Bob says yes
+    offline: the upstream server has not answered
+    weather__forecast: sunny in Oslo
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from greenroom import Accepted, Client, Context, Host, PeerError, Server
+
+if TYPE_CHECKING:
+    from greenroom import ElicitationRequest
+
+notes = Server("notes")
+_notes: dict[str, list[str]] = {}
+
+
+@dataclass
+class Consent:
+    """A form with one field."""
+
+    yes: bool
+
+
+@notes.tool
+async def add(ctx: Context, what: str) -> str:
+    """Write something down. What was written belongs to the session."""
+    mine = _notes.setdefault(ctx.session_id, [])
+    mine.append(what)
+    return ", ".join(mine)
+
+
+@notes.tool
+async def ask(ctx: Context) -> str:
+    """Ask the user whose call this is."""
+    answer = await ctx.elicit("May I tidy up?", Consent)
+    return "Bob says yes" if isinstance(answer, Accepted) and answer.value.yes else "not now"
+
+
+weather = Server("weather")
+
+
+@weather.tool
+async def forecast(city: str) -> str:
+    """The weather of tomorrow."""
+    return f"sunny in {city}"
+
+
+def agree(request: ElicitationRequest) -> Any:
+    """Bob's user."""
+    print("Bob is asked:", request.message)
+    return request.accept({"yes": True})
+
+
+async def main() -> None:
+    """A gateway, and two clients of it. Over HTTP it is `front.run("http")`."""
+    front = Server("front")
+
+    @front.tool
+    def version() -> str:
+        """The gateway has tools of its own as well."""
+        return "1.0"
+
+    front.mount(Host({"notes": notes, "weather": weather, "offline": "http://127.0.0.1:9/mcp"}, patience=0.2))
+    async with Client(front) as ann, Client(front, elicitation=agree) as bob:
+        names = [tool.name for tool in await ann.list_tools()]
+        print("offered:", ", ".join(sorted(names, key=lambda name: ("__" not in name, name))))
+        print("Ann's notes:", await ann.call("notes__add", what="milk"))
+        print("Bob's notes:", await bob.call("notes__add", what="bread"))
+        print("notes__ask:", await bob.call("notes__ask"))
+        try:
+            await ann.read_resource("upstream://offline/note://1")
+        except PeerError as error:
+            print(f"{error.data['server']}: the upstream server has not answered")
+        print("weather__forecast:", await ann.call("weather__forecast", city="Oslo"))
+
+
+if __name__ == "__main__":
+    logging.getLogger("greenroom").setLevel(logging.CRITICAL)  # that one is away is what this is about
+    asyncio.run(main())
