@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .catalogue import BENCHMARKS, CURVES
 from .client import over_http as client_http
+from .client import over_stdio as client_stdio
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .results import FOLDER, write
@@ -28,15 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     benchmarks, curves = choose(options.only)
     serving, piped = named(contest.NAME, options.only), named(stdio.NAME, options.only)
     asked = named(client_http.NAME, options.only)
+    started = named(client_stdio.NAME, options.only)
     if options.list:
         everything: list[Benchmark | Curve] = [*benchmarks, *curves]
         for one in everything:
             print(f"{one.name}\n    {one.about}")
-        clients = [(client_http.NAME, client_http.ABOUT)] * asked
+        clients = [(client_http.NAME, client_http.ABOUT)] * asked + [(client_stdio.NAME, client_stdio.ABOUT)] * started
         for name, about in [(contest.NAME, contest.ABOUT)] * serving + [(stdio.NAME, stdio.ABOUT)] * piped + clients:
             print(f"{name}\n    {' '.join(about.split())}")
         return 0
-    if not benchmarks and not curves and not serving and not piped and not asked:
+    if not benchmarks and not curves and not serving and not piped and not asked and not started:
         print(f"nothing is named like {' or '.join(options.only)}; --list says what there is", file=sys.stderr)
         return 2
     plan = Plan.quick() if options.quick else Plan()
@@ -70,7 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         called = client_http.hold(client_http.Effort.quick() if options.quick else client_http.Effort())
         missed += [each.name for each in called.milestones if not each.met]
         print(f"\n{client_http.table(called)}\n\n{milestones.table(called.milestones)}", flush=True)
-    for path in write(options.into, plan, results, drawn, held, told, called=called):
+    programs = None
+    if started:
+        programs = client_stdio.hold(client_http.Effort.quick() if options.quick else client_http.Effort())
+        missed += [each.name for each in programs.milestones if not each.met]
+        print(f"\n{client_stdio.table(programs)}\n\n{milestones.table(programs.milestones)}", flush=True)
+    for path in write(options.into, plan, results, drawn, held, told, called=called, programs=programs):
         print(path)
     return 1 if missed and options.strict else 0
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .client import over_http as client_http
+from .client import over_stdio as client_stdio
 from .picture import svg
 from .serving import contest, stdio
 
@@ -33,6 +34,7 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
     piped: stdio.Held | None = None,
     *,
     called: client_http.Held | None = None,
+    programs: client_stdio.Held | None = None,
 ) -> list[Path]:
     """Write the files, and return where they are; without curves there is no picture."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,6 +47,8 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
         told["stdio"] = stdio.as_data(piped)
     if called is not None:
         told["client-http"] = client_http.as_data(called)
+    if programs is not None:
+        told["client-stdio"] = client_stdio.as_data(programs)
     data.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if not curves:
         return [data]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -40,9 +41,48 @@ async def _load(call: Callable[[], Awaitable[str]], crowd: int, seconds: float) 
     return sum(await asyncio.gather(*[one() for _ in range(crowd)]))
 
 
+async def many(opened: Callable[[], Any]) -> dict[str, Any]:
+    """So many clients as the last argument says, open side by side: how long until all are ready, and how much memory each takes.
+
+    Each is opened and closed in a task of its own, since some clients have to be closed by who has opened them.
+    """
+    if not sys.argv[4:]:
+        return {}
+    count = int(sys.argv[4])
+    go = asyncio.Event()
+    ready = [asyncio.Event() for _ in range(count)]
+
+    async def one(mine: asyncio.Event) -> None:
+        async with opened():
+            mine.set()
+            await go.wait()
+
+    gc.collect()
+    before, began = _resident(), time.perf_counter()
+    tasks = [asyncio.create_task(one(each)) for each in ready]
+    for each in ready:
+        await each.wait()
+    took = time.perf_counter() - began
+    gc.collect()
+    held = _resident() - before
+    go.set()
+    await asyncio.gather(*tasks)
+    return {"many": {"ready": took, "memory": held / count}}
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - as little as can be
+        return int(file.read().split()[1]) * 4096
+
+
 def arguments() -> tuple[str, list[int], float]:
     """The URL, how many in flight, and for how long each."""
     return sys.argv[1], [int(each) for each in sys.argv[2].split(",")], float(sys.argv[3])
+
+
+def command() -> list[str] | None:
+    """The program to start, where there is no URL."""
+    return json.loads(sys.argv[1]) if sys.argv[1].startswith("[") else None
 
 
 def told(found: dict[str, Any]) -> None:

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from greenroom.actors.client.line import start_connection
+from greenroom.actors.client.line import ConnectionLine, start_connection
 from greenroom.supervision import Node
+from greenroom.transports.client.command import Command
 from greenroom.transports.client.http_route import HttpRoute
 
-from .driving import TEXT, arguments, drive, told
+from .driving import TEXT, arguments, command, drive, many, told
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 
 async def main() -> None:
     """Call for as long as is asked."""
     url, crowds, seconds = arguments()
+    words = command()
     async with Node():
-        line = await start_connection(HttpRoute(url))
-        await line.ready()
 
-        async def call() -> str:
-            result = await line.request("tools/call", {"name": "echo", "arguments": {"text": TEXT}})
-            return str(result["content"][0]["text"])
+        @asynccontextmanager
+        async def opened() -> AsyncGenerator[ConnectionLine]:
+            line = await start_connection(HttpRoute(url) if words is None else Command(*words))
+            await line.ready()
+            yield line
+            await line.close()
 
-        told(await drive(call, crowds, seconds))
-        await line.close()
+        async with opened() as line:
+
+            async def call() -> str:
+                result = await line.request("tools/call", {"name": "echo", "arguments": {"text": TEXT}})
+                return str(result["content"][0]["text"])
+
+            found = await drive(call, crowds, seconds)
+        told(found | await many(opened))
 
 
 if __name__ == "__main__":

@@ -7,19 +7,20 @@ from typing import Any
 
 from greenroom import Client
 
-from .driving import TEXT, arguments, drive, told
+from .driving import TEXT, arguments, command, drive, many, told
 
 
 async def main() -> None:
     """Call for as long as is asked."""
     url, crowds, seconds = arguments()
-    async with Client(url) as client:
+    async with Client(command() or url) as client:
 
         async def call() -> str:
             result: Any = await client.call_tool("echo", {"text": TEXT})
             return str(result.content[0].text)
 
-        told(await drive(call, crowds, seconds))
+        found = await drive(call, crowds, seconds)
+    told(found | await many(lambda: Client(command() or url)))
 
 
 if __name__ == "__main__":

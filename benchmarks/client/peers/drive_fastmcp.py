@@ -6,20 +6,27 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from driving import TEXT, arguments, drive, told
+from driving import TEXT, arguments, command, drive, many, told
 from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
 
 
 async def main() -> None:
     """Call for as long as is asked."""
     url, crowds, seconds = arguments()
-    async with Client(url) as client:
+    words = command()
+
+    def opened() -> Client:
+        return Client(url if words is None else StdioTransport(words[0], words[1:]))
+
+    async with opened() as client:
 
         async def call() -> str:
             result = await client.call_tool("echo", {"text": TEXT})
             return result.content[0].text
 
-        told(await drive(call, crowds, seconds))
+        found = await drive(call, crowds, seconds)
+    told(found | await many(opened))
 
 
 asyncio.run(main())

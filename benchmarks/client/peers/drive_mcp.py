@@ -2,26 +2,41 @@
 
 import asyncio
 import sys
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from driving import TEXT, arguments, drive, told
-from mcp import ClientSession
+from driving import TEXT, arguments, command, drive, many, told
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 
 async def main() -> None:
     """Call for as long as is asked."""
     url, crowds, seconds = arguments()
-    async with streamable_http_client(url) as streams, ClientSession(streams[0], streams[1]) as session:
-        await session.initialize()
+    words = command()
+
+    @asynccontextmanager
+    async def opened():  # noqa: ANN202 - what it yields, its library says
+        way = (
+            streamable_http_client(url)
+            if words is None
+            else stdio_client(StdioServerParameters(command=words[0], args=words[1:]))
+        )
+        async with way as streams, ClientSession(streams[0], streams[1]) as session:
+            await session.initialize()
+            yield session
+
+    async with opened() as session:
 
         async def call() -> str:
             result = await session.call_tool("echo", {"text": TEXT})
             return result.content[0].text
 
-        told(await drive(call, crowds, seconds))
+        found = await drive(call, crowds, seconds)
+    told(found | await many(opened))
 
 
 asyncio.run(main())

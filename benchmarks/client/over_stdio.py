@@ -1,0 +1,155 @@
+"""The clients of programs, in turn, round after round: calls to one server on two pipes that always answers the same, one in flight and sixteen.
+
+Each client starts the server itself, on the other core. Besides: a hundred servers that one client program starts, how long that takes until
+all have shaken hands, and what each costs the program in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.serving.contest import ratio
+from benchmarks.serving.milestones import Milestone
+from benchmarks.serving.processes import ROOT, cores, on_core
+
+from .over_http import AHEAD, CROWDS, DRIVERS, FASTMCP, MCP, OURS, PATIENCE, Driver, Effort
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "client-stdio"
+ABOUT = """tools/call to a child process that always answers the same, one call in flight and sixteen: our client, our connection without
+its typed face, mcp's client and FastMCP's; and a hundred clients in one program: how long until all are ready, and memory for each."""
+SERVER = Path(__file__).with_name("fixed_stdio.py")
+MANY = 100
+
+
+@dataclass
+class Entry:
+    """One client: a value per round."""
+
+    driver: Driver
+    rate: dict[int, list[float]] = field(default_factory=lambda: {crowd: [] for crowd in CROWDS})
+    processor: dict[int, list[float]] = field(default_factory=lambda: {crowd: [] for crowd in CROWDS})
+    """Seconds of processor time a call, of the client alone."""
+    ready: list[float] = field(default_factory=list[float])
+    """Seconds until so many are."""
+    memory: list[float] = field(default_factory=list[float])
+    """Bytes for each of them."""
+
+
+@dataclass
+class Held:
+    """All entries, and who could not take part and why."""
+
+    effort: Effort
+    entries: list[Entry] = field(default_factory=list[Entry])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    milestones: list[Milestone] = field(default_factory=list[Milestone])
+
+    def entry(self, driver: Driver) -> Entry | None:
+        """That one, if it took part."""
+        return next((one for one in self.entries if one.driver is driver), None)
+
+
+def hold(effort: Effort, drivers: Sequence[Driver] = DRIVERS, many: int = MANY) -> Held:
+    """Go the rounds."""
+    held = Held(effort)
+    server_core, our_core = cores()
+    pin = ["taskset", "--cpu-list", str(server_core)] if server_core is not None and shutil.which("taskset") else []
+    words = json.dumps([*pin, sys.executable, "-S", str(SERVER)])
+    held.missing.update({each.name: "its environment is not there" for each in drivers if not each.here})
+    held.entries = [Entry(each) for each in drivers if each.here]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(on_core(our_core))
+        for _ in range(effort.rounds):
+            for entry in tuple(held.entries):
+                try:
+                    _measure(entry, words, effort.seconds, many)
+                except (subprocess.SubprocessError, ValueError) as error:
+                    held.missing[entry.driver.name] = f"it failed: {error}"
+                    held.entries.remove(entry)
+    held.milestones = reached(held)
+    return held
+
+
+def _measure(entry: Entry, words: str, seconds: float, many: int) -> None:
+    done = subprocess.run(  # noqa: S603 - the drivers
+        [*entry.driver.command, words, ",".join(map(str, CROWDS)), str(seconds), str(many)],
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
+        text=True,
+        timeout=PATIENCE + 4 * len(CROWDS) * seconds,
+    )
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    for crowd in CROWDS:
+        entry.rate[crowd].append(told[str(crowd)]["rate"])
+        entry.processor[crowd].append(told[str(crowd)]["processor"])
+    entry.ready.append(told["many"]["ready"])
+    entry.memory.append(told["many"]["memory"])
+
+
+def reached(held: Held) -> list[Milestone]:
+    """Ours beside each of the others, everywhere."""
+    found: list[Milestone] = []
+    ours = held.entry(OURS)
+    for driver in (MCP, FASTMCP):
+        other = held.entry(driver)
+        if ours is not None and other is not None:
+            found += [
+                Milestone(
+                    f"calls to a program, {crowd} in flight, beside {driver.name}",
+                    "x",
+                    AHEAD,
+                    [mine / theirs for mine, theirs in zip(ours.rate[crowd], other.rate[crowd], strict=True)],
+                )
+                for crowd in CROWDS
+            ]
+    return found
+
+
+def table(held: Held) -> str:
+    """For people. Ratios are of ours to the other, medians of the rounds' own."""
+    effort, ours = held.effort, held.entry(OURS)
+    lines = [
+        f"client-stdio: tools/call, medians of {effort.rounds} rounds of {effort.seconds:g} s (fastest and slowest round)",
+        f"{'':22}{'in flight':>11}{'calls/s':>26}{'CPU us':>8}{'ours is':>9}{f'{MANY} ready ms':>15}{'KiB each':>10}",
+    ]
+    for crowd in CROWDS:
+        for entry in held.entries:
+            rate = entry.rate[crowd]
+            beside = f"{ratio(ours.rate[crowd], rate):.2f}x" if ours is not None and ours is not entry else ""
+            span = f"{statistics.median(rate):,.0f} ({min(rate):,.0f} to {max(rate):,.0f})"
+            lines.append(
+                f"{entry.driver.name:22}{crowd:11}{span:>26}{1e6 * statistics.median(entry.processor[crowd]):8.0f}{beside:>9}"
+                f"{1e3 * statistics.median(entry.ready):15,.0f}{statistics.median(entry.memory) / 1024:10,.0f}"
+            )
+    return "\n".join([*lines, *(f"{name}: left out, {why}" for name, why in held.missing.items())])
+
+
+def as_data(held: Held) -> dict[str, Any]:
+    """Everything, in plain types."""
+    return {
+        "rounds": held.effort.rounds,
+        "seconds": held.effort.seconds,
+        "missing": held.missing,
+        "entries": [
+            {
+                "name": entry.driver.name,
+                "rate": entry.rate,
+                "processor": entry.processor,
+                "ready": entry.ready,
+                "memory": entry.memory,
+            }
+            for entry in held.entries
+        ],
+    }

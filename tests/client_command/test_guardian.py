@@ -1,0 +1,95 @@
+"""The shell beside the program: there while there are children, replaced when it is killed, nobody's business in a forked child."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from greenroom.supervision import Exit, Shutdown, exit, inbox
+from greenroom.transports.client import command_guardian
+from greenroom.transports.client.command_guardian import guardian
+from greenroom.transports.client.errors import ConnectFailed, ProcessDied
+
+from .owner import Owner, opened, wicked
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+async def test_it_is_there_while_there_are_children() -> None:
+    assert guardian.pid == 0
+    async with opened(wicked()) as first:
+        await first.call("echo")
+        shell = guardian.pid
+        assert shell
+        async with opened(wicked()) as second:
+            await second.call("echo")
+            assert guardian.pid == shell
+        assert guardian.pid == shell
+    assert guardian.pid == 0
+
+
+async def test_a_program_that_cannot_be_started_needs_none() -> None:
+    async with opened(wicked(cwd="/nowhere")) as owner:
+        assert isinstance(await owner.end(), ConnectFailed)
+    assert guardian.pid == 0
+
+
+async def test_another_takes_its_place() -> None:
+    async with opened(wicked()) as first:
+        await first.call("echo")
+        shell = guardian.pid
+        os.kill(shell, signal.SIGKILL)
+        async with opened(wicked()) as second:
+            assert await second.call("echo", n=1) == {"n": 1}
+            assert guardian.pid not in (0, shell)
+            assert first.process in guardian._groups
+
+
+async def test_where_there_is_no_shell_children_start_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(command_guardian, "SHELL", "/nowhere/sh")
+    monkeypatch.setattr(guardian, "_missing", False)
+    async with opened(wicked()) as owner:
+        assert await owner.call("echo", n=1) == {"n": 1}
+    assert "nobody will end the server processes" in caplog.text
+    assert len([each for each in caplog.records if each.name == "greenroom.command"]) == 1
+
+
+async def test_a_forked_child_lets_go_of_everything() -> None:
+    """It would hold our servers' input open, and its end would be theirs."""
+    async with inbox() as me:
+        owner = Owner(me, wicked().open(me.pid))
+        await owner.call("echo")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(writing)
+            os.read(reading, 1)  # until the parent says so
+            os._exit(0)
+        os.close(reading)
+        try:
+            held = {os.readlink(each) for each in Path(f"/proc/{child}/fd").iterdir()}
+            ours = {f"pipe:[{os.fstat(each).st_ino}]" for each in owner.wire._child._pipes}  # type: ignore[union-attr]
+            assert not held & ours
+            exit(owner.wire.pid, Shutdown("closed"))
+            assert await me.receive(lambda message: isinstance(message, Exit)) == Exit(
+                owner.wire.pid, Shutdown("closed")
+            )
+            assert owner.wire._child is not None
+            assert owner.wire._child.status == 0
+        finally:
+            os.close(writing)
+            os.waitpid(child, 0)
+
+
+async def test_the_guardian_does_not_outlive_a_crowd() -> None:
+    async with opened(wicked()) as one, opened(wicked()) as two, opened(wicked()) as three:
+        for owner in (one, two, three):
+            await owner.call("echo")
+            os.kill(owner.process, signal.SIGKILL)
+            assert isinstance(await owner.end(), ProcessDied)
+        assert guardian.pid == 0
