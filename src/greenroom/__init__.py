@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         user_message,
     )
     from greenroom.protocol.sampling import ToolResult, ToolUse
+    from greenroom.transports.client.command import Command
     from greenroom.transports.client.errors import (
         ConnectFailed,
         ConnectionLost,
@@ -117,6 +118,7 @@ __all__ = [
     "ClientError",
     "ClientHandler",
     "ClientSettings",
+    "Command",
     "Completion",
     "CompletionOptions",
     "ConfigError",
@@ -243,6 +245,7 @@ _HOMES: Final[dict[str, str]] = {
     "ClientError": "greenroom.actors.client.errors",
     "ClientHandler": "greenroom.actors.client.handler",
     "ClientSettings": "greenroom.actors.client.settings",
+    "Command": "greenroom.transports.client.command",
     "Completion": "greenroom.protocol.results",
     "CompletionOptions": "greenroom.actors.options",
     "ConfigError": "greenroom.errors",

@@ -39,10 +39,10 @@ class Hosting:
         self._lodgings: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lodging] = WeakKeyDictionary()
 
     @property
-    def runs(self) -> bool:
-        """Whether it runs in this loop."""
+    def concerned(self) -> bool:
+        """Whether it runs in this loop because of us, or is about to start or to stop."""
         lodging = self._lodgings.get(asyncio.get_running_loop())
-        return lodging is not None and lodging.top is not None and is_alive(lodging.top)
+        return lodging is not None and lodging.concerned
 
     async def ensure(self) -> None:
         """See to it that it runs in this loop, until `close`. Raises `StartFailed` when it does not come up."""
@@ -99,6 +99,11 @@ class _Lodging:
         self._settling: asyncio.Future[None] | None = None
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Future[None]] = set()
+
+    @property
+    def concerned(self) -> bool:
+        """Whether it runs, or something is being done about it."""
+        return bool(self._tasks) or self.holders > 0 or (self.top is not None and is_alive(self.top))
 
     async def settle(self, spec: Callable[[], ChildSpec[Any]]) -> None:
         """Start it, once for all who want it at the same time; whoever goes away does not take the others' with them."""

@@ -74,7 +74,9 @@ class Guest:
 
     async def enter(self) -> None:
         """Have it run, unless somebody else sees to that."""
-        self._held = self._hosting.runs or node_of(asyncio.get_running_loop()) is None or whereis(self._name) is None
+        self._held = (
+            self._hosting.concerned or node_of(asyncio.get_running_loop()) is None or whereis(self._name) is None
+        )
         if self._held:
             await self._hosting.hold()
 
