@@ -159,6 +159,12 @@ def answers(data: bytes, *, heads: bool = False) -> list[Answer]:
         if headers.get("transfer-encoding") == "chunked":
             data = _chunks(answer, data)
         elif answer.status not in (100, 204) and not (heads and data.startswith((b"", b"HTTP/1.1 ")[bool(data)])):
+            if "content-length" not in headers and headers.get("connection") == "close":
+                answer.body, answer.whole = (
+                    data,
+                    False,
+                )  # as HTTP/1.0 has it: it ends with the connection, and nobody can tell
+                break
             size = int(headers["content-length"])
             answer.body, data = data[:size], data[size:]
             answer.whole = len(answer.body) == size

@@ -82,6 +82,7 @@ def texts() -> Iterable[bytes]:
     yield b"POST /mcp HTTP/1.1\r\n" + HEAD + b"expect: 100-continue\r\ncontent-length: 2\r\n\r\n{}"
     yield b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     yield b"GET /mcp?a=%0d%0ab HTTP/1.0\r\n\r\n"
+    yield post(call("steps", 3)).replace(b"HTTP/1.1", b"HTTP/1.0") + GOOD
     yield (
         b"GET / HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
         b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
