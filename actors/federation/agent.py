@@ -94,6 +94,8 @@ class Agent:
         upstreams = self._upstreams
         known = {id: upstreams.known(id) for id in upstreams.ids()}
         missing = [id for id, offering in known.items() if offering is None]
+        if not missing:
+            return self.snapshot()
         seconds = self._patience if timeout is None else timeout
         answers = await asyncio.gather(
             *(upstreams.offering(id, timeout=seconds) for id in missing), return_exceptions=True
@@ -107,6 +109,11 @@ class Agent:
             else:
                 known[id] = answer
         return self._merged({id: one for id, one in known.items() if one is not None}, skipped)
+
+    def snapshot(self) -> ToolCatalogue:
+        """All tools that are known of, at once. Raises `ToolCollision`."""
+        upstreams = self._upstreams
+        return self._merged({id: one for id in upstreams.ids() if (one := upstreams.known(id)) is not None}, {})
 
     def _merged(self, offerings: dict[str, Offering], skipped: dict[str, Exception]) -> ToolCatalogue:
         """The catalogue that there is, if nothing is different."""
@@ -171,8 +178,7 @@ class Agent:
         """Raise `ToolRefused` for what is not as it was pinned, if that is the policy."""
         if self._pins is None or self._policy == "report":
             return
-        known = {id: one for id in self._upstreams.ids() if (one := self._upstreams.known(id)) is not None}
-        report = self._merged(known, {}).pins
+        report = self.snapshot().pins
         finding = None if report is None else report.refused.get(tool.pin_id)
         if finding is not None:
             raise ToolRefused(finding)

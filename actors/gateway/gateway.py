@@ -24,7 +24,7 @@ from greenroom.supervision import kill, supervise_job
 
 from .addresses import Addresses
 from .lodgings import IDLE, MOST, Lodgings
-from .view import View, view_of
+from .view import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
     from greenroom.actors.federation.offering import Offering
-    from greenroom.actors.federation.tool_catalogue import FederatedTool
+    from greenroom.actors.federation.tool_catalogue import FederatedTool, ToolCatalogue
     from greenroom.actors.jobs import Job, Own
     from greenroom.supervision import Pid, Ref, TaskSupervisor
 
     from .desk import Desk
     from .seam import Hosted
+    from .view import Origin, View
 
 _UPDATED: Final = "notifications/resources/updated"
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -93,9 +94,12 @@ class Gateway:
 
     async def view(self) -> View:
         """What is offered. Only whoever asks first waits for upstreams that are slow to begin."""
-        host = self.host
-        catalogue = await host.agent.catalogue(timeout=None if self._patient else 0.0)
+        patience = None if self._patient else 0.0
         self._patient = False
+        return self._view(await self.host.agent.catalogue(timeout=patience))
+
+    def _view(self, catalogue: ToolCatalogue) -> View:
+        host = self.host
         own = self.company.shelf.catalogue
         known = {id: host.federation.known(id) for id in host.federation.ids()}
         offerings = {id: one for id, one in known.items() if one is not None}
@@ -105,6 +109,18 @@ class Gateway:
         view = view_of(catalogue, offerings, own, self.addresses, self.prefix)
         self._made = (catalogue.tools, offerings, own, view)
         return view
+
+    async def _tool(self, name: str) -> Origin | None:
+        """Whose tool it is. What is known already is enough, mostly."""
+        if self.company.shelf.catalogue.tool(name) is not None:
+            return None
+        return self._view(self.host.agent.snapshot()).tools.get(name) or (await self.view()).tools.get(name)
+
+    async def _prompt(self, name: str) -> Origin | None:
+        """Whose prompt it is."""
+        if self.company.shelf.catalogue.prompt(name) is not None:
+            return None
+        return self._view(self.host.agent.snapshot()).prompts.get(name) or (await self.view()).prompts.get(name)
 
     async def entries(self, method: str) -> dict[str, Any]:
         """What is listed of upstreams, by what it is sorted by."""
@@ -128,7 +144,7 @@ class Gateway:
 
     async def _call_tool(self, job: Job, ctx: Context) -> dict[str, Any]:
         name: str = job.params["name"]
-        origin = None if job.house.shelf.catalogue.tool(name) is not None else (await self.view()).tools.get(name)
+        origin = await self._tool(name)
         if origin is None:
             return await self._from_beneath(job, ctx)
         ctx.name = name
@@ -138,7 +154,7 @@ class Gateway:
 
     async def _get_prompt(self, job: Job, ctx: Context) -> dict[str, Any]:
         name: str = job.params["name"]
-        origin = None if job.house.shelf.catalogue.prompt(name) is not None else (await self.view()).prompts.get(name)
+        origin = await self._prompt(name)
         if origin is None:
             return await self._from_beneath(job, ctx)
         ctx.name = name
@@ -157,7 +173,7 @@ class Gateway:
     async def _complete(self, job: Job, ctx: Context) -> dict[str, Any]:
         ref = job.params["ref"]
         if ref.get("type") == "ref/prompt":
-            found = (await self.view()).prompts.get(ref.get("name"))
+            found = await self._prompt(str(ref.get("name")))
             inner = None if found is None else {**ref, "name": found.name}
             server = None if found is None else found.server
         else:
