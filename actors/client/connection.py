@@ -251,7 +251,7 @@ class Connection(GenStatem[Phase]):
         return Next(turn.state, *turn.actions, *acts) if isinstance(turn, Next) else turn
 
     def _message(self, message: Any) -> None:
-        kind: type[Any] = type(message)
+        kind = message.__class__
         if kind is PendingRequest:
             self.board.coming.pop(message, None)
             self.requests.take(message)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +37,7 @@ from greenroom.supervision.kernel.messages import INFO
 
 from .board import Board
 from .connection import Connection
-from .errors import ClientClosed, InitTimeout, NotReady, Unavailable
+from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
 from .handler import ClientHandler
 from .pending import PendingRequest
 from .readers import Reader
@@ -116,6 +117,11 @@ class ConnectionLine:
         id = next(board.ids)
         pending = PendingRequest(loop, id, method, params)
         seconds = board.settings.request_timeout if timeout is _DEFAULT else timeout
+        if seconds is not None and not 0 < seconds < math.inf:
+            if seconds != math.inf:
+                pending.settle(None, RequestTimeout(method, seconds))
+                return pending
+            seconds = None
         absent = process is None or process.life
         if absent and not (wait and seconds is not None and self._comes_back()):
             pending.settle(None, self._absent())

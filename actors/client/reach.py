@@ -205,7 +205,7 @@ class Reach:
         if entry is None or entry.wire != wire.pid:
             return
         gone = isinstance(lost.error, SessionGone) and wire is self.wire and self._board.phase is Phase.READY
-        if gone:
+        if gone or (lost.ending and wire is self.wire):
             self._requests.wire = None
         self._requests.lose(entry, lost.error, seen=not lost.resend)
         if not gone:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from greenroom.actors.client.handler import ClientHandler, Deferred
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, Message, Notification, Request, Response
-from greenroom.supervision import CrashReport, Report, current_node
+from greenroom.supervision import CrashReport, Report, current_node, kill
 from greenroom.transports.client.errors import ConnectionLost
 
 from .playing import playing
-from .stage import Stage
+
+if TYPE_CHECKING:
+    from .stage import Stage
 
 
 class Player(ClientHandler):
@@ -56,7 +58,7 @@ class Player(ClientHandler):
             case "ask back":
                 return await self.line.request("ping")
             case _:
-                await asyncio.sleep(10_000)
+                return await asyncio.sleep(10_000)
 
     def handle_notification(self, method: str, params: dict[str, Any]) -> Any:
         if method == "bomb":
@@ -143,15 +145,31 @@ async def test_errands_are_bounded_and_slow_ones_delay_nobody() -> None:
         assert (await line.snapshot())["errands"] == []
 
 
+async def test_whoever_works_for_the_handler_may_be_killed() -> None:
+    player = Player()
+    async with playing(handler=player) as (line, stage):
+        stage.wire.say(Request("s1", "hang", {}))
+        assert (await line.snapshot())["errands"] == ["hang"]
+        for process in tuple(current_node().processes.values()):
+            if process.label in ("_work", "_attend"):
+                kill(process.pid)
+        message = await stage.wire.hears(answer_of("s1"))
+        assert isinstance(message, Failure)
+        assert message.error.message == "Internal error"
+        stage.wire.say(Notification("own/thing", {}))
+        assert await line.request("ping") == {}
+        assert player.heard == [("own/thing", {})]
+
+
 @pytest.mark.row("CL-21")
-@pytest.mark.parametrize("threaded", [False, True])
-async def test_an_answer_may_come_later_from_anywhere_once(threaded: bool) -> None:
+@pytest.mark.parametrize("where", ["task", "thread"])
+async def test_an_answer_may_come_later_from_anywhere_once(where: str) -> None:
     player = Player()
     async with playing(handler=player) as (line, stage):
         stage.wire.say(Request("s1", "later", {}))
         assert (await line.snapshot())["errands"] == ["later"]
         assert await line.request("ping") == {}
-        if threaded:
+        if where == "thread":
             thread = threading.Thread(target=player.deferred.reply, args=({"late": 1},))
             thread.start()
             await asyncio.to_thread(thread.join)

@@ -119,7 +119,9 @@ class Theatre:
             await asyncio.sleep(1000)
 
         pid = spawn(caller)
-        asyncio.get_running_loop().call_later(self.chance.choice([0, 0.1]), current_node().context.run, kill, pid)
+        asyncio.get_running_loop().call_later(
+            self.chance.choice([0, 0.1]), lambda: current_node().context.run(kill, pid)
+        )
 
     def under_way(self) -> list[tuple[StageWire, Request]]:
         return [

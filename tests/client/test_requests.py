@@ -12,7 +12,7 @@ from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, 
 from greenroom.actors.client.seam import Phase, Progress
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError, PeerError, RemoteProtocolError
 from greenroom.protocol.messages import Failure, Notification, Response
-from greenroom.supervision import current_node, kill, spawn, wait_down
+from greenroom.supervision import Ref, current_node, kill, spawn, wait_down
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ResponseTooLarge
 from greenroom.transports.client.seam import Broken, Inbound, Lost
 
@@ -72,6 +72,16 @@ async def test_the_deadline_that_is_set_is_the_default_and_none_is_for_ever() ->
         with pytest.raises(RequestTimeout):
             await line.request("tools/call", CALL)
         assert await patient == {"content": []}
+
+
+@pytest.mark.row("CL-16")
+async def test_a_deadline_that_is_over_before_it_begins_sends_nothing() -> None:
+    async with playing() as (line, stage):
+        for seconds in (0, -1.0, float("nan")):
+            with pytest.raises(RequestTimeout):
+                await line.request("tools/call", CALL, timeout=seconds)
+        assert stage.asked("tools/call") == []
+        assert await line.request("ping", timeout=float("inf")) == {}
 
 
 @pytest.mark.row("CL-16")
@@ -265,7 +275,8 @@ async def test_answers_twice_to_nothing_and_from_a_former_wire_are_counted_and_h
         stage.wire.say(Failure(None, PeerError(-32700, "what?")), Failure(last, PeerError(1, "late")))
         assert await line.request("ping") == {}
         assert (await line.snapshot())["strays"] == 6
-        current_node().process(line.pid).deliver((2, Inbound(line.pid, [Response(10**6 + 1, {})])))
+        assert line.pid is not None
+        Ref(line.pid).send(Inbound(line.pid, [Response(10**6 + 1, {})]))
         assert (await line.snapshot())["strays"] == 6
 
 

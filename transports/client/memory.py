@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING
 
 from greenroom.protocol.errors import McpError, RemoteProtocolError
 from greenroom.protocol.messages import Notification, Request, parse
-from greenroom.supervision import SHUTDOWN, Exit, ProcessExited, Quit, Ref, Shutdown, receive, spawn_link, trap_exit
+from greenroom.supervision import (
+    SHUTDOWN,
+    Exit,
+    NoProcess,
+    ProcessExited,
+    Quit,
+    Ref,
+    Shutdown,
+    receive,
+    spawn_link,
+    trap_exit,
+)
 from greenroom.transports.seam import Peer
 
 from .errors import ConnectFailed, ConnectionLost, TransportError, WireFull
-from .seam import Broken, Inbound
+from .seam import Broken, Inbound, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,7 +76,7 @@ class MemoryWire:
         self.description = route.description
         self._route = route
         self._owner: Ref[object] = Ref(owner)
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[tuple[bytes, RequestId | None]] = deque()
         self._more = asyncio.Event()
         self.pid: Pid = spawn_link(self._carry)
 
@@ -75,7 +86,7 @@ class MemoryWire:
         """Put it behind what waits. Raises `WireFull`."""
         if len(self._frames) >= WAITING:
             raise WireFull(f"{len(self._frames)} messages wait to be taken")
-        self._frames.append(frame)
+        self._frames.append((frame, id))
         self._more.set()
 
     def forget(self, id: RequestId) -> None:
@@ -108,19 +119,34 @@ class MemoryWire:
                 await session.end()
         if told.done():
             raise Quit(SHUTDOWN)
+        inward.cancel()
+        await asyncio.wait((inward,))
+        self._give_back()
         for each in (inward, outward):
-            if each.done():
+            if each.done() and not each.cancelled():
                 each.result()
         raise Quit(Shutdown(ConnectionLost("the session has ended")))
 
     async def _speak(self, session: Session) -> None:
         frames = self._frames
-        with contextlib.suppress(ProcessExited):
-            while True:
-                while frames:
-                    await _hand_over(session, frames.popleft())
-                self._more.clear()
-                await self._more.wait()
+        while True:
+            while frames:
+                frame, id = frames.popleft()
+                try:
+                    await _hand_over(session, frame)
+                except ProcessExited as error:
+                    if isinstance(error.reason, NoProcess):
+                        frames.appendleft((frame, id))
+                    return
+            self._more.clear()
+            await self._more.wait()
+
+    def _give_back(self) -> None:
+        """What the session was not alive to see can be said again to the next one."""
+        ended = ConnectionLost("the session has ended")
+        unseen: list[Heard] = [Lost(id, ended, resend=True, ending=True) for _, id in self._frames if id is not None]
+        if unseen:
+            self._owner.send(Inbound(self.pid, unseen))
 
     async def _listen(self, feed: Feed) -> None:
         while (events := await feed.next()) is not None:

@@ -31,6 +31,8 @@ class Lost(NamedTuple):
     id: RequestId
     error: TransportError
     resend: bool = False
+    ending: bool = False
+    """The wire is at its end, and takes nothing more: whatever is sent again has to wait for the next one."""
 
 
 class Broken(NamedTuple):
@@ -83,7 +85,10 @@ class Wire(Protocol):
         """Nobody waits for that answer any more: what was held for it can go."""
 
     def agreed(self, version: str) -> None:
-        """The handshake is over: that revision holds, and what the server wants to say by itself may be listened for."""
+        """The handshake is over: that revision holds, and what the server wants to say by itself may be listened for.
+
+        It is said right before `notifications/initialized` is sent.
+        """
 
 
 class Route(Protocol):
@@ -95,7 +100,10 @@ class Route(Protocol):
         ...
 
     def open(self, owner: Pid) -> Wire:
-        """Begin a wire for the calling process, which is `owner`: linked to it, and telling it what comes."""
+        """Begin a wire for the calling process, which is `owner`: linked to it, and telling it what comes.
+
+        What it raises is an attempt in vain, as the end of the wire would be.
+        """
         ...
 
 
