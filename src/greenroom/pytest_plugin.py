@@ -8,6 +8,7 @@ async tests are left to it. pytest imports this file at each start, so it loads 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.testing import Collected, FaultPlan, History, Injection, Probe, Seed, Stage
@@ -237,6 +238,31 @@ def start_supervised(_greenroom_stage: Stage) -> Callable[..., Any]:
     from greenroom.supervision.testing import start_supervised as start  # noqa: PLC0415 - as above
 
     return start
+
+
+def _kit() -> Any:
+    return importlib.import_module("greenroom.testing.fixtures")
+
+
+@pytest.fixture
+async def mcp_server() -> AsyncGenerator[Callable[..., Any]]:
+    """A function that has a server run until the test is over: `await mcp_server(server)`."""
+    async with _kit().servers() as run:
+        yield run
+
+
+@pytest.fixture
+async def mcp_client() -> AsyncGenerator[Callable[..., Any]]:
+    """A function that opens a `Client` until the test is over: `client = await mcp_client(server, timeout=5)`."""
+    async with _kit().clients() as connect:
+        yield connect
+
+
+@pytest.fixture
+async def mcp_host() -> AsyncGenerator[Callable[..., Any]]:
+    """A function that opens a `Host` until the test is over: `host = await mcp_host({"git": …, "web": …})`."""
+    async with _kit().hosts() as attach:
+        yield attach
 
 
 @pytest.fixture

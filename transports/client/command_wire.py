@@ -186,7 +186,7 @@ class CommandWire:
         return error
 
     def _unsent(self, error: TransportError) -> list[Heard]:
-        return [Lost(id, error, resend=True) for id in self._outlet.unsent()]
+        return [Lost(id, error, resend=True, ending=True) for id in self._outlet.unsent()]
 
     async def _close(self, child: Child) -> None:
         """In order: what was said is read, then the input ends. It is listened to until the end: nobody ends who cannot say his last words."""

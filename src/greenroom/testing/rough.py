@@ -5,7 +5,7 @@ connection and the real wire, so the same fault means the same over each of them
 
 ::
 
-    rough = RoughRoute(MemoryRoute(company))
+    rough = RoughRoute(server)
     rough.back.delay(2.0, "tools/call", times=1)    # the answer to the next call is two seconds late
     rough.out.drop("notifications/cancelled")       # the server never hears of it
     rough.cut()                                     # the wire is dead now, and the next one is opened as ever
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from greenroom.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
 from greenroom.protocol.messages import Failure, Notification, Request, Response, parse
 from greenroom.supervision import Exit, Quit, Ref, Shutdown, exit, receive, self_pid, send_after, spawn_link, trap_exit
+from greenroom.targets import route_of
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, TransportError
 from greenroom.transports.client.seam import Broken, Inbound, Lost
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import Pid
+    from greenroom.targets import Target
     from greenroom.transports.client.seam import Heard, Route, Wire
 
 Deed: TypeAlias = Literal["drop", "delay", "double", "garble", "hold", "shuffle"]
@@ -153,9 +155,9 @@ class Message(Protocol):
 class RoughRoute:
     """Any route, and what goes wrong on it. `out` is the way to the server, `back` the way to us."""
 
-    def __init__(self, route: Route, *, seed: int = 0) -> None:
-        """The same seed shuffles in the same order."""
-        self.route = route
+    def __init__(self, target: Target, *, seed: int = 0) -> None:
+        """`target` is whatever a client can be made for: a route, a `Server`, a URL, a command. The same seed shuffles in the same order."""
+        self.route: Route = route_of(target)
         self.out = Way(seed)
         self.back = Way(seed + 1)
         self.opened = 0
