@@ -240,28 +240,24 @@ def start_supervised(_greenroom_stage: Stage) -> Callable[..., Any]:
     return start
 
 
-def _kit() -> Any:
-    return importlib.import_module("greenroom.testing.fixtures")
-
-
 @pytest.fixture
 async def mcp_server() -> AsyncGenerator[Callable[..., Any]]:
-    """A function that has a server run until the test is over: `await mcp_server(server)`."""
-    async with _kit().servers() as run:
+    """A function that has a `Server` run until the test is over."""
+    async with importlib.import_module("greenroom.testing.fixtures").servers() as run:
         yield run
 
 
 @pytest.fixture
 async def mcp_client() -> AsyncGenerator[Callable[..., Any]]:
-    """A function that opens a `Client` until the test is over: `client = await mcp_client(server, timeout=5)`."""
-    async with _kit().clients() as connect:
+    """A function that opens a `Client` until the test is over, for whatever one can be made for."""
+    async with importlib.import_module("greenroom.testing.fixtures").clients() as connect:
         yield connect
 
 
 @pytest.fixture
 async def mcp_host() -> AsyncGenerator[Callable[..., Any]]:
-    """A function that opens a `Host` until the test is over: `host = await mcp_host({"git": …, "web": …})`."""
-    async with _kit().hosts() as attach:
+    """A function that opens a `Host` of several servers until the test is over."""
+    async with importlib.import_module("greenroom.testing.fixtures").hosts() as attach:
         yield attach
 
 
