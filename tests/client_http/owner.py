@@ -32,6 +32,7 @@ class Owner:
         self.wire = wire
         self.rest: deque[Heard] = deque()
         self.ended: ExitReason | None = None
+        self.passed: list[Heard] = []
         self._next = 0
 
     # --- saying
@@ -82,7 +83,7 @@ class Owner:
         """Wait for the wire to end by itself; why. What else comes is passed over."""
         while self.ended is None:
             with suppress(WireEndedError):
-                await self.hear()
+                self.passed.append(await self.hear())
         assert isinstance(self.ended, Shutdown), self.ended
         assert isinstance(self.ended.detail, TransportError)
         return self.ended.detail

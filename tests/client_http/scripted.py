@@ -98,6 +98,7 @@ class Scripted:
     handlers: dict[str, Handler] = field(default_factory=dict[str, "Handler"])
     session: str = SESSION
     connections: int = 0
+    listening: asyncio.Server | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
@@ -118,6 +119,18 @@ class Scripted:
             self.news.clear()
             await self.news.wait()
         return found
+
+    def refuse(self) -> None:
+        """Take no more connections."""
+        assert self.listening is not None
+        self.listening.close()
+
+    async def vanish(self) -> None:
+        """Be gone altogether."""
+        self.refuse()
+        for visit in self.visits:
+            visit.abort()
+        await asyncio.sleep(1)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = self.connections
@@ -143,9 +156,9 @@ class Scripted:
         """What a decent server does."""
         match kind(visit):
             case "initialize":
-                said = {
+                said: dict[str, Any] = {
                     "protocolVersion": "2025-11-25",
-                    "capabilities": {},
+                    "capabilities": {"tools": {}},
                     "serverInfo": {"name": "s", "version": "1"},
                 }
                 headers = {"mcp_session_id": self.session} if self.session else {}
@@ -179,6 +192,7 @@ async def scripted(**handlers: Handler) -> AsyncGenerator[Scripted]:
         task.add_done_callback(server.tasks.discard)
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server.listening = listening
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
+import socket
 from typing import Any
 
 import pytest
 
 from greenroom.protocol.messages import Failure, Notification
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, HttpError, NotMcp, ResponseTooLarge
+from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.seam import Broken, Lost
@@ -306,6 +309,37 @@ async def test_nobody_there() -> None:
         assert "nobody listens there" in str(heard.error)
 
 
+async def test_a_server_that_has_gone_away_ends_the_wire_and_has_seen_nothing_of_what_was_asked() -> None:
+    async with scripted() as server, opened(HttpRoute(server.url)) as owner:
+        await owner.greet()
+        await owner.answer(owner.call("any"))
+        await asyncio.sleep(10)
+        await server.vanish()
+        for _ in range(3):
+            owner.call("any")
+        owner.note("notifications/any")
+        assert isinstance(await owner.end(), ConnectFailed)
+        assert owner.passed == []
+
+
+async def test_a_server_that_takes_no_more_connections_and_still_answers_is_not_gone() -> None:
+    async def slow(visit: Visit) -> None:
+        await asyncio.sleep(5)
+        await visit.result({"ok": 1})
+
+    async with scripted(call=slow) as server, opened(HttpRoute(server.url)) as owner:
+        await owner.greet()
+        await asyncio.sleep(10)
+        first = owner.call("any")
+        await server.until("tools/call")
+        server.refuse()
+        second = owner.call("any")
+        heard = await owner.hear()
+        assert isinstance(heard, Lost)
+        assert (heard.id, heard.resend) == (second, True)
+        assert await owner.answer(first) == {"ok": 1}
+
+
 async def test_one_connection_serves_one_after_another() -> None:
     async with facing() as (owner, server):
         for _ in range(20):
@@ -343,6 +377,19 @@ async def test_a_connection_that_dies_under_a_request_loses_it_and_nobody_sends_
         heard = await lost(owner)
         assert isinstance(heard.error, ConnectionLost)
         assert not heard.resend
+        assert len(server.seen("tools/call")) == 2
+
+
+async def test_what_the_kernel_did_not_take_goes_on_another_connection() -> None:
+    async with facing() as (owner, server):
+        await owner.answer(owner.call("any"))
+        pool = owner.wire.carrier
+        assert isinstance(pool, Pool)
+        for connection in pool._idle:
+            with socket.socket(fileno=os.dup(connection.fileno)) as raw:
+                raw.shutdown(socket.SHUT_RDWR)
+            connection.since = asyncio.get_running_loop().time()  # so fresh that the kernel is not asked
+        assert await owner.answer(owner.call("any"))
         assert len(server.seen("tools/call")) == 2
 
 

@@ -48,6 +48,11 @@ class Asker(Protocol):
 class Errand(Protocol):
     """One order under way."""
 
+    @property
+    def left(self) -> bool:
+        """Whether anything of it may have left."""
+        ...
+
     def drop(self) -> None:
         """Nobody wants the answer: the asker hears nothing more. Nothing when it is over."""
 

@@ -35,6 +35,7 @@ class Connection(asyncio.Protocol):
         "_pool",
         "_reader",
         "_ride",
+        "_secure",
         "_transport",
         "lost",
         "patience",
@@ -49,10 +50,11 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._ride: Ride | None = None
         self._paused = False
+        self._secure = address.secure  # what is written goes by way of a buffer
         self.lost = False
         """Whether it is of no more use."""
-        self.since = 0.0
-        """Since when it is idle."""
+        self.since = -1.0
+        """Since when it is, or was, idle; before its first answer negative."""
         self.patience = pool.settings.idle
         """For how long that may be."""
 
@@ -68,10 +70,16 @@ class Connection(asyncio.Protocol):
 
     # --- the pool's
 
-    def begin(self, data: bytes, ride: Ride) -> None:
-        """Send a request; the answer is for the ride's asker."""
+    def begin(self, data: bytes, ride: Ride) -> bool:
+        """Send a request; the answer is for the ride's asker. False when the kernel took not a byte of it: nobody has seen it."""
+        transport = self._transport
         self._ride = ride
-        self._transport.write(data)
+        transport.write(data)
+        if not transport.is_closing() or self._secure:
+            return True
+        self._ride = None
+        self.lost = True
+        return False
 
     def pause(self) -> None:
         """Read nothing for a while."""

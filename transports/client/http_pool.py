@@ -46,6 +46,11 @@ class Ride:
         self.connecting: asyncio.Task[None] | None = None
         self.over = False
 
+    @property
+    def left(self) -> bool:
+        """Whether anything of it may have left."""
+        return self.connection is not None
+
     def drop(self) -> None:
         """Nobody wants the answer."""
         if not self.over:
@@ -108,7 +113,20 @@ class Pool:
     def _mount(self, ride: Ride, connection: Connection) -> None:
         ride.connection = connection
         self._busy[connection] = None
-        connection.begin(self._bytes(ride.order), ride)
+        if connection.begin(self._bytes(ride.order), ride):
+            return
+        ride.connection = None
+        del self._busy[connection]
+        if connection.since >= 0:  # it had been used before, and was closed meanwhile
+            self._place(ride)
+        else:
+            self._loop.call_soon(self._vain, ride, context=self._context)
+
+    def _vain(self, ride: Ride) -> None:
+        if not ride.over:
+            ride.over = True
+            error = ConnectFailed(f"{ride.order.address.origin}: it hung up at once")
+            ride.asker.failed(error, unseen=True)
 
     def _bytes(self, order: Order) -> bytes:
         """The request as it travels. All of the head but the length is mostly that of the one before."""

@@ -104,6 +104,11 @@ class Visit:
         """Headers of its own."""
         return ()
 
+    @property
+    def left(self) -> bool:
+        """Whether anything of it may have left, and may be answered."""
+        return self._errand is not None and self._errand.left
+
     # --- going
 
     def go(self) -> None:

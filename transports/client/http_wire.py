@@ -17,7 +17,7 @@ from greenroom.protocol.messages import Failure, Response
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, current_node, receive, spawn_link
 from greenroom.supervision.kernel.messages import INFO
 
-from .errors import NotMcp, SessionGone, TransportError, WireFull
+from .errors import ConnectFailed, NotMcp, SessionGone, TransportError, WireFull
 from .http_carrier import Order
 from .http_listening import Farewell, Listening
 from .http_old import OldStream
@@ -101,6 +101,7 @@ class HttpWire:
         self._tries_old = route.fallback
         self._gone: SessionGone | None = None
         self._closing = False
+        self._over = False
         self._quiet: asyncio.Future[None] | None = None
         self.unsent = 0
         """How many notifications and answers of ours could not be delivered."""
@@ -121,7 +122,7 @@ class HttpWire:
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
         """Say one message."""
-        if self._closing or self._process.life:
+        if self._closing or self._over or self._process.life:
             return
         if self._gone is not None:
             if id is not None:
@@ -198,7 +199,7 @@ class HttpWire:
         if (
             self._listening is None
             and self._barrier is None
-            and not (self._closing or self._gone or self._old or self._process.life)
+            and not (self._closing or self._over or self._gone or self._old or self._process.life)
         ):
             self._listening = Listening(self)
             self._listening.go()
@@ -260,6 +261,9 @@ class HttpWire:
 
     def unheard(self, visit: Notice, error: TransportError, *, resend: bool) -> None:
         """It had no answer, and will have none."""
+        if resend and isinstance(error, ConnectFailed) and self._is_away(visit):
+            self._go_away(error)
+            return
         if visit.id is not None:
             if self._asking.pop(visit.id, None) is not None:
                 self.heard((Lost(visit.id, error, resend),))
@@ -268,6 +272,19 @@ class HttpWire:
             if visit.ordered:
                 self.end(error)
         self._leave(visit)
+
+    def _is_away(self, visit: Notice) -> bool:
+        """Whether the server is gone altogether, with nothing left that it may have seen and could answer."""
+        others = [each for each in (*self._visits, self._listening) if each is not None and each is not visit]
+        return bool(self._version) and self._gone is None and not any(each.left for each in others)
+
+    def _go_away(self, error: ConnectFailed) -> None:
+        """End with what keeps us from it: whatever waits here was not seen, which that very error says, so nothing may be sent any more."""
+        self._over = True
+        for each in (*self._visits, *self._waiting, self._listening):
+            if each is not None:
+                each.drop()
+        self.end(error)
 
     def session_gone(self, visit: Notice | None, error: HttpError) -> None:
         """The server does not know our session. What it has not looked at can be sent again, in another one."""

@@ -61,6 +61,11 @@ class Carried:
         self.flowing.set()
         self.over = False
 
+    @property
+    def left(self) -> bool:
+        """Whether anything of it may have left: httpx does not say."""
+        return True
+
     def drop(self) -> None:
         """Nobody wants the answer."""
         if not self.over:
