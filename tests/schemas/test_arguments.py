@@ -416,3 +416,64 @@ def test_what_annotated_says_to_others_need_not_be_hashable() -> None:
     assert into(Annotated[int, {"for": "others"}], 3) == 3
     with pytest.raises(BadHint):
         into(Annotated[complex, {"for": "others"}], 3)
+
+
+class _Side(Enum):
+    LEFT = "left"
+    RIGHT = "right"
+
+
+class _Floor(IntEnum):
+    FIRST = 1
+
+
+@pytest.mark.row("SM-01")
+@pytest.mark.parametrize(
+    ("hint", "keys", "good", "bad"),
+    [
+        (dict[_Side, int], ["left", "right"], {"left": 1}, {"middle": 1}),
+        (dict[_Side, int] | None, ["left", "right"], {"right": 1}, {"Left": 1}),
+        (Mapping[Literal["a", "b"], int], ["a", "b"], {"b": 1}, {"c": 1}),
+        (dict[_Floor, list[int]], ["1"], {"1": [2]}, {"2": [2]}),
+    ],
+)
+def test_the_keys_of_a_dict_that_are_listed_are_in_the_schema(hint: Any, keys: list[str], good: Any, bad: Any) -> None:
+    schema = schema_of(hint)
+    (of_dict,) = [one for one in schema.get("anyOf", [schema]) if one.get("type") == "object"]
+    assert of_dict["propertyNames"] == {"enum": keys}
+    assert len(into(hint, good)) == 1
+    with pytest.raises(Mismatch):
+        into(hint, bad)
+
+
+@pytest.mark.row("SM-01")
+def test_a_default_that_does_not_fit_its_hint_is_refused() -> None:
+    def wrong(x: int = "abc") -> None:  # type: ignore[assignment]
+        """Have a text for a number."""
+
+    def outside(x: Annotated[int, annotated_types.Gt(0)] = 0) -> None:
+        """Have what a peer may not send."""
+
+    for function in (wrong, outside):
+        with pytest.raises(BadHint, match=r"the default of x, .*, does not fit its own hint"):
+            arguments_of(function)
+
+
+def test_a_default_that_fits_in_pythons_way_is_taken() -> None:
+    own = object()
+
+    def right(  # noqa: PLR0913, PLR0917 - one of each
+        a: float = 1,
+        b: int = True,  # noqa: FBT002 - what this is about
+        c: Sequence[str] = (),
+        d: _Side = _Side.LEFT,
+        e: str = None,  # type: ignore[assignment]  # noqa: RUF013
+        f: str = own,  # type: ignore[assignment]
+        g: Path = Path("x"),
+        h: bytes = b"x",
+        i: datetime = datetime(2020, 1, 1, tzinfo=UTC),
+        j: Decimal = Decimal(1),
+    ) -> None:
+        """Take all this."""
+
+    assert arguments_of(right).names == set("abcdefghij")

@@ -12,7 +12,7 @@ import types
 from collections import abc
 from dataclasses import dataclass
 from datetime import datetime, time
-from enum import Flag
+from enum import Enum, Flag
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -244,8 +244,26 @@ def _refined(hint: Any) -> Any:
     if origin is abc.Iterable:
         origin = list
     if origin in _CONTAINERS:
-        return cast("Any", origin)[tuple(one if one is Ellipsis else _refined(one) for one in get_args(hint))]
+        made = cast("Any", origin)[tuple(one if one is Ellipsis else _refined(one) for one in get_args(hint))]
+        keys = _keys_of(hint)
+        return (
+            made if keys is None else Annotated[made, msgspec.Meta(extra_json_schema={"propertyNames": {"enum": keys}})]
+        )
     return hint
+
+
+def _keys_of(hint: Any) -> list[str] | None:
+    """The keys that a dict by this hint may have, where they are listed; msgspec checks them, and leaves them out of the schema."""
+    if get_origin(hint) not in _MAPPINGS:
+        return None
+    kind: Any = get_args(hint)[0]
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(member.value) for member in kind]
+    return None
 
 
 _FORMATS: Final[Mapping[Any, str]] = {datetime: "date-time", time: "time"}
@@ -253,6 +271,9 @@ _CONTAINERS: Final = {
     list, set, frozenset, tuple, dict,
     abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet, abc.Mapping, abc.MutableMapping,
 }  # fmt: skip
+
+
+_MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
 
 
 def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:

@@ -105,6 +105,12 @@ def arguments_of(
     """
     parameters = parameters_of(function, skip, names)
     schemas, defs = _schemas([one.hint for one in parameters], name_of(function), [one.name for one in parameters])
+    for one in parameters:
+        if not one.required and not _fits(one):
+            raise BadHint(
+                f"{name_of(function)}: the default of {one.name}, {one.default!r}, does not fit its own hint; "
+                "change one of them, or take None for what was not sent"
+            )
     properties = {one.name: _described(one, schema) for one, schema in zip(parameters, schemas, strict=True)}
     schema: dict[str, Any] = {"type": "object"}
     if properties:
@@ -115,6 +121,25 @@ def arguments_of(
     if defs:
         schema["$defs"] = defs
     return Arguments(parameters, schema)
+
+
+def _fits(parameter: Parameter) -> bool:
+    """Whether a peer might send what the function takes by default; what is no JSON nobody sends, and is the function's own affair."""
+    try:
+        value = plain(parameter.default)
+    except (TypeError, ValueError):
+        return True
+    if value is True or value is False:
+        return _converts(value, parameter.hint) or _converts(int(value), parameter.hint)  # a bool is an int, in Python
+    return _converts(value, parameter.hint) or _converts(_with_integers(value), parameter.hint)
+
+
+def _converts(value: Any, hint: Any) -> bool:
+    try:
+        convert(value, hint)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _described(parameter: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
