@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/reference/front-door.md"
 
-SHOWN = {"Server", "Context"}
+SHOWN = {"Server", "Context", "Client"}
 """Classes whose methods are listed, too."""
 
 THEMES = (
     ("Servers", ("Server", "McpServer", "Context", "Settings", "HttpConfig", "Hooks")),
+    ("Clients", ("Client", "SyncClient", "Command", "Host", "ClientSettings", "ClientHandler", "Deferred")),
     ("Registering", ("ToolOptions", "ResourceOptions", "TemplateOptions", "PromptOptions", "CompletionOptions")),
 )
 _FIRST = re.compile(r"\A(.+?[.!?])(?:\s|\Z)", re.DOTALL)
@@ -90,7 +91,7 @@ def render() -> str:
         lines += ["", f"## {title}", ""]
         for name in (each for each in members if each in names):
             value: Any = getattr(greenroom, name)
-            settings: bool = dataclasses.is_dataclass(value) and title in ("Servers", "Registering")
+            settings: bool = dataclasses.is_dataclass(value) and title in ("Servers", "Clients", "Registering")
             lines.append(f"- `{name if settings else signature(name, value)}`: {sentence(value)}")
             if name in SHOWN:
                 lines += [
