@@ -1,0 +1,55 @@
+"""A supervised connection that is killed again and again: what is asked of its line is settled once, and no call is made twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.client.errors import RequestLost
+from greenroom.actors.client.line import ConnectionLine, connection_spec
+from greenroom.supervision import Supervisor, kill, start, stop
+
+from .stage import After, Stage
+
+if TYPE_CHECKING:
+    from greenroom.protocol.messages import Request
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.row("CL-01", "CL-26")
+@pytest.mark.greenroom(seed="random")
+async def test_a_connection_that_is_killed_at_any_moment_leaves_nobody_waiting(seed: int) -> None:
+    chance = random.Random(seed)
+    stage = Stage()
+
+    def answer(request: Request) -> Any:
+        return After(chance.choice([0.01, 0.1, 1.0]), {"of": request.params["n"]})
+
+    stage.answers["tools/call"] = answer
+    line = ConnectionLine("mortal")
+    top = await start(Supervisor, [connection_spec(stage, line=line)], intensity=1000)
+    asked: list[Any] = []
+    settled: Counter[int] = Counter()
+    for number in range(200):
+        pending = line.begin("tools/call", {"name": "x", "n": number}, timeout=20.0)
+        pending.when_settled(lambda _result, _error, number=number: settled.update([number]))
+        asked.append(pending)
+        if chance.random() < 0.15 and line.pid is not None:
+            kill(line.pid)
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.choice([0, 0, 0.02]))
+    outcomes = await asyncio.gather(*(each.result() for each in asked), return_exceptions=True)
+    await asyncio.sleep(0)
+    assert settled == Counter(range(200))
+    for number, outcome in enumerate(outcomes):
+        assert outcome == {"of": number} or isinstance(outcome, RequestLost), outcome
+    assert any(isinstance(outcome, dict) for outcome in outcomes)
+    seen = Counter(request.params["n"] for request in stage.asked("tools/call"))
+    assert max(seen.values()) == 1
+    assert await line.request("ping") == {}
+    await line.close()
+    await stop(top)
