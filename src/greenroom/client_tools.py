@@ -99,13 +99,16 @@ class Promises:
     async def of(self, name: str, words: ClientWords) -> Promise:
         """What the tool promises. A server that does not list its tools promises nothing."""
         generation = words.line.status.generation
-        if self._known is None or self._generation != generation:
+        known = self._known
+        if known is None or self._generation != generation:
             async with self._turn:
-                if self._known is None or self._generation != generation:
-                    await self._look_up(words, generation)
-        return (self._known or {}).get(name, _NO_PROMISE)
+                known = self._known
+                if known is None or self._generation != generation:
+                    known = await self._look_up(words, generation)
+        return known.get(name, _NO_PROMISE)
 
-    async def _look_up(self, words: ClientWords, generation: int) -> None:
+    async def _look_up(self, words: ClientWords, generation: int) -> dict[str, Promise]:
+        """What was found. It is kept, unless the tools have become others meanwhile."""
         changes = self._changes
         try:
             found = {tool.name: Promise(tool.output_schema) for tool in await words.list_tools()}
@@ -114,6 +117,7 @@ class Promises:
             found = {}
         if changes == self._changes:
             self._known, self._generation = found, generation
+        return found
 
 
 class ClientTools(ClientWords):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,15 +13,36 @@ from greenroom.actors.cancellation import RequestCancelled
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.errors import McpError, PeerError
+from greenroom.supervision import wait_down
 from greenroom.transports.client.memory import MemoryRoute
 from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from greenroom.actors.client.seam import Progress
 
 NOBODY = "http://127.0.0.1:9/mcp"
+
+
+FRAGILE = """
+import os, signal, sys
+from greenroom import Server
+
+server = Server("fragile")
+
+@server.tool
+async def pid() -> int:
+    return os.getpid()
+
+@server.tool
+async def die() -> None:
+    print("a secret", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+server.run()
+"""
 
 
 class Upstream:
@@ -420,6 +442,52 @@ def test_an_upstream_that_is_away_is_told_at_once_and_nobody_else_notices() -> N
             assert caught.value.data["reason"] in ("unavailable", "circuit_open", "parked")
             assert "9" not in caught.value.message
             assert await peer.call("one__add", a=1, b=2) == 3
+
+    run(main)
+
+
+def test_an_upstream_that_is_killed_in_mid_call_is_told_and_the_next_call_has_another(tmp_path: Path) -> None:
+    program = tmp_path / "fragile.py"
+    program.write_text(FRAGILE)
+
+    async def main() -> None:
+        up = Upstream("one")
+        server = Server("front")
+        server.mount(Host({"fragile": [sys.executable, str(program)], "one": up.server}, patience=20.0))
+        async with Client(server) as peer:
+            assert await peer.call("fragile__pid") > 0
+            with pytest.raises(PeerError) as caught:
+                await asyncio.wait_for(peer.call("fragile__die"), 5)
+            assert caught.value.data == {"server": "fragile", "reason": "lost", "cause": "exit_status"}
+            assert "secret" not in str(caught.value)
+            assert await peer.call("one__add", a=1, b=2) == 3
+            assert await asyncio.wait_for(peer.call("fragile__pid"), 10) > 0
+
+    run(main)
+
+
+def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up)
+        (mounted,) = server._gateways
+        async with server.started():
+            async with Client(server) as peer, client(server, "ann") as ann:
+                await peer.call("one__add", a=1, b=2)
+                await ann.call("one__add", a=1, b=2)
+                peer_id, ann_id = [card.id for card in await server.company.peers.all()]
+                async with peer.subscribe("upstream://one/note://one"):
+                    assert len(mounted.lodgings) == 2
+                    mounted.sweep(0.0)
+                    assert len(mounted.lodgings) == 2
+            for id in (peer_id, ann_id):
+                pid = server.company.peers.whereis(id)
+                if pid is not None:
+                    await wait_down(pid)
+            mounted.sweep(0.0)
+            assert len(mounted.lodgings) == 1  # Ann may come again
+            mounted.sweep(asyncio.get_running_loop().time() + 301)
+            assert len(mounted.lodgings) == 0
 
     run(main)
 

@@ -1,0 +1,133 @@
+"""Whose call it is: one client, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.gateway.desk import Desk, DeskHandler, abilities_of
+from greenroom.protocol.errors import McpError
+
+
+class Caller:
+    """Enough of a context."""
+
+    def __init__(self, session_id: str, *, in_call: bool = True) -> None:
+        self.session_id = session_id
+        self.in_call = in_call
+        self.asked: list[tuple[str, Any]] = []
+        self.logged: list[tuple[Any, ...]] = []
+
+    async def request(self, method: str, params: Any) -> dict[str, Any]:
+        self.asked.append((method, params))
+        return {"by": self.session_id}
+
+    def log(self, *said: Any) -> None:
+        self.logged.append(said)
+
+
+def outside(session: str) -> Any:
+    return Caller(session, in_call=False)
+
+
+def desk() -> Desk:
+    return Desk("git", outside)
+
+
+def caller(session: str) -> Any:
+    return Caller(session)
+
+
+def test_who_calls_is_asked_by_the_way_of_the_call() -> None:
+    one = desk()
+    assert one.whose() is None
+    number = one.enter(caller("a"))
+    found: Any = one.whose()
+    assert (found.session_id, found.in_call) == ("a", True)
+    one.leave(number, answered=True)
+    found = one.whose()
+    assert (found.session_id, found.in_call) == ("a", False)
+
+
+def test_of_two_nobody_is() -> None:
+    one = desk()
+    first, second = one.enter(caller("a")), one.enter(caller("b"))
+    assert one.whose() is None
+    one.leave(first, answered=True)
+    found: Any = one.whose()
+    assert found.session_id == "b"
+    one.leave(second, answered=True)
+    assert one.whose() is None  # both have used it, and nobody is at work
+
+
+def test_what_was_given_up_may_still_be_at_work() -> None:
+    one = desk()
+    one.leave(one.enter(caller("a")), answered=False)
+    one.enter(caller("b"))
+    assert one.whose() is None
+    one.begin_anew()
+    found: Any = one.whose()
+    assert found.session_id == "b"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=20))
+def test_nobody_is_asked_who_might_be_the_wrong_one(steps: list[tuple[str, bool, bool]]) -> None:
+    one = desk()
+    under_way: dict[int, str] = {}
+    given_up: set[str] = set()
+    for session, leaves, answered in steps:
+        if leaves and under_way:
+            number, who = under_way.popitem()
+            one.leave(number, answered=answered)
+            given_up |= set() if answered else {who}
+        else:
+            under_way[one.enter(caller(session))] = session
+        working = set(under_way.values()) | given_up
+        found: Any = one.whose()
+        if working:
+            assert (found is None) == (len(working) > 1)
+            assert found is None or {found.session_id} == working
+
+
+def test_what_is_carried_and_what_is_not() -> None:
+    one = desk()
+    who = caller("a")
+    one.enter(who)
+    completed: list[str] = []
+    handler = DeskHandler(one, {"sampling": {}}, completed.append)
+    assert handler.capabilities() == {"sampling": {}}
+    params: dict[str, Any] = {"messages": [], "_meta": {"progressToken": 1}, "task": {}}
+    assert asyncio.run(handler.handle_request("sampling/createMessage", params)) == {"by": "a"}
+    assert who.asked == [("sampling/createMessage", {"messages": []})]
+    with pytest.raises(McpError, match="Method not found"):
+        asyncio.run(handler.handle_request("tasks/list", {}))
+    handler.handle_notification("notifications/message", {"level": "info", "data": 1, "logger": "x"})
+    handler.handle_notification("notifications/message", {"level": "shout", "data": 1})
+    handler.handle_notification("notifications/elicitation/complete", {"elicitationId": "e1"})
+    handler.handle_notification("notifications/unknown", {})
+    assert who.logged == [("info", 1, "git.x")]
+    assert completed == ["e1"]
+    one.enter(caller("b"))
+    with pytest.raises(McpError, match="cannot be told"):
+        asyncio.run(handler.handle_request("roots/list", {}))
+    handler.handle_notification("notifications/message", {"level": "info", "data": "a secret"})
+    assert len(who.logged) == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "lent"),
+    [
+        ({}, {}),
+        ({"sampling": {}, "experimental": {"x": {}}}, {"sampling": {}}),
+        ({"sampling": {"tools": {}, "other": {}}}, {"sampling": {"tools": {}}}),
+        ({"elicitation": {"url": {}, "form": {}}}, {"elicitation": {"form": {}, "url": {}}}),
+        ({"roots": {"listChanged": True}}, {"roots": {"listChanged": True}}),
+        ({"roots": {"listChanged": 3}, "sampling": None, "tasks": {}}, {"roots": {}}),
+    ],
+)
+def test_an_upstream_is_told_what_the_client_can_do_and_no_more(declared: Any, lent: Any) -> None:
+    assert abilities_of(declared) == lent
