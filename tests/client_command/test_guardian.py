@@ -72,7 +72,7 @@ async def test_a_forked_child_lets_go_of_everything() -> None:
             os._exit(0)
         os.close(reading)
         try:
-            held = {os.readlink(each) for each in Path(f"/proc/{child}/fd").iterdir()}
+            held = {str(each.readlink()) for each in Path(f"/proc/{child}/fd").iterdir()}  # noqa: ASYNC240 - a moment
             ours = {f"pipe:[{os.fstat(each).st_ino}]" for each in owner.wire._child._pipes}  # type: ignore[union-attr]
             assert not held & ours
             exit(owner.wire.pid, Shutdown("closed"))
@@ -83,7 +83,7 @@ async def test_a_forked_child_lets_go_of_everything() -> None:
             assert owner.wire._child.status == 0
         finally:
             os.close(writing)
-            os.waitpid(child, 0)
+            os.waitpid(child, 0)  # noqa: ASYNC222 - it ends at that
 
 
 async def test_the_guardian_does_not_outlive_a_crowd() -> None:

@@ -31,9 +31,11 @@ HANDED_ON: Final = frozenset(
 )
 """What a server sees of our environment, besides `LC_…`."""
 
+_SHOWN: Final = 400
+"""Characters of a description."""
 _SECRET: Final = re.compile(r"(?i)(token|secret|passw|api[-_]?key|auth|credential|bearer)")
 _OPTION: Final = re.compile(r"(?P<name>-{0,2}[\w.-]+)(?:=.*)?", re.DOTALL)
-_URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:[^/@\s]*@)?(?P<place>[^?#\s]*)\S*", re.IGNORECASE)
+_URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,20}://)(?:[^/@\s]*@)?(?P<place>[^?#\s]*)\S*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,11 @@ class Command:
     @property
     def description(self) -> str:
         """As one would type it, without what looks like a secret."""
-        return shlex.join(_shown(self.words))
+        shown = shlex.join(_shown(self.words))
+        return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
 
     def __repr__(self) -> str:
-        return f"Command({', '.join(map(repr, _shown(self.words)))})"
+        return f"Command({self.description})"
 
     def environment(self) -> dict[str, str]:
         """All that the program sees."""

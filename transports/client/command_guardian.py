@@ -87,7 +87,8 @@ class Guardian:
         """It was not."""
         with self._lock:
             self._expected.discard(pipe)
-            self._tell(f"! {pipe}")
+            if self._lifeline is not None:
+                self._tell(f"! {pipe}")
             self._rest()
 
     def dismiss(self, group: int) -> None:
@@ -134,6 +135,8 @@ class Guardian:
             )
         except OSError as error:
             os.close(writing)
+            if not isinstance(error, FileNotFoundError | PermissionError):
+                raise  # it is there, and there is no room for it: nor for a child
             self._missing = True
             log.warning("nobody will end the server processes should this program be killed: no %s (%s)", SHELL, error)
             return
