@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -248,6 +248,23 @@ async def test_a_403_that_asks_for_more_is_refused_credentials_and_another_is_no
         error = (await lost(owner)).error
         assert type(error) is HttpError
         assert not keys.challenges
+
+
+async def test_credentials_may_hand_out_the_same_mapping_with_other_things_in_it() -> None:
+    class Same:
+        said: ClassVar[dict[str, str]] = {"X-Key": "1"}
+
+        async def headers(self) -> Mapping[str, str]:
+            return self.said
+
+        async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+            return False
+
+    async with facing(credentials=Same()) as (owner, server):
+        for key in ("2", "3"):
+            Same.said["X-Key"] = key
+            await owner.answer(owner.call("any"))
+            assert server.seen("tools/call")[-1].headers["x-key"] == key
 
 
 async def test_credentials_that_fail_or_are_no_headers() -> None:

@@ -8,7 +8,6 @@ what is under way may still be answered for a moment, and the wire ends.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,7 +17,7 @@ from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, current_node, 
 from greenroom.supervision.kernel.messages import INFO
 
 from .errors import ConnectFailed, NotMcp, SessionGone, TransportError, WireFull
-from .http_carrier import Order
+from .http_letterhead import Letterhead, can_be_sent_back
 from .http_listening import Farewell, Listening
 from .http_old import OldStream
 from .http_posts import Notice, Question
@@ -33,14 +32,11 @@ if TYPE_CHECKING:
 
     from .errors import HttpError
     from .http_address import Address
-    from .http_carrier import Carrier, Headers
+    from .http_carrier import Carrier, Order
     from .http_route import HttpRoute
     from .http_visit import Visit
     from .seam import Heard
 
-_VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINGER: Final = 1.0
 """Seconds that requests under way still have when the session is gone."""
 _SOONEST: Final = 0.05
@@ -48,9 +44,6 @@ _SOONEST: Final = 0.05
 _CROWD: Final = 64
 """How many mails wait for the connection before no more is read."""
 _OLD: Final = frozenset({400, 404, 405})
-_BOTH: Final = ("accept", "application/json, text/event-stream")
-_STREAM: Final = ("accept", "text/event-stream")
-_JSON: Final = ("content-type", "application/json")
 
 
 class _End(NamedTuple):
@@ -85,12 +78,11 @@ class HttpWire:
             self.known_headers = {}
         elif isinstance(route.credentials, FixedHeaders):
             self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package: it is not to be asked in a task
-        self.session = ""
+        self._letterhead = Letterhead(route.headers)
         self.response_limits = Limits.of_size(self.settings.max_response)
         self.event_limits = Limits.of_size(self.settings.max_event)
         self.carrier: Carrier = route.carrier(own)
         self._version = ""
-        self._base: tuple[Any, str, str, Headers] | None = None
         self._visits: dict[Visit, None] = {}
         self._asking: dict[RequestId, Question | Notice] = {}
         self._waiting: deque[Notice] = deque()
@@ -157,7 +149,8 @@ class HttpWire:
     def agreed(self, version: str) -> None:
         """The handshake is over."""
         self._version = version
-        self._base = None
+        if self._old is None:
+            self._letterhead.version = version
         if self._old is None and self._listening is None and not self._process.life:
             self._loop.call_soon(self._listen, context=self._process.own_context())
 
@@ -208,37 +201,20 @@ class HttpWire:
 
     def order(self, visit: Visit, credentials: Mapping[str, str]) -> Order:
         """What is to be carried for it. Raises `ValueError` for credentials that are no headers."""
-        method = visit.method
-        address = visit.address
-        if method == "POST":
-            base = self._base
-            if base is None or base[0] is not credentials or base[1] is not self.session:
-                base = (credentials, self.session, "", (_BOTH, _JSON, *self._common(credentials)))
-                self._base = base
-            return Order(method, address, base[3], visit.frame, visit.urgent)
-        return Order(method, address, (_STREAM, *visit.extra(), *self._common(credentials)), urgent=True)
+        return self._letterhead.order(visit, credentials)
 
-    def _common(self, credentials: Mapping[str, str]) -> Headers:
-        found = [*self._route.headers]
-        if self.address.login and not any(name.lower() == "authorization" for name in credentials):
-            found.append(("authorization", self.address.login))
-        for name, value in credentials.items():
-            if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-                raise ValueError("no header can be made of them")
-            found.append((name.lower(), value))
-        if self.session:
-            found.append(("mcp-session-id", self.session))
-        if self._version and self._old is None:
-            found.append(("mcp-protocol-version", self._version))
-        return tuple(found)
+    @property
+    def session(self) -> str:
+        """Which session this is; empty while, or where, there is none."""
+        return self._letterhead.session
 
     def captured(self, visit: Question, session: str) -> None:
         """The server has said which session this is, or that there is none."""
         if session:
-            if _VISIBLE.fullmatch(session) is None:
+            if not can_be_sent_back(session):
                 visit._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
             else:
-                self.session = session
+                self._letterhead.session = session
 
     def heard(self, heard: Sequence[Heard]) -> None:
         """Tell the connection."""
@@ -358,7 +334,6 @@ class HttpWire:
 
     def _open_old(self, instead: HttpError | None) -> None:
         self._old = OldStream(self, instead)
-        self._base = None
         self._old.go()
 
     def old_ready(self, place: Address) -> None:
