@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Unavailable
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
-from greenroom.supervision import DynamicSupervisor, Ref, TaskSupervisor, child
+from greenroom.supervision import DynamicSupervisor, Ref, TaskSupervisor, child, whereis
 
 from .lines import FederatedLine
-from .news import News
+from .news import Bell, News
 from .offering import NOTHING
 from .specs import Change, Standing, State
 from .steward import Steward
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _INTENSITY: Final = 5
 _PERIOD: Final = 10.0
+_MANNED: Final = 5.0
+"""How long to wait for another steward when one has died, in seconds."""
 
 
 class Federation:
@@ -57,6 +59,8 @@ class Federation:
         """Who has lost it, and still has something under way."""
         self.news = News()
         """Whose state has changed."""
+        self.bell = Bell()
+        """Rings when a steward is there."""
         self.upstreams: Ref[DynamicSupervisor] = Ref(self.name("upstreams"), None)
         self.errands: Ref[TaskSupervisor] = Ref(self.name("errands"), None)
         self._steward: Ref[Steward] = Ref(self.name("steward"), None)
@@ -85,6 +89,7 @@ class Federation:
 
         Of any number that start the same id at once one wins, and the others get `AlreadyRegistered`, which has the pid.
         """
+        await self._manned()
         pid = await self._steward.call(Steward.start, id, spec)
         assert pid is not None
         return pid
@@ -95,6 +100,7 @@ class Federation:
         What is under way may still be answered for `grace` seconds (its spec's, by default), and then gets `ClientClosed`; what is new
         gets that at once.
         """
+        await self._manned()
         await self._steward.call(Steward.stop, id, grace)
 
     async def replace(
@@ -105,7 +111,13 @@ class Federation:
         When it is ready, or the time is over, the name moves, and what was under way comes to its end on the old one within its grace.
         With `keep_old` a new one that is not ready in time is given up instead, and `Unavailable` raised.
         """
+        await self._manned()
         return await self._steward.call(Steward.replace, id, spec, ready_within, keep_old=keep_old)
+
+    async def _manned(self) -> None:
+        """Between two stewards, wait for the next one: nobody has heard yet of what is wanted, so it need not be lost."""
+        if whereis(self.name("steward")) is None and whereis(self.name("federation")) is not None:
+            await self.bell.wait(_MANNED)
 
     def retry(self, id: str) -> None:
         """Try now: whatever was parked, backs off or has its breaker open. Nothing when there is no such server."""

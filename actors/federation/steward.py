@@ -84,6 +84,7 @@ class Steward(GenServer):
     async def init(self) -> None:
         """Take up what a predecessor left, or begin with what the federation was made with."""
         federation = self._federation
+        federation.bell.ring()
         for upstream in federation.roster.values():
             upstream.stopped = False
         for upstream in tuple(federation.arriving.values()):
