@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / ".referees" / "fuzz"
 SECONDS = 60
-SLOW = 10
-"""Seconds that a single input may take."""
+SLOW = 60
+"""Seconds that a single input may take: none takes one, but on a busy machine a process may have to wait for its turn."""
 MEMORY = 2048
 """Megabytes that a target's process may have."""
 SLACK = 60
@@ -92,12 +92,13 @@ def searched(target: Target, seconds: int, findings: Path) -> Run:
         (corpus / f"seed-{number:03}").write_bytes(seed)
     words = PLACE / f"{target.name}.dict"
     words.write_text(dictionary(target.words), "ascii")
-    before = set(findings.iterdir())
+    before = set(findings.glob(f"{target.name}-*"))
     patience = seconds + SLACK + EACH * sum(1 for _ in corpus.iterdir())
     command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(patience), str(corpus)]
     command += [
         f"-max_total_time={seconds}",
         f"-timeout={SLOW}",
+        f"-report_slow_units={SLOW}",
         f"-rss_limit_mb={MEMORY}",
         f"-max_len={target.longest}",
     ]
@@ -115,7 +116,12 @@ def searched(target: Target, seconds: int, findings: Path) -> Run:
         code, output = done.returncode, done.stdout
     except subprocess.TimeoutExpired as late:
         code, output = -1, late.output or b""
-    return reported(target.name, code, output.decode(errors="replace"), tuple(sorted(set(findings.iterdir()) - before)))
+    return reported(
+        target.name,
+        code,
+        output.decode(errors="replace"),
+        tuple(sorted(set(findings.glob(f"{target.name}-*")) - before)),
+    )
 
 
 def environment() -> dict[str, str]:
