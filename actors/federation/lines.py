@@ -133,6 +133,16 @@ class FederatedLine:
             raise refusal
         await upstream.line.notify(method, params)
 
+    async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
+        """Say what the server is to log, now, after each new handshake, and when another one takes its place."""
+        upstream = self._upstream
+        if upstream is None:
+            raise self._closed()
+        refusal = upstream.gate.refusal()
+        if refusal is not None:
+            raise refusal
+        await upstream.set_level(level, upstream.spec.settings.request_timeout if timeout is _DEFAULT else timeout)
+
     async def ready(self, timeout: float | None = _DEFAULT) -> Welcome:
         """Wait until it is ready. Raises `Parked` and `ClientClosed` as soon as it is."""
         loop = asyncio.get_running_loop()

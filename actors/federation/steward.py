@@ -6,6 +6,7 @@ new upstream to be ready, for an old one to have answered) is done by errands, p
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.actors.client.errors import ClientClosed, Unavailable
@@ -267,6 +268,8 @@ class Steward(GenServer):
             return
         old = self._federation.roster[id]
         self._federation.move(old, new)
+        if old.level is not None:
+            await supervise_job(self._federation.errands, _keep_level, new, old.level)
         await self._leave(old, old.spec.grace)
         replacing.caller.reply(new.pid)
 
@@ -328,6 +331,12 @@ async def _usher(upstream: Upstream, seconds: float) -> None:
         if left <= 0:
             return
         await upstream.bell.wait(left)
+
+
+async def _keep_level(upstream: Upstream, level: str) -> None:
+    """Tell it what its predecessor was told, if it wants to hear that."""
+    with contextlib.suppress(GreenroomError):
+        await upstream.set_level(level, upstream.spec.settings.request_timeout)
 
 
 async def _farewell(upstream: Upstream) -> None:

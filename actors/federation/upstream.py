@@ -83,6 +83,8 @@ class Upstream:
         """When its processes were started last."""
         self.falls = RestartWindow(spec.intensity, spec.period)
         self.was_ready = False
+        self.level: str | None = None
+        """What it was last told to log."""
         self.leave_by: float | None = None
         """Until when what is under way has time, once it is to go."""
         self.gone = False
@@ -144,6 +146,15 @@ class Upstream:
             if self.tell is not None:
                 self.tell(self)
         self.bell.ring()
+
+    async def set_level(self, level: str, timeout: float | None) -> None:
+        """Say what the server is to log. A line that keeps the level says it again after each handshake."""
+        keep: Any = getattr(self.line, "set_level", None)
+        if keep is None:
+            await self.line.request("logging/setLevel", {"level": level}, timeout=timeout)
+        else:
+            await keep(level, timeout=timeout)
+        self.level = level
 
     # --- for its processes
 

@@ -165,3 +165,22 @@ async def test_updates_pass_a_gap_when_a_server_is_replaced() -> None:
             assert (await anext(reader)).params == {"uri": "a:1"}
         await asyncio.sleep(0.1)
         assert new.asked("resources/unsubscribe")
+
+
+async def test_the_level_of_logs_is_told_to_successors() -> None:
+    old, new = Upstairs(), Upstairs()
+    old.answers["logging/setLevel"] = new.answers["logging/setLevel"] = {}
+    async with federated({"git": spec(old)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        await line.set_level("debug")
+        await old.wire.break_off(ConnectionLost("cut"))
+        await line.ready()
+        assert [request.params for request in old.asked("logging/setLevel")] == [{"level": "debug"}] * 2
+        await federation.replace("git", spec(new))
+        await new.wire.hears("logging/setLevel")
+        assert new.asked("logging/setLevel")[0].params == {"level": "debug"}
+        await federation.stop("git")
+        with pytest.raises(ClientError):
+            await line.set_level("info")
