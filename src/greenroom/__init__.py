@@ -94,6 +94,10 @@ if TYPE_CHECKING:
         Unauthorized,
         WireFull,
     )
+    from greenroom.transports.client.http_route import HttpRoute, SseRoute
+    from greenroom.transports.client.http_settings import HttpSettings
+    from greenroom.transports.client.http_tls import Trust
+    from greenroom.transports.client.seam import FixedHeaders
     from greenroom.transports.http_config import HttpConfig
 
     from .asked import ElicitationRequest, SamplingRequest, UrlElicitationRequest
@@ -133,11 +137,14 @@ __all__ = [
     "Email",
     "Embedded",
     "ErrorCode",
+    "FixedHeaders",
     "GreenroomError",
     "Hooks",
     "Host",
     "HttpConfig",
     "HttpError",
+    "HttpRoute",
+    "HttpSettings",
     "Icon",
     "Image",
     "InitFailed",
@@ -183,6 +190,7 @@ __all__ = [
     "Settings",
     "SilentTooLong",
     "SqliteTasks",
+    "SseRoute",
     "Status",
     "Structured",
     "SyncClient",
@@ -202,6 +210,7 @@ __all__ = [
     "ToolResult",
     "ToolUse",
     "TransportError",
+    "Trust",
     "Unauthorized",
     "Unavailable",
     "Unsupported",
@@ -260,11 +269,14 @@ _HOMES: Final[dict[str, str]] = {
     "Email": "greenroom.protocol.forms",
     "Embedded": "greenroom.protocol.content",
     "ErrorCode": "greenroom.protocol.errors",
+    "FixedHeaders": "greenroom.transports.client.seam",
     "GreenroomError": "greenroom.errors",
     "Hooks": "greenroom.actors.hooks",
     "Host": "greenroom.host",
     "HttpConfig": "greenroom.transports.http_config",
     "HttpError": "greenroom.transports.client.errors",
+    "HttpRoute": "greenroom.transports.client.http_route",
+    "HttpSettings": "greenroom.transports.client.http_settings",
     "Icon": "greenroom.protocol.definitions",
     "Image": "greenroom.protocol.content",
     "InitFailed": "greenroom.actors.client.errors",
@@ -310,6 +322,7 @@ _HOMES: Final[dict[str, str]] = {
     "Settings": "greenroom.actors.settings",
     "SilentTooLong": "greenroom.transports.client.errors",
     "SqliteTasks": "greenroom.actors.task_store_sqlite",
+    "SseRoute": "greenroom.transports.client.http_route",
     "Status": "greenroom.actors.client.seam",
     "Structured": "greenroom.protocol.results",
     "SyncClient": "greenroom.sync",
@@ -329,6 +342,7 @@ _HOMES: Final[dict[str, str]] = {
     "ToolResult": "greenroom.protocol.sampling",
     "ToolUse": "greenroom.protocol.sampling",
     "TransportError": "greenroom.transports.client.errors",
+    "Trust": "greenroom.transports.client.http_tls",
     "Unauthorized": "greenroom.transports.client.errors",
     "Unavailable": "greenroom.actors.client.errors",
     "Unsupported": "greenroom.actors.client.errors",
