@@ -127,13 +127,15 @@ async def told(function: Callable[[Any], Any], value: Any) -> None:
         await answer
 
 
-def check_roots(roots: Any) -> None:
-    """Raises `TypeError` for what are no places."""
+def checked_roots(roots: Any) -> Any:
+    """The places, or the function that names them. Raises `TypeError` for what are none."""
     if roots is None or callable(roots):
-        return
+        return roots
     if isinstance(roots, str | bytes) or is_object(roots) or not (is_array(roots) or hasattr(roots, "__iter__")):
         raise TypeError(f"roots are a list of paths, URIs or Root, or a function that returns one; not {roots!r}")
-    roots_result(roots)
+    found = list(roots)
+    roots_result(found)
+    return found
 
 
 def _nothing() -> None:

@@ -20,7 +20,7 @@ from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
 
-from .answering import Callbacks, check_roots
+from .answering import Callbacks, checked_roots
 from .client_tools import ClientTools, Promises
 from .hosting import Hosting
 from .server import Server
@@ -71,7 +71,6 @@ class Client(ClientTools):
         `handler` does what is left over. `settings` has all that can be set, and what is given beside it wins: `timeout` is that of
         requests. A `patient` client waits for a server that is not there yet, as long as a handshake may take; others say at once why not.
         """
-        check_roots(roots)
         given: dict[str, Any] = {} if client_info is None else {"client_info": client_info}
         if timeout is not _DEFAULT:
             given["request_timeout"] = timeout
@@ -80,7 +79,7 @@ class Client(ClientTools):
             sampling=sampling,
             elicitation=elicitation,
             url_elicitation=url_elicitation,
-            roots=roots,
+            roots=checked_roots(roots),
             on_log=on_log,
             on_notification=on_notification,
             rest=handler,
@@ -175,8 +174,7 @@ class Client(ClientTools):
             raise ValueError(
                 "this client has not declared that it has roots: give it some when it is made, Client(…, roots=[])"
             )
-        check_roots(roots)
-        self._callbacks.roots = roots
+        self._callbacks.roots = checked_roots(roots)
         await self.notify_roots_list_changed()
 
     def within(self, seconds: float | None) -> ClientTools:

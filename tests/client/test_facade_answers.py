@@ -259,6 +259,9 @@ async def test_functions_answer_sync_and_async() -> None:
         assert await client.call("places") == "file:///srv=srv"
         await client.set_roots(lambda: [Path("/opt")])
         assert await client.call("places") == "file:///opt=opt"
+        await client.set_roots(path for path in ("/a", "/b"))
+        for _ in range(2):
+            assert await client.call("places") == "file:///a=a file:///b=b"
 
 
 async def test_what_there_is_no_function_for_is_not_declared() -> None:
@@ -266,7 +269,7 @@ async def test_what_there_is_no_function_for_is_not_declared() -> None:
         for tool in ("model", "user", "page", "places"):
             with pytest.raises(McpError) as failed:
                 await client.call(tool)
-            assert failed.value.code == -32021
+            assert failed.value.code == -32600
         with pytest.raises(ValueError, match=r"roots=\[\]"):
             await client.set_roots([])
 
