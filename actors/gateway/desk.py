@@ -12,10 +12,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.client.handler import ClientHandler
+from greenroom.actors.context import CallEnded
+from greenroom.actors.outbound import NoStream
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.methods import not_found
 from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.wire import is_object
+from greenroom.supervision import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from greenroom.actors.context import Context
 
 _CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+_GONE: Final = {"reason": "gone"}
 _ABILITIES: Final[Mapping[str, frozenset[str]]] = {
     "sampling": frozenset({"tools", "context"}),
     "elicitation": frozenset({"form", "url"}),
@@ -88,8 +92,9 @@ class Desk:
         if len(candidates) != 1:
             return None
         (session,) = candidates
-        latest = [ctx for ctx in self._calls.values() if ctx.session_id == session]
-        return latest[-1] if latest else self._outside(session)
+        calls = tuple(self._calls.values())
+        # Of several calls of one session, the one whose stream a question took could end before the question has its answer.
+        return calls[0] if len(calls) == 1 and calls[0].session_id == session else self._outside(session)
 
 
 class DeskHandler(ClientHandler):
@@ -117,7 +122,14 @@ class DeskHandler(ClientHandler):
                 {"reason": "whose_call"},
             )
         asked = {name: value for name, value in params.items() if name not in ("_meta", "task")}
-        return await ctx.request(method, asked)
+        try:
+            return await ctx.request(method, asked)
+        except (
+            CallEnded,
+            NoStream,
+            ActorError,
+        ) as error:  # the client is gone, or its call: nobody is left to be asked
+            raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: there is nobody to ask any more", _GONE) from error
 
     def handle_notification(self, method: str, params: dict[str, Any]) -> None:
         """Log messages go where questions would; the end of a visit to whoever was sent there."""

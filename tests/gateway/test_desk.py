@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.context import CallEnded
 from greenroom.actors.gateway.desk import Desk, DeskHandler, abilities_of
+from greenroom.actors.outbound import NoStream
 from greenroom.protocol.errors import McpError
 
 
@@ -51,6 +53,31 @@ def test_who_calls_is_asked_by_the_way_of_the_call() -> None:
     one.leave(number, answered=True)
     found = one.whose()
     assert (found.session_id, found.in_call) == ("a", False)
+
+
+def test_of_several_calls_of_one_client_none_is_the_way() -> None:
+    one = desk()
+    first = one.enter(caller("a"))
+    one.enter(caller("a"))
+    found: Any = one.whose()
+    assert (found.session_id, found.in_call) == ("a", False)  # the call whose stream it took might end first
+    one.leave(first, answered=True)
+    found = one.whose()
+    assert (found.session_id, found.in_call) == ("a", True)
+
+
+@pytest.mark.parametrize("error", [CallEnded("sample"), NoStream("sample")])
+def test_a_client_that_is_gone_is_an_error_of_its_own(error: Exception) -> None:
+    one = desk()
+    who = caller("a")
+
+    async def request(method: str, params: Any) -> dict[str, Any]:
+        raise error
+
+    who.request = request
+    one.enter(who)
+    with pytest.raises(McpError, match="nobody to ask"):
+        asyncio.run(DeskHandler(one, {}, print).handle_request("roots/list", {}))
 
 
 def test_of_two_nobody_is() -> None:

@@ -304,6 +304,33 @@ def test_a_client_that_goes_away_takes_its_calls_along() -> None:
     run(main)
 
 
+def test_over_http_it_is_the_same() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up)
+        async with server.started():
+            url = await server.listen(port=0)
+            async with (
+                Client(url, sampling=says("A")) as first,
+                Client(url, sampling=says("B"), elicitation=agrees) as second,
+            ):
+                answers = await asyncio.gather(*(one.call("one__think") for one in (first, second) * 3))
+                assert answers == ["A", "B"] * 3
+                assert await second.call("one__confirm") == "accept"
+                steps: list[Progress] = []
+                await first.call_tool("one__count", {"to": 3}, on_progress=steps.append)
+                assert [one.progress for one in steps] == [1, 2, 3]
+                assert await first.call("one__remember", what="x") == "nothing"
+                assert await second.call("one__remember", what="y") == "nothing"
+                call = first.start_tool("one__wait")
+                await up.waiting.wait()
+                call.cancel()
+                await asyncio.wait_for(up.cancelled.wait(), 5)
+            await server.stop_listening(url)
+
+    run(main)
+
+
 # --- whose state it is
 
 
