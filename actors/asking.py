@@ -12,7 +12,7 @@ from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import Failure, encode_notification, encode_request
 from greenroom.protocol.methods import Side
-from greenroom.protocol.negotiation import missing
+from greenroom.protocol.negotiation import missing, unable
 from greenroom.supervision import CallTimeout, send_after
 
 from .outbound import NoStream, Outbound
@@ -34,14 +34,11 @@ if TYPE_CHECKING:
 def refusal(method: str, params: Mapping[str, Any], version: str, capabilities: Mapping[str, Any]) -> McpError | None:
     """Why a peer of that revision, with those capabilities, must not be asked that; None when it may be."""
     if methods.find(method) is not None and methods.find(method, version, Side.CLIENT) is None:
-        return McpError(ErrorCode.MISSING_CLIENT_CAPABILITY, f"{method}: revision {version} does not have it")
+        return unable(version, f"{method}: revision {version} does not have it")
     needed = missing(method, params, capabilities, Side.CLIENT, version)
     if needed is None:
         return None
-    return McpError(
-        ErrorCode.MISSING_CLIENT_CAPABILITY,
-        f"{method} needs the capability {needed!r}, which the client has not declared",
-    )
+    return unable(version, f"{method} needs the capability {needed!r}, which the client has not declared")
 
 
 class Unanswered(NamedTuple):

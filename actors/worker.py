@@ -14,7 +14,7 @@ from greenroom.protocol.elicitations import UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
 from greenroom.protocol.fitting import fit
 from greenroom.protocol.messages import encode_result
-from greenroom.protocol.negotiation import declares
+from greenroom.protocol.negotiation import declares, unable
 from greenroom.protocol.results import tool_result
 from greenroom.protocol.versions import V2025_11_25, at_least
 from greenroom.supervision.kernel.current import current_process
@@ -73,7 +73,7 @@ def sent_away(job: Job, error: McpError) -> McpError:
         problem = (
             f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
         )
-        return McpError(ErrorCode.MISSING_CLIENT_CAPABILITY, problem)
+        return unable(facts.version, problem)
     job.house.expect(facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations])
     return error
 

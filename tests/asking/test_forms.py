@@ -374,7 +374,7 @@ async def test_a_choice_of_several_is_asked_only_where_it_is_known() -> None:
         peer = await peer_of(stage, {"a": "x"}, version="2025-06-18", capabilities={"elicitation": {}})
         with pytest.raises(McpError, match=r"2025-06-18.* no choice of several") as refused:
             await peer.elicit("?", one(type="array", items={"anyOf": TWO}))
-        assert refused.value.code == -32021
+        assert refused.value.code == -32600
         assert await peer.elicit("?", one(type="string", oneOf=TWO)) == Accepted({"a": "x"})
 
 
@@ -404,5 +404,5 @@ async def test_forms_are_for_those_who_have_said_so(elicitation: Any, version: s
             return
         with pytest.raises(McpError) as refused:
             await stage.server.session(card.id).elicit("?", int)
-        assert refused.value.code == -32021
+        assert refused.value.code == -32600
         assert [each for each in probe.received if "method" in each] == []

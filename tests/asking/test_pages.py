@@ -275,7 +275,7 @@ async def test_whoever_has_not_said_that_it_can_is_not_asked(capabilities: dict[
         for tool in ("pay", "use"):
             with pytest.raises(PeerError) as refused:
                 await probe.call(tool)
-            assert refused.value.code == -32021
+            assert refused.value.code == -32600
             assert "elicitation" in refused.value.message
         assert [each for each in probe.received if "method" in each] == []
         assert out(stage) == []
@@ -287,7 +287,7 @@ async def test_without_sessions_the_error_is_all_that_can_be_said() -> None:
         new = await stage.company.once(Peer("test"), request, "2025-11-25")
         assert b"-32042" in new.body
         old = await stage.company.once(Peer("test"), request, "2025-06-18")
-        assert b"-32021" in old.body
+        assert b"-32600" in old.body
         assert out(stage) == []
 
 

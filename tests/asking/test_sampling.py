@@ -29,6 +29,7 @@ from greenroom import (
 )
 from greenroom.protocol.definitions import Tool
 from greenroom.protocol.errors import LocalProtocolError
+from greenroom.protocol.negotiation import unable
 from greenroom.protocol.sampling import check_sampling
 
 from .stage import EVERYTHING, performing, said
@@ -194,7 +195,7 @@ async def test_only_what_the_client_has_declared_is_asked_of_it(
         sample: Any = stage.server.session(card.id).sample
         with pytest.raises(McpError, match=needed) as refused:
             await sample(**{"messages": "hello", **options})
-        assert refused.value.code == -32021
+        assert refused.value.code == -32600
         assert not isinstance(refused.value, PeerError)
         assert [each for each in probe.received if "method" in each] == []
 
@@ -414,3 +415,8 @@ async def test_a_plain_function_samples_too() -> None:
     async with performing(ask) as stage:
         probe = await stage.probe(answers, capabilities=EVERYTHING)
         assert said(await probe.call("ask")) == "weather"
+
+
+@pytest.mark.parametrize(("version", "code"), [("2024-11-05", -32600), ("2025-11-25", -32600), ("2026-07-28", -32021)])
+def test_what_a_client_cannot_do_has_a_code_of_its_own_in_the_stateless_revision_alone(version: str, code: int) -> None:
+    assert unable(version, "no").code == code

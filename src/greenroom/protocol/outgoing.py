@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import methods
 from .elicitations import check_id, check_message, check_url
-from .errors import ErrorCode, LocalProtocolError, McpError
+from .errors import LocalProtocolError, McpError
 from .fitting import fit
 from .form_rules import check_form
 from .hints import BadHint
+from .negotiation import unable
 from .sampling import check_sampling, uses_tools
 from .versions import V2025_11_25, at_least
 from .wire import is_object
@@ -36,10 +37,7 @@ def prepared(method: str, params: dict[str, Any], version: str) -> dict[str, Any
         raise LocalProtocolError(error.message) from None
     young = check(params)
     if young is not None and not at_least(version, V2025_11_25):
-        raise McpError(
-            ErrorCode.MISSING_CLIENT_CAPABILITY,
-            f"{method}: revision {version}, which this client speaks, has no {young}",
-        )
+        raise unable(version, f"{method}: revision {version}, which this client speaks, has no {young}")
     return fit(method, params, version)
 
 

@@ -250,7 +250,7 @@ async def sampling(player: Player) -> None:
 async def haggling(player: Player) -> None:
     player.ears.asked.clear()
     if player.revision < "2025-11-25":  # a model could use no tools
-        await refused("tools for the model", player.call("haggle", {"seats": 3}), -32021)
+        await refused("tools for the model", player.call("haggle", {"seats": 3}), -32600)
         return
     same("the model's price", words(await player.call("haggle", {"seats": 3})), "toolUse: 36 CROWNS")
     first, last = player.ears.asked
@@ -264,7 +264,7 @@ async def haggling(player: Player) -> None:
 async def elicitation(player: Player) -> None:
     player.ears.asked.clear()
     if player.revision < "2025-06-18":  # there were no forms to fill in
-        await refused("a form", player.call("ask_user", {}), -32021)
+        await refused("a form", player.call("ask_user", {}), -32600)
         return
     player.ears.form = {"action": "accept", "content": {"name": "Ada", "seats": 3}}
     same("accepted", words(await player.call("ask_user", {})), "Ada takes 3")
@@ -284,8 +284,8 @@ async def pages(player: Player) -> None:
     player.ears.done.clear()
     player.ears.form = {"action": "accept"}
     if player.revision < "2025-11-25":  # nobody was sent anywhere
-        await refused("a page", player.call("pay", {}), -32021)
-        await refused("a page first", player.call("backstage", {}), -32021)
+        await refused("a page", player.call("pay", {}), -32600)
+        await refused("a page first", player.call("backstage", {}), -32600)
         return
     same("accepted", words(await player.call("pay", {})), "paid")
     (asked,) = player.ears.asked
