@@ -127,7 +127,7 @@ async def told(function: Callable[[Any], Any], value: Any) -> None:
         await answer
 
 
-def checked_roots(roots: Any) -> Any:
+def check_roots(roots: Any) -> Any:
     """The places, or the function that names them. Raises `TypeError` for what are none."""
     if roots is None or callable(roots):
         return roots

@@ -20,7 +20,7 @@ from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
 
-from .answering import Callbacks, checked_roots
+from .answering import Callbacks, check_roots
 from .client_tools import ClientTools, Promises
 from .hosting import Hosting
 from .server import Server
@@ -79,7 +79,7 @@ class Client(ClientTools):
             sampling=sampling,
             elicitation=elicitation,
             url_elicitation=url_elicitation,
-            roots=checked_roots(roots),
+            roots=check_roots(roots),
             on_log=on_log,
             on_notification=on_notification,
             rest=handler,
@@ -174,7 +174,7 @@ class Client(ClientTools):
             raise ValueError(
                 "this client has not declared that it has roots: give it some when it is made, Client(…, roots=[])"
             )
-        self._callbacks.roots = checked_roots(roots)
+        self._callbacks.roots = check_roots(roots)
         await self.notify_roots_list_changed()
 
     def within(self, seconds: float | None) -> ClientTools:
