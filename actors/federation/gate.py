@@ -121,16 +121,22 @@ class Gate:
             self.refuse_waiting()
             self._upstream.refresh()
         self.pump()
-        if self.idle:
-            self._upstream.bell.ring()
+        self._empty()
 
     def gave_up(self, request: GuardedRequest) -> None:
         """One that waited does so no more."""
-        if self._book.give_up(request) and self.idle:
+        if self._book.give_up(request):
+            self._empty()
+
+    def _empty(self) -> None:
+        """Perhaps somebody waits for it to be empty: only who is about to go."""
+        if self._upstream.leave_by is not None and self.idle:
             self._upstream.bell.ring()
 
     def pump(self) -> None:
         """Let go whose turn it is."""
+        if not self._book.waiting:
+            return
         if not self._upstream.connected:
             self.shut()
         if not self._closed and self._breaker.closed:

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 
 class GuardedRequest:
-    """A `Pending`, before and after it was sent."""
+    """A `Pending`, before and after it was sent. One that need not wait is little more than the line's own."""
 
     __slots__ = (
         "_context",
+        "_error",
         "_future",
         "_gate",
+        "_over",
         "_owner",
-        "_progress",
         "_seconds",
         "_sent",
         "_timer",
@@ -49,6 +50,12 @@ class GuardedRequest:
         "wait",
         "who",
     )
+
+    _context: Context
+    _owner: Process | None
+    _sent: Bell
+    _timer: asyncio.TimerHandle | None
+    _until: float
 
     def __init__(
         self,
@@ -69,18 +76,14 @@ class GuardedRequest:
         self.turn = 0
         """The breaker's, when it was sent."""
         self.inner: Pending | None = None
-        self._gate: Gate | None = None
         self._seconds = seconds
-        loop = asyncio.get_running_loop()
-        self._until = None if seconds is None else loop.time() + seconds
-        self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self._context: Context | None = None
-        self._owner: Process | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._sent = Bell()
+        self._over = False
+        self._error: BaseException | None = None
+        self._future: asyncio.Future[dict[str, Any]] | None = None  # only for one that had to wait
+        self._gate: Gate | None = None  # as long as it waits
 
     def __repr__(self) -> str:
-        state = "settled" if self._future.done() else "waiting" if self.inner is None else "under way"
+        state = "settled" if self.settled else "waiting" if self.inner is None else "under way"
         return f"<GuardedRequest {self.method} {state}>"
 
     # --- for the caller
@@ -95,16 +98,26 @@ class GuardedRequest:
 
     async def result(self) -> dict[str, Any]:
         """The result. Whoever is cancelled while waiting for it cancels the request."""
+        if self._future is not None:
+            try:
+                return await asyncio.shield(self._future)
+            except asyncio.CancelledError:
+                self.cancel("cancelled")
+                raise
+        if self.inner is None:
+            assert self._error is not None
+            raise self._error
         try:
-            return await asyncio.shield(self._future)
-        except asyncio.CancelledError:
-            self.cancel("cancelled")
-            raise
+            return await self.inner.result()
+        except RequestCancelled:
+            if self._error is None:
+                raise
+            raise self._error from None
 
     async def progress(self) -> AsyncIterator[Progress]:
         """How it goes, once it was sent."""
         while self.inner is None:
-            if self._future.done():
+            if self.settled:
                 return
             await self._sent.wait()
         async for each in self.inner.progress():
@@ -114,49 +127,71 @@ class GuardedRequest:
         """Nobody wants it any more."""
         if self.inner is not None:
             self.inner.cancel(reason)
-        self.fail(RequestCancelled(reason))
+        if self._future is not None:
+            self.fail(RequestCancelled(reason))
 
     def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
         """Have `tell` called with the outcome, once, and soon."""
+        if self._future is not None:
 
-        def done(future: asyncio.Future[dict[str, Any]]) -> None:
-            error = future.exception()
-            tell(None if error is not None else future.result(), error)
+            def done(future: asyncio.Future[dict[str, Any]]) -> None:
+                error = future.exception()
+                tell(None if error is not None else future.result(), error)
 
-        self._future.add_done_callback(done)
+            self._future.add_done_callback(done)
+        elif self.inner is not None:
+            self.inner.when_settled(
+                lambda result, error: tell(result, self._error if error is not None and self._error else error)
+            )
+        else:
+            asyncio.get_running_loop().call_soon(tell, None, self._error)
 
     # --- for the gate
 
     @property
     def settled(self) -> bool:
         """Whether its outcome is decided."""
-        return self._future.done()
+        if self._future is not None:
+            return self._future.done()
+        return self._over or self._error is not None or bool(getattr(self.inner, "settled", False))
 
     def queue(self, gate: Gate) -> None:
         """It waits. From now on it sees to it itself that it does not wait too long, or for nobody."""
         self._gate = gate
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        self._sent = Bell()
         self._context = copy_context()  # it is sent by whoever makes room, and is its caller's all the same
         owner = self._owner = current.get()
         if owner is not None:
             owner.await_death(self)
+        self._timer = None
         if self._seconds is not None:
-            self._timer = self._future.get_loop().call_later(self._seconds, self._expire)
+            self._until = loop.time() + self._seconds
+            self._timer = loop.call_later(self._seconds, self._expire)
 
     def send(self, line: Line, gate: Gate, turn: int) -> None:
         """It goes."""
-        left = self._seconds
-        if self._gate is not None:
-            self._rest()
-            left = None if self._until is None else max(0.0, self._until - self._future.get_loop().time())
         self.turn = turn
-        begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
-        inner = self.inner = begin() if self._context is None else self._context.run(begin)
+        left = self._seconds
+        if self._gate is None:
+            inner = line.begin(self.method, self.params, timeout=left, wait=self.wait, **self.options)
+            self.inner = inner
+        else:
+            self._rest()
+            if left is not None:
+                left = max(0.0, self._until - asyncio.get_running_loop().time())
+            begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
+            inner = self.inner = self._context.run(begin)
+            self._sent.ring()
         inner.when_settled(partial(self._came, gate))
-        self._sent.ring()
 
-    def fail(self, error: BaseException) -> bool:
-        """It will have no result. False when its outcome was decided already."""
-        return self._settle(None, error)
+    def fail(self, error: BaseException) -> None:
+        """It will have no result, unless it has one."""
+        if self._future is not None:
+            self._settle(None, error)
+        elif not self._over and self._error is None:
+            self._error = error
 
     def give_up(self, error: BaseException) -> None:
         """Nobody will ever answer it."""
@@ -170,24 +205,26 @@ class GuardedRequest:
         self.cancel("the caller has ended")
 
     def _came(self, gate: Gate, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        self._over = True
         gate.ended(self, error)
-        self._settle(result, error)
+        if self._future is not None:
+            self._settle(result, error)
 
     def _expire(self) -> None:
         self.fail(RequestTimeout(self.method, self._seconds or 0.0))
 
-    def _settle(self, result: dict[str, Any] | None, error: BaseException | None) -> bool:
+    def _settle(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         self._rest()
         future = self._future
+        assert future is not None
         if future.done():
-            return False
+            return
         if error is None:
             future.set_result({} if result is None else result)
         else:
             future.set_exception(error)
             future.exception()  # marks it as seen: perhaps nobody waits any more
         self._sent.ring()
-        return True
 
     def _rest(self) -> None:
         """It does not wait any more."""
