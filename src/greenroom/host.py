@@ -17,21 +17,20 @@ import asyncio
 import os
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from greenroom.actors.client.settings import ClientSettings
-from greenroom.actors.federation.agent import PATIENCE, TIMEOUT, Agent
-from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator, UnknownServer
+from greenroom.actors.federation.agent import PATIENCE, Agent
+from greenroom.actors.federation.agent_errors import UnknownServer
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.pins import Pins
-from greenroom.protocol.received import read_page, read_tool_reply
 from greenroom.supervision import whereis
 from greenroom.supervision.kernel.current import node_of
 
 from .answering import Callbacks, check_roots
 from .errors import ConfigError
+from .host_words import HostWords
 from .hosted import HostedServer
 from .hosting import Hosting
 from .server import Server
@@ -42,26 +41,22 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from greenroom.actors.client.handler import ClientHandler
-    from greenroom.actors.client.seam import Line, Progress
+    from greenroom.actors.client.seam import Line
     from greenroom.actors.federation.agent import Invalid
     from greenroom.actors.federation.specs import Change, Standing
-    from greenroom.actors.federation.tool_catalogue import Aliases, ToolCatalogue
-    from greenroom.protocol.pins import PinReport, Policy
-    from greenroom.protocol.received import PromptReply, ResourceReply, ToolReply
+    from greenroom.actors.federation.tool_catalogue import Aliases
+    from greenroom.protocol.pins import Policy
     from greenroom.supervision import ChildSpec
 
     from .answering import Roots
     from .client_tools import ClientTools
-    from .client_words import ClientWords
     from .targets import Target
 
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
 
-T = TypeVar("T")
 
-
-class Host:
+class Host(HostWords):
     """Many servers, by ids that a program gives them."""
 
     def __init__(  # noqa: PLR0913 - which servers, how their tools are called, and a function for each thing that they may ask or say
@@ -88,13 +83,11 @@ class Host:
         or a mapping, and by `policy` a tool that is not as it was pinned is only reported, or refused. `patience` is how long a
         catalogue waits for a server that has never said what it offers.
         """
-        if roots is not None and not callable(roots):
-            check_roots(roots)
         self._answers: dict[str, Any] = {
             "sampling": sampling,
             "elicitation": elicitation,
             "url_elicitation": url_elicitation,
-            "roots": roots,
+            "roots": check_roots(roots),
             "on_log": on_log,
         }
         self._settings = settings or ClientSettings()
@@ -118,6 +111,7 @@ class Host:
         self._words: dict[str, HostedServer] = {}
         self._hosting = Hosting(self.child_spec)
         self._holders = 0
+        self._visitors = 0
 
     def __repr__(self) -> str:
         return f"<Host of {', '.join(self.federation.ids() or self._specs) or 'nobody'}>"
@@ -152,7 +146,13 @@ class Host:
         await self.close()
 
     async def open(self) -> None:
-        """Begin with all servers, and wait for none. Each time that it is opened it has to be closed."""
+        """Begin with all servers, and wait for none. Each time that it is opened it has to be closed.
+
+        A host that runs already, as the child of somebody's supervisor, is used as it is.
+        """
+        if not self._holders and self._runs and not self._hosting.concerned:
+            self._visitors += 1
+            return
         entered: list[Guest] = []
         try:
             if not self._holders:
@@ -168,6 +168,9 @@ class Host:
 
     async def close(self) -> None:
         """Let go of it. What is under way gets `ClientClosed`."""
+        if self._visitors:
+            self._visitors -= 1
+            return
         self._holders -= 1
         try:
             await self._hosting.let_go()
@@ -262,135 +265,6 @@ class Host:
     def retry(self, id: str) -> None:
         """Try now: whatever was parked, backs off or has its breaker open."""
         self.federation.retry(id)
-
-    # --- tools
-
-    async def catalogue(self) -> ToolCatalogue:
-        """All tools, whose they are, which servers are left out and why, and what has become of what was pinned."""
-        return await self.agent.catalogue()
-
-    async def tools(self) -> list[Tool]:
-        """All tools under their names here. Raises `ToolCollision`."""
-        return list(read_page(Tool, {"tools": await self.agent.list_tools()}).items)
-
-    async def to_anthropic(self) -> list[dict[str, Any]]:
-        """All tools as one provider takes them."""
-        return await self.agent.to_anthropic()
-
-    async def to_openai(self) -> list[dict[str, Any]]:
-        """All tools as the other takes them."""
-        return await self.agent.to_openai()
-
-    async def from_anthropic_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments."""
-        return await self.agent.from_anthropic_call(call)
-
-    async def from_openai_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments."""
-        return await self.agent.from_openai_call(call)
-
-    async def run(self, call: Any, *, timeout: float | None = TIMEOUT) -> dict[str, Any]:
-        """Do what a model wants, and give back what it gets, in its provider's shape: whatever goes wrong is a result as well."""
-        return await self.agent.run(call, timeout=timeout)
-
-    @overload
-    async def call(
-        self, name: str, arguments: Mapping[str, Any] | None = ..., /, *, into: type[T], **more: Any
-    ) -> T: ...
-
-    @overload
-    async def call(
-        self, name: str, arguments: Mapping[str, Any] | None = ..., /, *, into: Any = ..., **more: Any
-    ) -> Any: ...
-
-    async def call(
-        self, name: str, arguments: Mapping[str, Any] | None = None, /, *, into: Any = None, **more: Any
-    ) -> Any:
-        """Call a tool for its value, as a client's `call` does. Raises what that raises, `InvalidArguments`, and what a wrong name raises."""
-        given = {**(arguments or {}), **more}
-        tool = await self.agent.checked(name, given)
-        return await self.server(tool.server).call(tool.tool, given, into=into)
-
-    async def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        on_progress: Callable[[Progress], Any] | None = None,
-        timeout: float | None = TIMEOUT,
-        meta: Mapping[str, Any] | None = None,
-    ) -> ToolReply:
-        """Call a tool, and have all that it answered. Arguments that do not fit are raised, or are a reply, as `invalid` says."""
-        given = dict(arguments or {})
-        try:
-            tool = await self.agent.checked(name, given, timeout=timeout)
-        except InvalidArguments as error:
-            return read_tool_reply(self.agent.excused(error))
-        words = HostedServer(self.federation, tool.server).within(timeout)
-        return await words.call_tool(tool.tool, given, on_progress=on_progress, meta=meta)
-
-    # --- resources and prompts
-
-    async def resources(self) -> list[Resource]:
-        """All resources of the servers that have said what they offer, by URIs that say whose they are: `git:file:///x`."""
-        entries = [{**one, "uri": self._name(id, uri)} for id, uri, one in self._offered("resources")]
-        return list(read_page(Resource, {"resources": entries}).items)
-
-    async def resource_templates(self) -> list[ResourceTemplate]:
-        """All templates, likewise."""
-        entries = [{**one, "uriTemplate": self._name(id, uri)} for id, uri, one in self._offered("templates")]
-        return list(read_page(ResourceTemplate, {"resourceTemplates": entries}).items)
-
-    async def prompts(self) -> list[Prompt]:
-        """All prompts, likewise."""
-        entries = [{**one, "name": self._name(id, name)} for id, name, one in self._offered("prompts")]
-        return list(read_page(Prompt, {"prompts": entries}).items)
-
-    async def read_resource(self, uri: str) -> ResourceReply:
-        """What is in a resource, by its URI here."""
-        words, own = self._split(uri)
-        return await words.read_resource(own)
-
-    async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> PromptReply:
-        """A prompt with these arguments, by its name here."""
-        words, own = self._split(name)
-        return await words.get_prompt(own, arguments, **more)
-
-    def _offered(self, part: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
-        known = {id: self.federation.known(id) for id in self.federation.ids()}
-        return [
-            (id, name, one)
-            for id, offering in known.items()
-            if offering is not None
-            for name, one in offering.part(part).items()
-        ]
-
-    def _name(self, id: str, name: str) -> str:
-        return f"{id}{self._separator}{name}"
-
-    def _split(self, name: str) -> tuple[ClientWords, str]:
-        id, found, own = name.partition(self._separator)
-        if not found:
-            raise NoSeparator(name, self._specs)
-        return self.server(id), own
-
-    # --- pins
-
-    async def pin_report(self) -> PinReport | None:
-        """What has become of the tools that were pinned; None when there are no pins."""
-        return (await self.agent.catalogue()).pins
-
-    async def pin(self) -> Pins:
-        """Approve of all tools as they are now: those of servers that are away stay as they were pinned. Written to the file, if there is one."""
-        offered = self._offered("tools")
-        known = {id for id in self.federation.ids() if self.federation.known(id) is not None}
-        before = self.agent.pins or Pins()
-        gone = [id for id in before.to_json() if id.partition(":")[0] in known]
-        pins = before.pinned({f"{id}:{name}": one for id, name, one in offered}, gone)
-        if self._pin_file is not None:
-            pins.save(self._pin_file)
-        self.agent.pins = pins
-        return pins
 
 
 def _pins(given: SomePins | None) -> Pins | None:

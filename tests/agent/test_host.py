@@ -172,6 +172,20 @@ def test_what_servers_ask_is_answered_with_the_id_of_who_asks() -> None:
     run(main)
 
 
+def test_roots_that_are_no_places_are_refused_at_once() -> None:
+    with pytest.raises(TypeError):
+        Host(roots=3)  # type: ignore[arg-type]
+
+
+def test_roots_may_be_the_same_for_all() -> None:
+    async def main() -> None:
+        async with Host({"one": asking()}, roots=iter(["file:///srv"])) as host:
+            assert await host.call("one:where") == ["file:///srv"]
+            assert await host.call("one:where") == ["file:///srv"]
+
+    run(main)
+
+
 def test_whatever_has_no_function_is_not_declared() -> None:
     async def main() -> None:
         async with Host({"one": asking()}) as host:
@@ -225,6 +239,9 @@ def test_it_is_a_child_like_any_other() -> None:
             server = calc()
             host = Host({"calc": server})
             top = await start(Supervisor, [server.child_spec(), host.child_spec()])
+            assert await host.call("calc:add", a=1, b=2) == 3
+            async with host:  # whoever only uses it does not end it
+                assert await host.call("calc:add", a=1, b=2) == 3
             assert await host.call("calc:add", a=1, b=2) == 3
             await stop(top)
 
