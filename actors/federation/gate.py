@@ -39,6 +39,12 @@ class Gate:
         return not (self._book.under_way or self._book.waiting)
 
     @property
+    def wanted(self) -> bool:
+        """Whether it is to go on here, whatever ends just now."""
+        upstream = self._upstream
+        return not (self._closed or upstream.stopped or upstream.leave_by is not None)
+
+    @property
     def under_way(self) -> int:
         """How many requests are."""
         return self._book.under_way

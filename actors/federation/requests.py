@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.cancellation import RequestCancelled
-from greenroom.actors.client.errors import RequestTimeout
+from greenroom.actors.client.errors import ClientClosed, RequestLost, RequestTimeout
 from greenroom.supervision.kernel.current import current
+from greenroom.transports.client.errors import ConnectionLost
 
 from .news import Bell
 
@@ -109,7 +110,7 @@ class GuardedRequest:
             raise self._error
         try:
             return await self.inner.result()
-        except RequestCancelled:
+        except (RequestCancelled, ClientClosed):
             if self._error is None:
                 raise
             raise self._error from None
@@ -206,6 +207,9 @@ class GuardedRequest:
 
     def _came(self, gate: Gate, result: dict[str, Any] | None, error: BaseException | None) -> None:
         self._over = True
+        if isinstance(error, ClientClosed) and gate.wanted:
+            error = RequestLost(self.method, ConnectionLost("its processes were stopped, and are started again"))
+            self._error = self._error or error
         gate.ended(self, error)
         if self._future is not None:
             self._settle(result, error)

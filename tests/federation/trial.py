@@ -186,6 +186,7 @@ async def trial(faults: FaultPlan, *, pause: float = 0.5) -> Outcome:
         for number in range(SPARED):
             assert federation.whereis(f"s{number}") == before[f"s{number}"]
             assert len(stages[f"s{number}"].wires) == 1
+        assert "ClientClosed" not in outcome.calls  # nobody has closed anything
         assert not federation.arriving
         assert not federation.leaving
     return outcome
