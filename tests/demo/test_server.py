@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 COMMAND = [sys.executable, "-P", "-W", "error", "-m", "greenroom.demo", "--port", "0"]
 SECONDS = 60
-TREE = re.compile(r"^.*[├└]─ .*$", re.MULTILINE)
+TREE = re.compile(r"^(?!.*Wire).*[├└]─ .*$", re.MULTILINE)
+"""All but the wires: one of them leads to a server that keeps dying."""
 
 
 @contextmanager
@@ -64,7 +65,19 @@ def test_the_visitor_sees_tools_die_and_the_tree_is_the_same_as_before() -> None
     assert re.search(r"→ raise_interrupt\(\)\n(.*\n)*?.*← isError.*\n.*→ add\(a=2, b=2\)\n.*← 4\n", tour)
     assert "  … step 3 of 3" in tour
     assert "! tools/call 'block'" in tour
+    assert re.search(r"→ clock__now\(\)\n.*← \d\d:\d\d:\d\d\n", tour)
+    assert re.search(r"→ library__find\(title=erlang\)\n.*← Programming Erlang", tour)
+    assert re.search(r"→ shaky__count\(to=30\)\n(.*\n)*?.*← error -32603: .*'shaky'", tour)
     assert "Traceback" not in seen
+
+
+def test_a_server_behind_it_is_killed_and_comes_back() -> None:
+    with demonstration("--quiet") as process:
+        until(process, "the server shaky is degraded: its process was ended by SIGKILL")
+        until(process, "the server shaky is ready")
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 0, rest
 
 
 def test_a_client_is_served_over_http() -> None:

@@ -16,6 +16,7 @@ from greenroom.transports.binding import CannotListen
 
 from .stage import server
 from .teller import Teller
+from .upstreams import host, library
 from .visitor import visit
 
 if TYPE_CHECKING:
@@ -42,9 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(textwrap.dedent(_GREETING).format(url=server.urls[0]), flush=True)
 
     def children() -> list[Any]:
-        return [child(Teller, server.company, begun).but(name=TELLER.target), spec]
+        teller = child(Teller, server.company, host, begun).but(name=TELLER.target)
+        return [teller, library.child_spec(), host.child_spec(), spec]
 
     async def until(_: Callable[[], None]) -> None:
+        await host.catalogue()  # each of the three has come up by then, or is known to be away
         await TELLER.call(Teller.show_tree)
         if not given.quiet:
             TELLER.cast(Teller.say, "A visitor in memory tries everything once:")
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-_WHAT = "A supervised MCP server on loopback whose tools work, wait, fail, exit, block and stream."
+_WHAT = "A supervised MCP server on loopback whose tools work, wait, fail, exit, block and stream, with three others behind it."
 _GREETING = """\
     greenroom's demonstration serves on {url}
 

@@ -8,12 +8,16 @@ import time
 
 from greenroom import Context, Server, ToolError
 
+from .upstreams import host
+
 server = Server(
     "greenroom-demo",
     version="1",
     title="Greenroom's demonstration",
-    instructions="Call `leave` or `raise_interrupt`, and then `add`: nobody notices. `block` shows what a watchdog is for.",
+    instructions="Call `leave` or `raise_interrupt`, and then `add`: nobody notices. `block` shows what a watchdog is for. "
+    "`clock__now`, `library__find` and `shaky__count` are other servers' tools, and one of those servers keeps dying.",
 )
+server.mount(host, shared=True)
 
 
 @server.tool

@@ -17,12 +17,14 @@ from greenroom.supervision import (
     tree,
 )
 from greenroom.supervision.kernel import describe
+from greenroom.transports.client.errors import ProcessDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from greenroom.actors.card import Card
     from greenroom.actors.company import Company
+    from greenroom.host import Host
     from greenroom.supervision import ExitReason
 
 LOOK = 0.25
@@ -32,11 +34,13 @@ LOOK = 0.25
 class Teller(GenServer):
     """One line a happening, on stdout."""
 
-    def __init__(self, company: Company, begun: float) -> None:
+    def __init__(self, company: Company, host: Host, begun: float) -> None:
         """`begun` is when the programme began, on the clock of `time.monotonic`."""
         self._company = company
+        self._host = host
         self._begun = begun
         self._here: dict[str, str] = {}
+        self._states: dict[str, str] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def init(self) -> None:
@@ -67,6 +71,7 @@ class Teller(GenServer):
         match message:
             case "look":
                 await self._look()
+                self._look_behind()
                 send_after(LOOK, self.pid, "look")
             case CrashReport():
                 self.say(
@@ -92,6 +97,19 @@ class Teller(GenServer):
         for id in self._here.keys() - here.keys():
             self.say(f"· {self._here[id]} has left")
         self._here = here
+
+    def _look_behind(self) -> None:
+        for id, standing in self._host.status().items():
+            state = standing.state.value
+            if self._states.get(id, state) != state:
+                self.say(f"· the server {id} is {state}{_why(standing.cause)}")
+            self._states[id] = state
+
+
+def _why(cause: BaseException | None) -> str:
+    if isinstance(cause, ProcessDied) and cause.signal is not None:
+        return f": its process was ended by {cause.signal}, and is started again"
+    return "" if cause is None else f": {str(cause).splitlines()[0]}"
 
 
 def _who(card: Card) -> str:

@@ -28,6 +28,10 @@ TOUR: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("block_alone", {"seconds": 0.5}),
     ("block", {"seconds": 1.5}),
     ("add", {"a": 1, "b": 1}),
+    ("clock__now", {}),
+    ("library__find", {"title": "erlang"}),
+    ("shaky__count", {"to": 30}),
+    ("clock__now", {}),
 )
 
 
@@ -39,9 +43,15 @@ async def visit(company: Company, teller: Ref[Teller]) -> None:
             teller.cast(Teller.say, f"→ {tool}({written})")
             params = {"name": tool, "arguments": dict(arguments), "_meta": {"progressToken": tool}}
             answer = await _watched(probe, await probe.ask("tools/call", params), teller)
-            result = answer["result"]
-            words = " ".join(str(block.get("text", "")) for block in result["content"])
-            teller.cast(Teller.say, f"← {'isError: ' if result.get('isError') else ''}{words}")
+            teller.cast(Teller.say, f"← {_words(answer)}")
+
+
+def _words(answer: Mapping[str, Any]) -> str:
+    if "error" in answer:
+        return f"error {answer['error']['code']}: {str(answer['error']['message']).splitlines()[0]}"
+    result = answer["result"]
+    words = " ".join(str(block.get("text", "")) for block in result["content"])
+    return f"isError: {words}" if result.get("isError") else words
 
 
 async def _watched(probe: WireProbe, call: int, teller: Ref[Teller]) -> dict[str, Any]:

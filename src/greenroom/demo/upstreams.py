@@ -1,0 +1,32 @@
+"""The three servers that the demonstration puts behind its own: one in a process of its own, one in this program, and one that keeps dying."""
+
+from __future__ import annotations
+
+import sys
+
+from greenroom import Host, Server
+from greenroom.transports.client.command import Command
+
+library = Server("greenroom-demo-library", version="1")
+_BOOKS = {
+    "Programming Erlang": "shelf 1",
+    "Designing for Scalability with Erlang/OTP": "shelf 1",
+    "Moby-Dick": "shelf 7",
+}
+
+
+@library.tool
+async def find(title: str) -> str:
+    """Says where a book stands."""
+    found = next((f"{each}: {shelf}" for each, shelf in _BOOKS.items() if title.lower() in each.lower()), None)
+    return found or f"nothing is called {title!r} here"
+
+
+host = Host(
+    {
+        "clock": Command(sys.executable, "-P", "-m", "greenroom.demo.clock"),
+        "library": library,
+        "shaky": Command(sys.executable, "-P", "-m", "greenroom.demo.shaky"),
+    },
+    name="greenroom-demo-host",
+)
