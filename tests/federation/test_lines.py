@@ -13,6 +13,7 @@ from greenroom.actors.client.errors import ClientClosed, RequestTimeout
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.federation.errors import UpstreamBusy
 from greenroom.actors.federation.specs import State
+from greenroom.protocol.messages import Notification
 from greenroom.supervision import kill, spawn, wait_down
 
 from .players import Upstairs, all_ready, call, federated, reaches, spec
@@ -200,3 +201,22 @@ async def test_not_ready_in_time_says_why() -> None:
         await reaches(federation, "git", State.DEGRADED)
         with pytest.raises(Exception, match="git is away"):
             await line.ready(0.0)
+
+
+async def test_progress_is_told_for_who_waited_and_who_did_not() -> None:
+    stage = Upstairs()
+
+    def step(request: Any) -> Any:
+        token = request.params["_meta"]["progressToken"]
+        stage.wire.say(Notification("notifications/progress", {"progressToken": token, "progress": 1}))
+        return After(1.0, {"content": [{"text": "done"}]})
+
+    stage.answers["tools/call"] = step
+    async with federated({"git": spec(stage, concurrent=1)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        for each in [line.begin("tools/call", {"name": "x"}, progress=True) for _ in range(2)]:
+            assert [word.progress async for word in each.progress()] == [1]
+            assert (await each)["content"] == [{"text": "done"}]
+            assert each.id

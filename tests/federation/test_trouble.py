@@ -225,3 +225,35 @@ async def test_a_wire_that_breaks_is_no_death() -> None:
             await all_ready(federation)
         assert federation.whereis("git") == before
         assert await call(federation, "git") == "echo"
+
+
+async def test_what_waits_for_a_successor_that_will_not_come_is_told() -> None:
+    async with federated({"git": spec(Upstairs(), intensity=0)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        kill(federation.whereis("git"))
+        told: list[Any] = []
+        pending = line.begin("ping")
+        pending.when_settled(lambda result, error: told.append((result, type(error))))
+        with pytest.raises(Parked):
+            await pending
+        await asyncio.sleep(0)
+        assert told == [(None, Parked)]
+        assert asyncio.get_running_loop().time() == 0.0
+        refused = line.begin("ping")
+        refused.when_settled(lambda result, error: told.append((result, type(error))))
+        refused.cancel()
+        await asyncio.sleep(0)
+        assert told[1:] == [(None, Parked)]
+        assert [each async for each in refused.progress()] == []
+
+
+async def test_when_those_who_start_upstreams_are_away_it_is_tried_again() -> None:
+    async with federated({"git": spec(Upstairs())}) as federation:
+        await all_ready(federation)
+        kill(federation.whereis("git"))
+        kill(whereis(federation.name("upstreams")))
+        kill(whereis(federation.name("errands")))
+        assert await call(federation, "git") == "echo"
+        assert federation.standing("git").state is State.READY
