@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from greenroom.transports import http1
 from greenroom.transports.http1 import FIELDS, Head, Malformed, Requests, State
 
 if TYPE_CHECKING:
@@ -314,3 +315,29 @@ def test_nothing_is_read_that_h11_would_not_read_the_same_way(data: bytes) -> No
         assert (ours.method.encode(), ours.target) == (theirs.method, theirs.target)
         assert ours.headers == list(theirs.headers)
         assert seen.bodies[number] == bodies[number]
+
+
+def heads_of(*lines: bytes) -> None:
+    requests = http1.Requests(8192)
+    requests.feed(b"\r\n".join((b"POST /messages?session_id=5 HTTP/1.1", b"host: a", *lines, b"", b"")))
+    assert isinstance(requests.next(), http1.Head)
+
+
+def test_what_is_one_peers_own_is_not_remembered() -> None:
+    own = (
+        b"mcp-session-id: 6f1c",
+        b"last-event-id: g0:1",
+        b"authorization: Bearer x",
+        b"content-length: 2",
+        b"x-own: 1",
+    )
+    heads_of(b"accept: text/alike", b"accept: " + b"long" * 100, *own)
+    assert b"accept: text/alike" in http1._fields
+    assert not http1._fields.keys() & {*own, b"accept: " + b"long" * 100}
+    assert not any(b"session_id" in line for line in http1._firsts)
+
+
+def test_whoever_makes_up_headers_fills_nothing() -> None:
+    for number in range(3000):
+        heads_of(b"user-agent: %d" % number)
+    assert len(http1._fields) <= 1024

@@ -165,3 +165,10 @@ async def test_an_error_that_cannot_be_told_is_a_crash_like_any_other(error: Bas
         await falls.call(Falls.fall)
     assert [report.pid for report in crashes] == [falls.pid]
     assert len(node.workers) == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["", "it's", "x" * 119, "x" * 120, "x" * 500, "\0" * 60, 0, -(10**17), 10**18, -(10**60)]
+)
+def test_the_short_way_says_what_the_long_way_says(value: object) -> None:
+    assert describe.short(value) == describe._short.repr(value)
