@@ -21,11 +21,12 @@ from greenroom.protocol.wire import is_object
 from greenroom.supervision import ActorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from greenroom.actors.context import Context
 
 _CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+_MOST_VISITS: Final = 1000
 _GONE: Final = {"reason": "gone"}
 _ABILITIES: Final[Mapping[str, frozenset[str]]] = {
     "sampling": frozenset({"tools", "context"}),
@@ -58,6 +59,7 @@ class Desk:
         self._numbers = count()
         self._calls: dict[int, Context] = {}
         self._given_up: set[str] = set()
+        self._visits: dict[str, None] = {}
 
     @property
     def busy(self) -> bool:
@@ -80,6 +82,18 @@ class Desk:
     def forget(self, session: str) -> None:
         """The session has ended, and is asked nothing any more. What was given up for it may still be at work."""
         self.sessions.pop(session, None)
+
+    def sends(self, visits: Iterable[Any]) -> None:
+        """The upstream sends a user to these pages, and may say when they have done with them. It cannot say so of others' pages."""
+        for id in visits:
+            if isinstance(id, str):
+                self._visits[id] = None
+        while len(self._visits) > _MOST_VISITS:
+            del self._visits[next(iter(self._visits))]
+
+    def came_back(self, id: object) -> str | None:
+        """The page, if it is one that this upstream has sent a user to."""
+        return id if isinstance(id, str) and self._visits.pop(id, self) is None else None
 
     def begin_anew(self) -> None:
         """The upstream knows nothing of what was before."""
@@ -121,6 +135,7 @@ class DeskHandler(ClientHandler):
                 f"{method}: it cannot be told which client's call this belongs to, so nobody is asked",
                 {"reason": "whose_call"},
             )
+        self._desk.sends([params.get("elicitationId")])
         asked = {name: value for name, value in params.items() if name not in ("_meta", "task")}
         try:
             return await ctx.request(method, asked)
@@ -141,7 +156,8 @@ class DeskHandler(ClientHandler):
                     own = params.get("logger")
                     name = f"{self._desk.server}.{own}" if isinstance(own, str) and own else self._desk.server
                     _ = ctx.log(level, params.get("data"), name)
-            case "notifications/elicitation/complete" if isinstance(id := params.get("elicitationId"), str):
-                self._completed(id)
+            case "notifications/elicitation/complete":
+                if (id := self._desk.came_back(params.get("elicitationId"))) is not None:
+                    self._completed(id)
             case _:
                 pass

@@ -17,9 +17,10 @@ from greenroom.actors.client.seam import Phase
 from greenroom.actors.federation.agent_errors import FederationError
 from greenroom.actors.lists import LISTINGS
 from greenroom.actors.subscriptions import Subscriptions
-from greenroom.protocol.errors import ErrorCode, McpError, PeerError
+from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError
 from greenroom.protocol.pages import page
-from greenroom.protocol.wire import is_object
+from greenroom.protocol.wire import is_array, is_object
 from greenroom.supervision import kill, supervise_job
 
 from .addresses import Addresses
@@ -227,8 +228,11 @@ class Gateway:
                 pending = line.begin(method, whole, timeout=None, progress=ctx.progress_token is not None)
                 result = await _relayed(pending, ctx)
                 answered = True
-            except PeerError:
+            except PeerError as error:
                 answered = True
+                if desk is not None and (first := sent_first(error)) is not None:
+                    desk.sends([each.id for each in first.elicitations])
+                    raise first from None
                 raise
             finally:
                 if desk is not None and number is not None:
@@ -316,6 +320,10 @@ class Gateway:
                 kill(pid)
         self.lodgings.sweep(now, lives)
 
+    async def level(self, session: str, level: str) -> None:
+        """A client wants to hear so much of what is logged: the upstreams that work for it are told, now and when more of them do."""
+        await self.lodgings.set_level(session, level)
+
     async def roots_changed(self, session: str) -> None:
         """A client works elsewhere now: the upstreams that work for it are told."""
         for line in self.lodgings.lines_of(session):
@@ -344,6 +352,21 @@ async def _relayed(pending: Pending, ctx: Context) -> dict[str, Any]:
 async def _tell(pending: Pending, ctx: Context) -> None:
     async for step in pending.progress():
         _ = ctx.progress(step.progress, step.total, step.message)
+
+
+def sent_first(error: PeerError) -> UrlElicitationRequired | None:
+    """The upstream's user has to visit a page first: the same, as our own error, whose end the client is told."""
+    if error.code != ErrorCode.URL_ELICITATION_REQUIRED or not is_object(error.data):
+        return None
+    listed = error.data.get("elicitations")
+    try:
+        pages = [
+            UrlElicitation(one["message"], one["url"], one["elicitationId"])
+            for one in (listed if is_array(listed) else ())
+        ]
+        return UrlElicitationRequired(pages, error.message)
+    except (LocalProtocolError, KeyError, TypeError):
+        return None  # nobody is sent to what is no page; the upstream's words are passed on as they are
 
 
 def away(server: str, error: ClientError | FederationError) -> McpError:

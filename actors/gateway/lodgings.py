@@ -8,6 +8,7 @@ used for a while is closed. Which clients share one also follows from what they 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import aclosing
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -16,6 +17,8 @@ import msgspec
 
 from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.actors.client.seam import Phase
+from greenroom.protocol.errors import PeerError
+from greenroom.protocol.shapes import LEVELS
 from greenroom.supervision import start_child
 from greenroom.supervision.kernel.current import current
 
@@ -34,6 +37,7 @@ T = TypeVar("T")
 
 MOST: Final = 64
 IDLE: Final = 300.0
+_ATTUNING: Final = 5.0
 
 
 class NoRoom(ClientError):
@@ -56,13 +60,15 @@ class Key(NamedTuple):
 class Lodger:
     """A connection that belongs to somebody."""
 
-    __slots__ = ("desk", "generation", "line", "since")
+    __slots__ = ("desk", "generation", "level", "line", "since")
 
     def __init__(self, line: Line, desk: Desk) -> None:
         """`since` is when it was used last."""
         self.line = line
         self.desk = desk
         self.generation = 0
+        self.level: tuple[int | None, int] = (None, 0)
+        """What it was told to log, and in which of its lives."""
         self.since = 0.0
 
 
@@ -85,6 +91,7 @@ class Lodgings:
         self._idle = idle
         self._lodgers: dict[Key, Lodger] = {}
         self._opening: dict[Key, asyncio.Future[Lodger]] = {}
+        self._levels: dict[str, str] = {}
         self._closing: set[asyncio.Future[Any]] = set()
         self.supervisor: Ref[DynamicSupervisor] | None = None
         """Whose children they are, once there is one."""
@@ -142,6 +149,8 @@ class Lodgings:
         if line.status.generation != lodger.generation:
             lodger.generation = line.status.generation
             lodger.desk.begin_anew()
+        if self._levels:
+            await self._attune(lodger)
 
     def _make_room(self) -> None:
         if len(self._lodgers) + len(self._opening) <= self._most:
@@ -158,10 +167,29 @@ class Lodgings:
         for key, lodger in tuple(self._lodgers.items()):
             for session in [one for one in lodger.desk.sessions if not lives(one)]:
                 lodger.desk.forget(session)
+                self._levels.pop(session, None)
             orphan = key.principal is None and not lives(key.session)
             if not lodger.desk.busy and (orphan or now - lodger.since >= self._idle):
                 del self._lodgers[key]
                 self._close(lodger)
+
+    async def set_level(self, session: str, level: str) -> None:
+        """Hear of a session's upstreams so much of what they log: of several sessions on one connection, as much as the most curious wants."""
+        self._levels[session] = level
+        for lodger in tuple(self._lodgers.values()):
+            if session in lodger.desk.sessions:
+                await self._attune(lodger)
+
+    async def _attune(self, lodger: Lodger) -> None:
+        """Have the upstream log what its clients want to hear, where it can log, and they have said so."""
+        wanted = [LEVELS.index(level) for one in lodger.desk.sessions if (level := self._levels.get(one)) is not None]
+        welcome = lodger.line.welcome
+        key = (min(wanted, default=None), lodger.generation)
+        if not wanted or key == lodger.level or welcome is None or "logging" not in welcome.capabilities:
+            return
+        lodger.level = key
+        with contextlib.suppress(ClientError, PeerError):
+            await lodger.line.request("logging/setLevel", {"level": LEVELS[min(wanted)]}, timeout=_ATTUNING)
 
     def lines_of(self, session: str) -> list[Line]:
         """The connections that a session has used."""

@@ -66,5 +66,14 @@ def mount(  # noqa: PLR0913 - as the server's method
             if answer is not None:
                 await answer
 
-    company.hooks = replace(company.hooks, answers=gateway.answers(), roots_changed=roots_changed)
+    levelled = company.hooks.level
+
+    async def level(wanted: str, facts: Any) -> None:
+        await gateway.level(facts.session_id, wanted)
+        if levelled is not None:
+            answer = levelled(wanted, facts)
+            if answer is not None:
+                await answer
+
+    company.hooks = replace(company.hooks, answers=gateway.answers(), roots_changed=roots_changed, level=level)
     return gateway

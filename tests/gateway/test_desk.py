@@ -129,12 +129,16 @@ def test_what_is_carried_and_what_is_not() -> None:
     assert handler.capabilities() == {"sampling": {}}
     params: dict[str, Any] = {"messages": [], "_meta": {"progressToken": 1}, "task": {}}
     assert asyncio.run(handler.handle_request("sampling/createMessage", params)) == {"by": "a"}
-    assert who.asked == [("sampling/createMessage", {"messages": []})]
+    assert who.asked.pop() == ("sampling/createMessage", {"messages": []})
     with pytest.raises(McpError, match="Method not found"):
         asyncio.run(handler.handle_request("tasks/list", {}))
     handler.handle_notification("notifications/message", {"level": "info", "data": 1, "logger": "x"})
     handler.handle_notification("notifications/message", {"level": "shout", "data": 1})
-    handler.handle_notification("notifications/elicitation/complete", {"elicitationId": "e1"})
+    handler.handle_notification("notifications/elicitation/complete", {"elicitationId": "e1"})  # another upstream's
+    asked = {"mode": "url", "elicitationId": "e1", "url": "https://example.org", "message": "Go"}
+    asyncio.run(handler.handle_request("elicitation/create", asked))
+    for said in ("e1", "e1", None, ["e1"]):
+        handler.handle_notification("notifications/elicitation/complete", {"elicitationId": said})
     handler.handle_notification("notifications/unknown", {})
     assert who.logged == [("info", 1, "git.x")]
     assert completed == ["e1"]

@@ -1,152 +1,22 @@
-"""A federation as one server: what is listed, what is carried, whose it is, and what happens when an upstream is away."""
+"""A federation as one server: what is listed, what is carried, and that it comes back to the client whose call it is."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Server, Settings, resource_link
+from greenroom import Client, Server, Settings
 from greenroom.actors.cancellation import RequestCancelled
-from greenroom.errors import ConfigError
 from greenroom.host import Host
-from greenroom.protocol.errors import McpError, PeerError
-from greenroom.supervision import wait_down
-from greenroom.transports.client.memory import MemoryRoute
-from greenroom.transports.seam import Peer
+from greenroom.protocol.errors import PeerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from greenroom.actors.client.seam import Progress
 
-NOBODY = "http://127.0.0.1:9/mcp"
 
-
-FRAGILE = """
-import os, signal, sys
-from greenroom import Server
-
-server = Server("fragile")
-
-@server.tool
-async def pid() -> int:
-    return os.getpid()
-
-@server.tool
-async def die() -> None:
-    print("a secret", file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-server.run()
-"""
-
-
-class Upstream:
-    """A server that remembers, asks, tells and waits."""
-
-    def __init__(self, name: str = "up") -> None:
-        self.server = Server(name)
-        self.waiting = asyncio.Event()
-        self.cancelled = asyncio.Event()
-        self.seen: list[tuple[str, dict[str, Any]]] = []
-        self.memory: dict[str, str] = {}
-        server = self.server
-
-        @server.tool
-        def add(a: int, b: int) -> int:
-            return a + b
-
-        @server.tool
-        def remember(ctx: Any, what: str) -> str:
-            """A note that belongs to the session."""
-            before = self.memory.get(ctx.session_id, "nothing")
-            self.memory[ctx.session_id] = what
-            return before
-
-        @server.tool
-        async def think(ctx: Any) -> str:
-            ctx.info("thinking", logger="mind")
-            return str((await ctx.sample("What now?")).text)
-
-        @server.tool
-        async def confirm(ctx: Any) -> str:
-            answer = await ctx.elicit("Sure?", {"type": "object", "properties": {"yes": {"type": "boolean"}}})
-            return str(answer.action)
-
-        @server.tool
-        async def count(ctx: Any, to: int) -> int:
-            for done in range(to):
-                ctx.progress(done + 1, to, f"step {done + 1}")
-                await asyncio.sleep(0)
-            return to
-
-        @server.tool
-        async def wait(ctx: Any) -> None:
-            self.waiting.set()
-            try:
-                await ctx.cancelled.wait()
-            finally:
-                self.cancelled.set()
-
-        @server.tool
-        async def able(ctx: Any) -> list[str]:
-            return sorted(ctx.client_capabilities)
-
-        @server.tool
-        def link() -> Any:
-            return resource_link("note://one", "one")
-
-        @server.tool
-        def fail() -> None:
-            raise McpError(-32050, "own error", {"uri": "note://one", "k": 1})
-
-        @server.resource("note://one")
-        def note() -> str:
-            return "a note"
-
-        @server.resource("note://{id}/more")
-        def more(id: str) -> str:
-            return f"more of {id}"
-
-        @server.prompt
-        def greet(name: str) -> str:
-            return f"Greet {name}."
-
-        @server.completion("name", prompt="greet")
-        def names(value: str) -> list[str]:
-            return [one for one in ("Ann", "Bob") if one.startswith(value)]
-
-
-def gateway(*upstreams: Upstream, **options: Any) -> Server:
-    server = Server("front", settings=Settings(page_size=4))
-    servers: dict[str, Any] = {one.server.settings.name: one.server for one in upstreams}
-    server.mount(Host(servers, patience=1.0), **options)
-    return server
-
-
-def says(text: str) -> Callable[[Any], str]:
-    def answer(_: Any) -> str:
-        return text
-
-    return answer
-
-
-def agrees(form: Any) -> Any:
-    return form.accept({"yes": True})
-
-
-def client(server: Server, principal: str | None = None, **options: Any) -> Client:
-    if principal is None:
-        return Client(server, **options)
-    return Client(MemoryRoute(server.company, peer=Peer("memory", principal=principal)), **options)
-
-
-def run(main: Callable[[], Any]) -> None:
-    asyncio.run(main())
+from .upstream import Upstream, agrees, client, gateway, run, says
 
 
 def test_everything_is_listed_over_all_pages() -> None:
@@ -160,7 +30,7 @@ def test_everything_is_listed_over_all_pages() -> None:
         async with Client(server) as peer:
             names = [one.name for one in await peer.list_tools()]
             assert names == sorted(names)
-            assert len(names) == 19
+            assert len(names) == 23
             assert {"one__add", "two__add", "own"} <= set(names)
             assert {one.uri for one in await peer.list_resources()} == {
                 "upstream://one/note://one",
@@ -304,6 +174,57 @@ def test_a_client_that_goes_away_takes_its_calls_along() -> None:
     run(main)
 
 
+def test_an_upstream_logs_what_its_client_wants_to_hear() -> None:
+    async def main() -> None:
+        heard: dict[str, list[Any]] = {"quiet": [], "curious": []}
+        server = gateway(Upstream("one"))
+        async with (
+            server.started(),
+            Client(server, on_log=lambda said: heard["quiet"].append(said.data)) as quiet,
+            Client(server, on_log=lambda said: heard["curious"].append(said.data)) as curious,
+        ):
+            await quiet.set_log_level("error")
+            await quiet.call("one__chat")
+            await curious.call("one__chat")
+            await curious.set_log_level("debug")
+            await curious.call("one__chat")
+        assert heard == {"quiet": ["trouble"], "curious": ["trouble", "small talk", "trouble"]}
+
+    run(main)
+
+
+def test_a_user_who_has_to_go_somewhere_first_is_sent_and_the_client_hears_when_they_are_back() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        async with (
+            Client(gateway(up), url_elicitation=agrees) as peer,
+            peer.listen("notifications/elicitation/complete") as told,
+        ):
+            with pytest.raises(PeerError) as caught:
+                await peer.call("one__sign_in")
+            assert caught.value.code == -32042
+            assert caught.value.data["elicitations"][0]["url"] == "https://example.org/visit-1"
+            assert up.server.elicitation_complete("visit-1")
+            word = await anext(aiter(told))
+            assert word.params["elicitationId"] == "visit-1"
+
+    run(main)
+
+
+def test_a_call_that_takes_too_long_is_given_up_upstream_too() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = Server("front", settings=Settings(call_timeout=0.2))
+        server.mount(Host({"one": up.server}))
+        async with Client(server) as peer:
+            with pytest.raises(PeerError):
+                await peer.call("one__wait")
+            await asyncio.wait_for(up.cancelled.wait(), 5)
+            assert await peer.call("one__add", a=1, b=2) == 3
+
+    run(main)
+
+
 def test_over_http_it_is_the_same() -> None:
     async def main() -> None:
         up = Upstream("one")
@@ -327,227 +248,5 @@ def test_over_http_it_is_the_same() -> None:
                 call.cancel()
                 await asyncio.wait_for(up.cancelled.wait(), 5)
             await server.stop_listening(url)
-
-    run(main)
-
-
-# --- whose state it is
-
-
-def test_what_an_upstream_remembers_belongs_to_one_principal() -> None:
-    async def main() -> None:
-        server = gateway(Upstream("one"))
-        async with (
-            server.started(),
-            client(server, "ann") as ann,
-            client(server, "ann") as ann_again,
-            client(server, "bob") as bob,
-            client(server) as nobody,
-            client(server) as nobody_else,
-        ):
-            assert await ann.call("one__remember", what="ann's") == "nothing"
-            assert await bob.call("one__remember", what="bob's") == "nothing"
-            assert await nobody.call("one__remember", what="nobody's") == "nothing"
-            assert await nobody_else.call("one__remember", what="another's") == "nothing"
-            assert await ann_again.call("one__remember", what="again") == "ann's"
-            assert await bob.call("one__remember", what="again") == "bob's"
-
-    run(main)
-
-
-def test_what_was_declared_shared_is_one_for_all() -> None:
-    async def main() -> None:
-        server = gateway(Upstream("one"), Upstream("two"), shared=["one"])
-        async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
-            assert await ann.call("one__remember", what="ann's") == "nothing"
-            assert await bob.call("one__remember", what="bob's") == "ann's"
-            assert await ann.call("two__remember", what="ann's") == "nothing"
-            assert await bob.call("two__remember", what="bob's") == "nothing"
-            with pytest.raises(PeerError):
-                await ann.call("one__think")  # a connection that is everybody's asks nobody
-
-    run(main)
-
-
-def test_there_are_so_many_connections_and_the_idle_one_makes_room() -> None:
-    async def main() -> None:
-        up = Upstream("one")
-        server = gateway(up, most=2)
-        async with (
-            server.started(),
-            client(server, "ann") as ann,
-            client(server, "bob") as bob,
-            client(server, "eve") as eve,
-        ):
-            await ann.call("one__remember", what="ann's")
-            await bob.call("one__remember", what="bob's")
-            waiting = bob.start_tool("one__wait")
-            await up.waiting.wait()
-            await eve.call("one__remember", what="eve's")
-            assert await ann.call("one__remember", what="again") == "nothing"
-            more = ann.start_tool("one__wait")
-            up.waiting.clear()
-            await up.waiting.wait()
-            with pytest.raises(PeerError, match="no_room"):
-                await eve.call("one__add", a=1, b=2)
-            waiting.cancel()
-            more.cancel()
-
-    run(main)
-
-
-# --- what changes
-
-
-def test_lists_that_change_upstream_are_told_here() -> None:
-    async def main() -> None:
-        up = Upstream("one")
-        async with Client(gateway(up)) as peer:
-            await peer.list_tools()
-            async with peer.listen("notifications/tools/list_changed") as told:
-                up.server.registry.unregister_tool("add")
-                async for _ in told:
-                    if "one__add" not in {one.name for one in await peer.list_tools()}:
-                        break
-            with pytest.raises(PeerError):
-                await peer.call("one__add", a=1, b=2)
-
-    run(main)
-
-
-def test_a_resource_that_changes_is_told_to_whoever_subscribed() -> None:
-    async def main() -> None:
-        up = Upstream("one")
-        server = gateway(up)
-        uri = "upstream://one/note://one"
-        async with server.started(), Client(server) as first, Client(server) as second:
-            async with first.subscribe(uri) as updates, second.listen("notifications/resources/updated"):
-                up.server.notify_resource_updated("note://one")
-                told = await anext(aiter(updates))
-                assert told.params["uri"] == uri
-            assert await second.call("one__add", a=1, b=2) == 3
-
-    run(main)
-
-
-def test_a_server_that_is_added_is_there_for_all() -> None:
-    async def main() -> None:
-        host = Host(patience=1.0)
-        server = Server("front")
-        server.mount(host)
-        async with Client(server) as peer:
-            assert await peer.list_tools() == []
-            async with peer.listen("notifications/tools/list_changed") as told:
-                await host.add("one", Upstream("one").server)
-                await anext(aiter(told))
-            assert await peer.call("one__add", a=1, b=2) == 3
-            replaced = Upstream("other")
-            await host.replace("one", replaced.server)
-            assert await peer.call("one__remember", what="x") == "nothing"
-            assert len(replaced.memory) == 1
-            await host.remove("one")
-            with pytest.raises(PeerError):
-                await peer.call("one__add", a=1, b=2)
-
-    run(main)
-
-
-# --- trouble
-
-
-def test_an_upstream_that_is_away_is_told_at_once_and_nobody_else_notices() -> None:
-    async def main() -> None:
-        up = Upstream("one")
-        host = Host({"one": up.server, "dead": NOBODY}, patience=0.05)
-        server = Server("front")
-        server.mount(host)
-        async with Client(server) as peer:
-            assert "one__add" in {one.name for one in await peer.list_tools()}
-            with pytest.raises(PeerError) as caught:
-                await asyncio.wait_for(peer.read_resource("upstream://dead/x:1"), 2)
-            assert caught.value.data["server"] == "dead"
-            assert caught.value.data["reason"] in ("unavailable", "circuit_open", "parked")
-            assert "9" not in caught.value.message
-            assert await peer.call("one__add", a=1, b=2) == 3
-
-    run(main)
-
-
-def test_an_upstream_that_is_killed_in_mid_call_is_told_and_the_next_call_has_another(tmp_path: Path) -> None:
-    program = tmp_path / "fragile.py"
-    program.write_text(FRAGILE)
-
-    async def main() -> None:
-        up = Upstream("one")
-        server = Server("front")
-        server.mount(Host({"fragile": [sys.executable, str(program)], "one": up.server}, patience=20.0))
-        async with Client(server) as peer:
-            assert await peer.call("fragile__pid") > 0
-            with pytest.raises(PeerError) as caught:
-                await asyncio.wait_for(peer.call("fragile__die"), 5)
-            assert caught.value.data == {"server": "fragile", "reason": "lost", "cause": "exit_status"}
-            assert "secret" not in str(caught.value)
-            assert await peer.call("one__add", a=1, b=2) == 3
-            assert await asyncio.wait_for(peer.call("fragile__pid"), 10) > 0
-
-    run(main)
-
-
-def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
-    async def main() -> None:
-        up = Upstream("one")
-        server = gateway(up)
-        (mounted,) = server._gateways
-        async with server.started():
-            async with Client(server) as peer, client(server, "ann") as ann:
-                await peer.call("one__add", a=1, b=2)
-                await ann.call("one__add", a=1, b=2)
-                peer_id, ann_id = [card.id for card in await server.company.peers.all()]
-                async with peer.subscribe("upstream://one/note://one"):
-                    assert len(mounted.lodgings) == 2
-                    mounted.sweep(0.0)
-                    assert len(mounted.lodgings) == 2
-            for id in (peer_id, ann_id):
-                pid = server.company.peers.whereis(id)
-                if pid is not None:
-                    await wait_down(pid)
-            mounted.sweep(0.0)
-            assert len(mounted.lodgings) == 1  # Ann may come again
-            mounted.sweep(asyncio.get_running_loop().time() + 301)
-            assert len(mounted.lodgings) == 0
-
-    run(main)
-
-
-def test_two_hosts_are_told_apart_by_their_prefixes() -> None:
-    async def main() -> None:
-        server = Server("front")
-        for prefix in ("a-", "b-"):
-            server.mount(Host({"one": Upstream("one").server}, patience=1.0), prefix)
-        async with Client(server) as peer:
-            names = {one.name for one in await peer.list_tools()}
-            assert {"a-one__add", "b-one__add"} <= names
-            assert await peer.call("a-one__remember", what="x") == "nothing"
-            assert await peer.call("b-one__remember", what="x") == "nothing"
-            assert {one.uri for one in await peer.list_resources()} == {
-                "upstream://a-one/note://one",
-                "upstream://b-one/note://one",
-            }
-
-    run(main)
-
-
-def test_what_could_not_be_told_apart_is_refused() -> None:
-    server = gateway(Upstream("one"))
-    with pytest.raises(ConfigError, match="prefix"):
-        server.mount(Host())
-
-
-def test_it_is_mounted_before_it_runs() -> None:
-    async def main() -> None:
-        server = Server("front")
-        async with server.started():
-            with pytest.raises(ConfigError, match="before"):
-                server.mount(Host())
 
     run(main)

@@ -1,0 +1,242 @@
+"""Whose state an upstream keeps, what changes upstream, and what happens when one is away."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom import Client, Server
+from greenroom.errors import ConfigError
+from greenroom.host import Host
+from greenroom.protocol.errors import PeerError
+from greenroom.supervision import wait_down
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+from .upstream import FRAGILE, NOBODY, Upstream, client, gateway, run
+
+# --- whose state it is
+
+
+def test_what_an_upstream_remembers_belongs_to_one_principal() -> None:
+    async def main() -> None:
+        server = gateway(Upstream("one"))
+        async with (
+            server.started(),
+            client(server, "ann") as ann,
+            client(server, "ann") as ann_again,
+            client(server, "bob") as bob,
+            client(server) as nobody,
+            client(server) as nobody_else,
+        ):
+            assert await ann.call("one__remember", what="ann's") == "nothing"
+            assert await bob.call("one__remember", what="bob's") == "nothing"
+            assert await nobody.call("one__remember", what="nobody's") == "nothing"
+            assert await nobody_else.call("one__remember", what="another's") == "nothing"
+            assert await ann_again.call("one__remember", what="again") == "ann's"
+            assert await bob.call("one__remember", what="again") == "bob's"
+
+    run(main)
+
+
+def test_what_was_declared_shared_is_one_for_all() -> None:
+    async def main() -> None:
+        server = gateway(Upstream("one"), Upstream("two"), shared=["one"])
+        async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
+            assert await ann.call("one__remember", what="ann's") == "nothing"
+            assert await bob.call("one__remember", what="bob's") == "ann's"
+            assert await ann.call("two__remember", what="ann's") == "nothing"
+            assert await bob.call("two__remember", what="bob's") == "nothing"
+            with pytest.raises(PeerError):
+                await ann.call("one__think")  # a connection that is everybody's asks nobody
+
+    run(main)
+
+
+def test_there_are_so_many_connections_and_the_idle_one_makes_room() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up, most=2)
+        async with (
+            server.started(),
+            client(server, "ann") as ann,
+            client(server, "bob") as bob,
+            client(server, "eve") as eve,
+        ):
+            await ann.call("one__remember", what="ann's")
+            await bob.call("one__remember", what="bob's")
+            waiting = bob.start_tool("one__wait")
+            await up.waiting.wait()
+            await eve.call("one__remember", what="eve's")
+            assert await ann.call("one__remember", what="again") == "nothing"
+            more = ann.start_tool("one__wait")
+            up.waiting.clear()
+            await up.waiting.wait()
+            with pytest.raises(PeerError, match="no_room"):
+                await eve.call("one__add", a=1, b=2)
+            waiting.cancel()
+            more.cancel()
+
+    run(main)
+
+
+# --- what changes
+
+
+def test_lists_that_change_upstream_are_told_here() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        async with Client(gateway(up)) as peer:
+            await peer.list_tools()
+            async with peer.listen("notifications/tools/list_changed") as told:
+                up.server.registry.unregister_tool("add")
+                async for _ in told:
+                    if "one__add" not in {one.name for one in await peer.list_tools()}:
+                        break
+            with pytest.raises(PeerError):
+                await peer.call("one__add", a=1, b=2)
+
+    run(main)
+
+
+def test_a_resource_that_changes_is_told_to_whoever_subscribed() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up)
+        uri = "upstream://one/note://one"
+        async with server.started(), Client(server) as first, Client(server) as second:
+            async with first.subscribe(uri) as updates, second.listen("notifications/resources/updated"):
+                up.server.notify_resource_updated("note://one")
+                told = await anext(aiter(updates))
+                assert told.params["uri"] == uri
+            assert await second.call("one__add", a=1, b=2) == 3
+
+    run(main)
+
+
+def test_a_server_that_is_added_is_there_for_all() -> None:
+    async def main() -> None:
+        host = Host(patience=1.0)
+        server = Server("front")
+        server.mount(host)
+        async with Client(server) as peer:
+            assert await peer.list_tools() == []
+            async with peer.listen("notifications/tools/list_changed") as told:
+                await host.add("one", Upstream("one").server)
+                await anext(aiter(told))
+            assert await peer.call("one__add", a=1, b=2) == 3
+            replaced = Upstream("other")
+            await host.replace("one", replaced.server)
+            assert await peer.call("one__remember", what="x") == "nothing"
+            assert len(replaced.memory) == 1
+            await host.remove("one")
+            with pytest.raises(PeerError):
+                await peer.call("one__add", a=1, b=2)
+
+    run(main)
+
+
+# --- trouble
+
+
+def test_an_upstream_that_is_away_is_told_at_once_and_nobody_else_notices() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        host = Host({"one": up.server, "dead": NOBODY}, patience=0.05)
+        server = Server("front")
+        server.mount(host)
+        async with Client(server) as peer:
+            assert "one__add" in {one.name for one in await peer.list_tools()}
+            with pytest.raises(PeerError) as caught:
+                await asyncio.wait_for(peer.read_resource("upstream://dead/x:1"), 2)
+            assert caught.value.data["server"] == "dead"
+            assert caught.value.data["reason"] in ("unavailable", "circuit_open", "parked")
+            assert "9" not in caught.value.message
+            assert await peer.call("one__add", a=1, b=2) == 3
+
+    run(main)
+
+
+def test_an_upstream_that_is_killed_in_mid_call_is_told_and_the_next_call_has_another(tmp_path: Path) -> None:
+    program = tmp_path / "fragile.py"
+    program.write_text(FRAGILE)
+
+    async def main() -> None:
+        up = Upstream("one")
+        server = Server("front")
+        server.mount(Host({"fragile": [sys.executable, str(program)], "one": up.server}, patience=20.0))
+        async with Client(server) as peer:
+            assert await peer.call("fragile__pid") > 0
+            with pytest.raises(PeerError) as caught:
+                await asyncio.wait_for(peer.call("fragile__die"), 5)
+            assert caught.value.data == {"server": "fragile", "reason": "lost", "cause": "exit_status"}
+            assert "secret" not in str(caught.value)
+            assert await peer.call("one__add", a=1, b=2) == 3
+            assert await asyncio.wait_for(peer.call("fragile__pid"), 10) > 0
+
+    run(main)
+
+
+def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up)
+        (mounted,) = server._gateways
+        async with server.started():
+            async with Client(server) as peer, client(server, "ann") as ann:
+                await peer.call("one__add", a=1, b=2)
+                await ann.call("one__add", a=1, b=2)
+                peer_id, ann_id = [card.id for card in await server.company.peers.all()]
+                async with peer.subscribe("upstream://one/note://one"):
+                    assert len(mounted.lodgings) == 2
+                    mounted.sweep(0.0)
+                    assert len(mounted.lodgings) == 2
+            for id in (peer_id, ann_id):
+                pid = server.company.peers.whereis(id)
+                if pid is not None:
+                    await wait_down(pid)
+            mounted.sweep(0.0)
+            assert len(mounted.lodgings) == 1  # Ann may come again
+            mounted.sweep(asyncio.get_running_loop().time() + 301)
+            assert len(mounted.lodgings) == 0
+
+    run(main)
+
+
+def test_two_hosts_are_told_apart_by_their_prefixes() -> None:
+    async def main() -> None:
+        server = Server("front")
+        for prefix in ("a-", "b-"):
+            server.mount(Host({"one": Upstream("one").server}, patience=1.0), prefix)
+        async with Client(server) as peer:
+            names = {one.name for one in await peer.list_tools()}
+            assert {"a-one__add", "b-one__add"} <= names
+            assert await peer.call("a-one__remember", what="x") == "nothing"
+            assert await peer.call("b-one__remember", what="x") == "nothing"
+            assert {one.uri for one in await peer.list_resources()} == {
+                "upstream://a-one/note://one",
+                "upstream://b-one/note://one",
+            }
+
+    run(main)
+
+
+def test_what_could_not_be_told_apart_is_refused() -> None:
+    server = gateway(Upstream("one"))
+    with pytest.raises(ConfigError, match="prefix"):
+        server.mount(Host())
+
+
+def test_it_is_mounted_before_it_runs() -> None:
+    async def main() -> None:
+        server = Server("front")
+        async with server.started():
+            with pytest.raises(ConfigError, match="before"):
+                server.mount(Host())
+
+    run(main)
