@@ -14,6 +14,7 @@ from .client import over_stdio as client_stdio
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .results import FOLDER, write
+from .rounds import Effort
 from .serving import contest, milestones, stdio
 from .table import HEAD, block, row
 
@@ -54,9 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = [result.benchmark.name for result in results if result.met is False]
     if any(result.met is not None for result in results):
         print(f"\n{'missed: ' + ', '.join(missed) if missed else 'all targets met'}")
+    effort = Effort.quick() if options.quick else Effort()
     held = None
     if serving:
-        held = contest.hold(contest.Effort.quick() if options.quick else contest.Effort())
+        held = contest.hold(effort)
         print(f"\n{contest.table(held)}", flush=True)
         reached = [*milestones.of_calls(held), *milestones.reach(rounds=held.effort.rounds)]
         held.milestones = milestones.as_data(reached)
@@ -64,17 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n{milestones.table(reached)}", flush=True)
     told = None
     if piped:
-        told = stdio.hold(stdio.Effort.quick() if options.quick else stdio.Effort())
+        told = stdio.hold(effort)
         missed += [each.name for each in told.milestones if not each.met]
         print(f"\n{stdio.table(told)}\n\n{milestones.table(told.milestones)}", flush=True)
     called = None
     if asked:
-        called = client_http.hold(client_http.Effort.quick() if options.quick else client_http.Effort())
+        called = client_http.hold(effort)
         missed += [each.name for each in called.milestones if not each.met]
         print(f"\n{client_http.table(called)}\n\n{milestones.table(called.milestones)}", flush=True)
     programs = None
     if started:
-        programs = client_stdio.hold(client_http.Effort.quick() if options.quick else client_http.Effort())
+        programs = client_stdio.hold(effort)
         missed += [each.name for each in programs.milestones if not each.met]
         print(f"\n{client_stdio.table(programs)}\n\n{milestones.table(programs.milestones)}", flush=True)
     for path in write(options.into, plan, results, drawn, held, told, called=called, programs=programs):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.rounds import Effort, Program, left_out, span
 from benchmarks.serving.contenders import PEERS
 from benchmarks.serving.contest import ratio
 from benchmarks.serving.milestones import Milestone
@@ -35,50 +36,23 @@ AHEAD = 1.0
 HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class Driver:
-    """A client, and the program that drives it."""
-
-    name: str
-    command: tuple[str, ...]
-
-    @property
-    def here(self) -> bool:
-        """Whether what it runs in is installed."""
-        return Path(self.command[0]).exists()
-
-
 def _peer(environment: str, script: str) -> tuple[str, ...]:
     return str(PEERS / environment / "bin" / "python"), str(HERE / "peers" / f"{script}.py")
 
 
-OURS = Driver("greenroom", (sys.executable, "-m", "benchmarks.client.ours"))
-LINE = Driver("greenroom, untyped", (sys.executable, "-m", "benchmarks.client.line"))
-MCP = Driver("mcp 2.3.0", _peer("mcp-2", "drive_mcp"))
-FASTMCP = Driver("FastMCP 4.1.2", _peer("fastmcp", "drive_fastmcp"))
+OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.ours"))
+LINE = Program("greenroom, untyped", (sys.executable, "-m", "benchmarks.client.line"))
+MCP = Program("mcp 2.3.0", _peer("mcp-2", "drive_mcp"))
+FASTMCP = Program("FastMCP 4.1.2", _peer("fastmcp", "drive_fastmcp"))
 DRIVERS = (OURS, LINE, MCP, FASTMCP)
 SERVER = (sys.executable, "-m", "benchmarks.client.fixed", "PORT")
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How thoroughly."""
-
-    rounds: int = 5
-    seconds: float = 1.5
-    """Of each load; a third of it is spent on warming up before."""
-
-    @classmethod
-    def quick(cls) -> Effort:
-        """Enough to see whether something is badly off."""
-        return cls(rounds=2, seconds=0.4)
 
 
 @dataclass
 class Entry:
     """One client with one kind of answers, and so many calls in flight: a value per round."""
 
-    driver: Driver
+    driver: Program
     kind: str
     crowd: int
     rate: list[float] = field(default_factory=list[float])
@@ -95,12 +69,12 @@ class Held:
     missing: dict[str, str] = field(default_factory=dict[str, str])
     milestones: list[Milestone] = field(default_factory=list[Milestone])
 
-    def entry(self, driver: Driver, kind: str, crowd: int) -> Entry | None:
+    def entry(self, driver: Program, kind: str, crowd: int) -> Entry | None:
         """That one, if it took part."""
         return next((one for one in self.entries if (one.driver, one.kind, one.crowd) == (driver, kind, crowd)), None)
 
 
-def hold(effort: Effort, drivers: Sequence[Driver] = DRIVERS) -> Held:
+def hold(effort: Effort, drivers: Sequence[Program] = DRIVERS) -> Held:
     """Go the rounds."""
     held = Held(effort)
     server_core, our_core = cores()
@@ -124,7 +98,7 @@ def hold(effort: Effort, drivers: Sequence[Driver] = DRIVERS) -> Held:
     return held
 
 
-def _driven(driver: Driver, url: str, seconds: float) -> dict[str, Any]:
+def _driven(driver: Program, url: str, seconds: float) -> dict[str, Any]:
     """What one driver told of itself; it runs on the core that this process has."""
     crowds = ",".join(map(str, CROWDS))
     done = subprocess.run(  # noqa: S603 - the drivers above
@@ -139,7 +113,7 @@ def _driven(driver: Driver, url: str, seconds: float) -> dict[str, Any]:
     return told
 
 
-def _note(held: Held, driver: Driver, kind: str, told: dict[str, Any]) -> None:
+def _note(held: Held, driver: Program, kind: str, told: dict[str, Any]) -> None:
     for crowd in CROWDS:
         entry = held.entry(driver, kind, crowd)
         if entry is None:
@@ -176,11 +150,10 @@ def table(held: Held) -> str:
         beside = ""
         if ours is not None and ours is not entry and len(ours.rate) == len(entry.rate):
             beside = f"{ratio(ours.rate, entry.rate):.2f}x"
-        span = f"{statistics.median(entry.rate):,.0f} ({min(entry.rate):,.0f} to {max(entry.rate):,.0f})"
         lines.append(
-            f"{entry.driver.name:22}{entry.kind:>8}{entry.crowd:11}{span:>26}{1e6 * statistics.median(entry.processor):8.0f}{beside:>9}"
+            f"{entry.driver.name:22}{entry.kind:>8}{entry.crowd:11}{span(entry.rate):>26}{1e6 * statistics.median(entry.processor):8.0f}{beside:>9}"
         )
-    return "\n".join([*lines, *(f"{name}: left out, {why}" for name, why in held.missing.items())])
+    return "\n".join([*lines, *left_out(held.missing)])
 
 
 def as_data(held: Held) -> dict[str, Any]:

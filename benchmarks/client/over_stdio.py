@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.rounds import Effort, Program, left_out, span
 from benchmarks.serving.contest import ratio
 from benchmarks.serving.milestones import Milestone
 from benchmarks.serving.processes import ROOT, cores, on_core
 
-from .over_http import AHEAD, CROWDS, DRIVERS, FASTMCP, MCP, OURS, PATIENCE, Driver, Effort
+from .over_http import AHEAD, CROWDS, DRIVERS, FASTMCP, MCP, OURS, PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ MANY = 100
 class Entry:
     """One client: a value per round."""
 
-    driver: Driver
+    driver: Program
     rate: dict[int, list[float]] = field(default_factory=lambda: {crowd: [] for crowd in CROWDS})
     processor: dict[int, list[float]] = field(default_factory=lambda: {crowd: [] for crowd in CROWDS})
     """Seconds of processor time a call, of the client alone."""
@@ -55,12 +56,12 @@ class Held:
     missing: dict[str, str] = field(default_factory=dict[str, str])
     milestones: list[Milestone] = field(default_factory=list[Milestone])
 
-    def entry(self, driver: Driver) -> Entry | None:
+    def entry(self, driver: Program) -> Entry | None:
         """That one, if it took part."""
         return next((one for one in self.entries if one.driver is driver), None)
 
 
-def hold(effort: Effort, drivers: Sequence[Driver] = DRIVERS, many: int = MANY) -> Held:
+def hold(effort: Effort, drivers: Sequence[Program] = DRIVERS, many: int = MANY) -> Held:
     """Go the rounds."""
     held = Held(effort)
     server_core, our_core = cores()
@@ -128,12 +129,11 @@ def table(held: Held) -> str:
         for entry in held.entries:
             rate = entry.rate[crowd]
             beside = f"{ratio(ours.rate[crowd], rate):.2f}x" if ours is not None and ours is not entry else ""
-            span = f"{statistics.median(rate):,.0f} ({min(rate):,.0f} to {max(rate):,.0f})"
             lines.append(
-                f"{entry.driver.name:22}{crowd:11}{span:>26}{1e6 * statistics.median(entry.processor[crowd]):8.0f}{beside:>9}"
+                f"{entry.driver.name:22}{crowd:11}{span(rate):>26}{1e6 * statistics.median(entry.processor[crowd]):8.0f}{beside:>9}"
                 f"{1e3 * statistics.median(entry.ready):15,.0f}{statistics.median(entry.memory) / 1024:10,.0f}"
             )
-    return "\n".join([*lines, *(f"{name}: left out, {why}" for name, why in held.missing.items())])
+    return "\n".join([*lines, *left_out(held.missing)])
 
 
 def as_data(held: Held) -> dict[str, Any]:

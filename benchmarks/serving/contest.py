@@ -16,25 +16,13 @@ from .processes import NotServing, Served, cores, on_core, serving
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from benchmarks.rounds import Effort
+
 NAME = "serving"
 ABOUT = """tools/call of an echo over Streamable HTTP with a live session where there are sessions: ours, raw ASGI under Hypercorn as
 the floor, and peers. The server has one core and the load generator the other."""
 CROWD = 32
 TEXT = "Curtain up: two hours of traffic on the stage."
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How thoroughly."""
-
-    rounds: int = 5
-    seconds: float = 1.5
-    """Of each load."""
-
-    @classmethod
-    def quick(cls) -> Effort:
-        """Enough to see whether something is badly off."""
-        return cls(rounds=3, seconds=0.4)
 
 
 @dataclass

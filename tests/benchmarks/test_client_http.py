@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 from benchmarks import __main__ as command
 from benchmarks.client import fixed
 from benchmarks.client import over_http as bench
+from benchmarks.rounds import Effort, Program
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
-SHORT = bench.Effort(rounds=1, seconds=0.05)
+SHORT = Effort(rounds=1, seconds=0.05)
 
 
 def test_ours_takes_part_and_who_is_not_there_is_named() -> None:
-    absent = bench.Driver("absent", ("/nowhere/python",))
-    broken = bench.Driver("broken", (sys.executable, "-c", "raise SystemExit(3)"))
+    absent = Program("absent", ("/nowhere/python",))
+    broken = Program("broken", (sys.executable, "-c", "raise SystemExit(3)"))
     held = bench.hold(SHORT, (bench.OURS, absent, broken))
     assert {(each.kind, each.crowd) for each in held.entries} == {
         ("json", 1),
@@ -37,7 +38,7 @@ def test_ours_takes_part_and_who_is_not_there_is_named() -> None:
 
 
 def test_what_is_reached_is_told_beside_each_of_the_others() -> None:
-    def entry(driver: bench.Driver, rate: float) -> bench.Entry:
+    def entry(driver: Program, rate: float) -> bench.Entry:
         return bench.Entry(driver, "json", 1, [rate], [1e-6])
 
     held = bench.Held(SHORT, [entry(bench.OURS, 6.0), entry(bench.MCP, 2.0), entry(bench.FASTMCP, 12.0)])

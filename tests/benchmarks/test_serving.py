@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from benchmarks.rounds import Effort
 from benchmarks.serving import blast, contest, faults, neighbours, processes, profiling
 from benchmarks.serving.contenders import FLOOR, Contender
 from benchmarks.serving.load import Load, callers, drive
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SHORT = contest.Effort(rounds=1, seconds=0.05)
+SHORT = Effort(rounds=1, seconds=0.05)
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ import benchmarks.__main__ as command
 import pytest
 from benchmarks.measure import Plan
 from benchmarks.results import write
+from benchmarks.rounds import Effort, Program
 from benchmarks.serving import stdio
 from benchmarks.serving.sessions import Unexpected
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHORT = stdio.Effort(rounds=1, seconds=0.05)
+SHORT = Effort(rounds=1, seconds=0.05)
 LIAR = """
 import json, sys
 for line in sys.stdin:
@@ -29,8 +30,8 @@ for line in sys.stdin:
 """
 
 
-def liar(answer: str, *options: str) -> stdio.Program:
-    return stdio.Program("liar", (sys.executable, "-c", LIAR % answer, *options))
+def liar(answer: str, *options: str) -> Program:
+    return Program("liar", (sys.executable, "-c", LIAR % answer, *options))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_a_server_that_ends_in_the_middle_is_not_waited_for() -> None:
 
 
 def test_rounds_are_held_with_whoever_is_there(tmp_path: Path) -> None:
-    absent = stdio.Program("absent", ("/nowhere/python",))
+    absent = Program("absent", ("/nowhere/python",))
     held = stdio.hold(SHORT, (stdio.OURS, absent))
     assert list(held.missing) == ["absent"]
     (entry,) = held.entries
@@ -67,7 +68,7 @@ def test_rounds_are_held_with_whoever_is_there(tmp_path: Path) -> None:
 
 
 def test_what_is_to_be_reached_is_beside_who_it_says() -> None:
-    def entry(program: stdio.Program, one: float, many: float, start: float) -> stdio.Entry:
+    def entry(program: Program, one: float, many: float, start: float) -> stdio.Entry:
         return stdio.Entry(program, [start], {1: [one], stdio.CROWD: [many]}, {1: [1.0], stdio.CROWD: [1.0]})
 
     ours, mcp = entry(stdio.OURS, 8.0, 50.0, 1.0), entry(stdio.MCP, 1.0, 10.0, 3.0)
