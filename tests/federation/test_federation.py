@@ -227,3 +227,16 @@ def test_specs_that_cannot_be() -> None:
     for wrong in ({"concurrent": 0}, {"queue": -1}, {"period": 0.0}, {"grace": -1.0}):
         with pytest.raises(ConfigError):
             spec(Upstairs(), **wrong)
+
+
+@pytest.mark.row("FE-01", "FE-06")
+async def test_ids_are_anybodys_and_names_are_the_servers() -> None:
+    """What tools are called across servers is for the host to say: here they have the names that they have."""
+    ids = [("tenant", 1), ("tenant", 2)]
+    async with federated() as federation:
+        for id in ids:
+            await federation.start(id, spec(Upstairs("same")))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        for id in ids:
+            assert list((await federation.offering(id)).tools) == ["same"]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            assert await call(federation, id, "same") == "same"  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert list(federation.ids()) == ids
