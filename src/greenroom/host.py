@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec
 
     from .answering import Roots
-    from .client_tools import ClientTools
     from .targets import Target
 
     SomeServer: TypeAlias = Target | UpstreamSpec
@@ -230,7 +229,7 @@ class Host(HostWords):
         if id not in self._specs:
             raise UnknownServer(id, self._specs)
 
-    def server(self, id: str) -> ClientTools:
+    def server(self, id: str) -> HostedServer:
         """One server, with all the words of a client. Raises `UnknownServer`."""
         self._known(id)
         words = self._words.get(id)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from greenroom.protocol.pins import PinReport
     from greenroom.protocol.received import PromptReply, ResourceReply, ToolReply
 
-    from .client_tools import ClientTools
 
 T = TypeVar("T")
 
@@ -35,7 +34,7 @@ class HostWords:
     agent: Agent
     _pin_file: str | os.PathLike[str] | None = None
 
-    def server(self, id: str) -> ClientTools:
+    def server(self, id: str) -> HostedServer:
         """One server, with all the words of a client."""
         raise NotImplementedError
 
@@ -144,7 +143,7 @@ class HostWords:
     def _name(self, id: str, name: str) -> str:
         return f"{id}{self.agent.separator}{name}"
 
-    def _split(self, name: str) -> tuple[ClientTools, str]:
+    def _split(self, name: str) -> tuple[HostedServer, str]:
         id, found, own = name.partition(self.agent.separator)
         if not found:
             raise NoSeparator(name, self.federation.ids())

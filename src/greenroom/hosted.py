@@ -45,16 +45,18 @@ class HostedServer(ClientTools):
 
 
 class _Offered(Promises):
-    """What tools promise, from the lists that the federation keeps anyway."""
+    """What tools promise, from the lists that the federation keeps anyway; asked for where it has not had them yet."""
 
     def __init__(self, federation: Federation, id: str) -> None:
         super().__init__()
         self._federation = federation
         self._id = id
 
-    async def of(self, name: str, words: ClientWords) -> Promise:  # noqa: ARG002 - nobody need be asked
+    async def of(self, name: str, words: ClientWords) -> Promise:
         """What the tool promises."""
         offering = self._federation.known(self._id)
-        tool = None if offering is None else offering.tools.get(name)
+        if offering is None:
+            return await super().of(name, words)
+        tool = offering.tools.get(name)
         schema: Any = None if tool is None else tool.get("outputSchema")
         return Promise(schema)

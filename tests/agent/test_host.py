@@ -105,6 +105,15 @@ def test_calls_lists_and_reads_by_names_that_say_whose_it_is() -> None:
     run(main)
 
 
+def test_what_a_tool_promises_is_known_to_whoever_asks_first() -> None:
+    async def main() -> None:
+        for _ in range(3):
+            async with Host({"calc": calc()}) as host:
+                assert await host.server("calc").call("add", a=1, b=2, into=int) == 3
+
+    run(main)
+
+
 def test_wrong_names_and_arguments_are_errors_of_their_own() -> None:
     async def main() -> None:
         async with Host({"calc": calc()}) as host:
