@@ -61,7 +61,11 @@ def test_no_word_of_anybody_else(seed: int) -> None:
         logged: list[Any] = []
         principal = None if number % 2 else f"principal {number}"
         answer = says(f"canary {number}")
-        async with client(server, principal, sampling=answer, on_log=lambda said: logged.append(said.data)) as peer:
+
+        def heard(said: Any) -> None:
+            logged.append(said.data)
+
+        async with client(server, principal, sampling=answer, on_log=heard) as peer:
             try:
                 await then(number, peer, logged)
             except PeerError as error:
