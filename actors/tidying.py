@@ -5,7 +5,7 @@ holds on to the names by which methods were looked up, and C code makes a new te
 Those that were made among the sessions are all over their memory. To forget them takes microseconds, and the cache is full again as soon.
 
 Nothing more is done: no collection of garbage, which would hold up everybody (sessions end without cycles, and Python collects by itself),
-and no `malloc_trim`, which was measured and brings next to nothing.
+and no `malloc_trim`: little of what stays is on the heap that it could give back.
 """
 
 from __future__ import annotations
