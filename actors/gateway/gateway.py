@@ -21,9 +21,9 @@ from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequir
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError
 from greenroom.protocol.pages import page
 from greenroom.protocol.wire import is_array, is_object
-from greenroom.supervision import kill, supervise_job
 
 from .addresses import Addresses
+from .following import Following
 from .lodgings import IDLE, MOST, Lodgings
 from .view import view_of
 
@@ -36,13 +36,11 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.offering import Offering
     from greenroom.actors.federation.tool_catalogue import FederatedTool, ToolCatalogue
     from greenroom.actors.jobs import Job, Own
-    from greenroom.supervision import Pid, Ref, TaskSupervisor
 
     from .desk import Desk
     from .seam import Hosted
     from .view import Origin, View
 
-_UPDATED: Final = "notifications/resources/updated"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -67,15 +65,13 @@ class Gateway:
         self.company = company
         self.addresses = Addresses(prefix)
         self.lodgings = Lodgings(host, outside, completed, most, idle)
-        self.followers: Ref[TaskSupervisor] | None = None
-        """Whose children follow resources, once there is one."""
+        self.following = Following(self._line, outside, company.peers.notify)
         self.prefix = prefix
         self._beside = beside
         self._shared = shared
         self._beneath: Mapping[str, Own] = company.hooks.answers
         self._patient = True
         self._made: tuple[Mapping[str, FederatedTool], dict[str, Offering], Any, View] | None = None
-        self._following: dict[tuple[str, str], Pid] = {}
 
     def answers(self) -> dict[str, Own]:
         """By method, what answers instead of the catalogue."""
@@ -262,23 +258,13 @@ class Gateway:
         if origin is None and "resources/subscribe" in self._beneath:
             return await self._from_beneath(job, ctx)
         await company.subscriptions.call(Subscriptions.subscribe, session, uri)
-        key = (ctx.session_id, uri)
-        if origin is not None and self.followers is not None and key not in self._following:
+        if origin is not None:
             server, own = origin
             try:
-                line, _ = await self._way(server, ctx)
-            except (ClientError, FederationError) as error:
-                raise away(server, error) from error
-            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            pid = await supervise_job(self.followers, self._follow, key, line, own, ready)
-            self._following[key] = pid
-            try:
-                await ready
-            except PeerError as error:
+                await self.following.begin(ctx.session_id, uri, server, own)
+            except (PeerError, ClientError, FederationError) as error:
                 await company.subscriptions.call(Subscriptions.unsubscribe, session, uri)
-                raise self._outward(server, error) from None
-            except ClientError as error:
-                raise away(server, error) from error
+                raise (self._outward(server, error) if isinstance(error, PeerError) else away(server, error)) from error
         return {}
 
     async def _unsubscribe(self, job: Job, ctx: Context) -> dict[str, Any]:
@@ -286,39 +272,22 @@ class Gateway:
         if session is None or (self._origin(job.params["uri"]) is None and "resources/unsubscribe" in self._beneath):
             return await self._from_beneath(job, ctx) if session is not None else {}
         await self.company.subscriptions.call(Subscriptions.unsubscribe, session, job.params["uri"])
-        pid = self._following.pop((ctx.session_id, job.params["uri"]), None)
-        if pid is not None:
-            kill(pid)
+        self.following.end(ctx.session_id, job.params["uri"])
         return {}
 
-    async def _follow(self, key: tuple[str, str], line: Line, own: str, ready: asyncio.Future[None]) -> None:
-        """A process: one client's subscription to one resource. It is told of what may have been missed as of a change."""
-        session, uri = key
-        try:
-            async with line.subscribe(own) as updates:
-                if not ready.done():
-                    ready.set_result(None)
-                async for _ in updates:
-                    if not self.company.peers.notify(session, _UPDATED, {"uri": uri}):
-                        return
-        except (ClientError, PeerError) as error:
-            if not ready.done():
-                ready.set_exception(error)
-        finally:
-            self._following.pop(key, None)
-            if not ready.done():
-                ready.cancel()
+    async def _line(self, server: str, ctx: Context) -> Line:
+        return (await self._way(server, ctx))[0]
 
-    def sweep(self, now: float) -> None:
-        """Let go of what belonged to sessions that have ended, and of connections that nobody uses."""
+    # --- from time to time
+
+    async def sweep(self, now: float) -> None:
+        """Let go of what belonged to sessions that have ended, and of connections that nobody uses; mend what has died."""
 
         def lives(session: str) -> bool:
             return self.company.peers.whereis(session) is not None
 
-        for (session, _), pid in tuple(self._following.items()):
-            if not lives(session):
-                kill(pid)
         self.lodgings.sweep(now, lives)
+        await self.following.sweep(lives)
 
     async def level(self, session: str, level: str) -> None:
         """A client wants to hear so much of what is logged: the upstreams that work for it are told, now and when more of them do."""

@@ -54,13 +54,13 @@ class Keeper(GenServer):
         spawn_link(_announce, self._gateway, self._changed)
         send_after(_EVERY, self.pid, _SWEEP)
 
-    def handle_info(self, message: Any) -> Any:
+    async def handle_info(self, message: Any) -> None:
         """It is time to sweep."""
         if message is _SWEEP:
-            self._gateway.sweep(asyncio.get_running_loop().time())
+            await self._gateway.sweep(asyncio.get_running_loop().time())
             send_after(_EVERY, self.pid, _SWEEP)
-            return None
-        return super().handle_info(message)
+            return
+        super().handle_info(message)
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
         """Let go of the host."""
@@ -79,13 +79,12 @@ def gateway_spec(gateway: Gateway, changed: Callable[[Kind], object]) -> ChildSp
     """The gateway's processes as a child."""
     company = gateway.company
     number = next(_numbers)
-    connections: Ref[DynamicSupervisor] = Ref(company.name(f"gateway connections {number}"), None)
-    followers: Ref[TaskSupervisor] = Ref(company.name(f"gateway followers {number}"), None)
+    connections, followers = company.name(f"gateway connections {number}"), company.name(f"gateway followers {number}")
     gateway.lodgings.supervisor = connections
-    gateway.followers = followers
+    gateway.following.supervisor = Ref(followers, None)
     children: list[ChildSpec[Any]] = [
-        child(Keeper, gateway, changed).but(id="keeper"),
-        child(DynamicSupervisor).but(id="connections", name=company.name(f"gateway connections {number}")),
-        child(TaskSupervisor).but(id="followers", name=company.name(f"gateway followers {number}")),
+        child(Keeper, gateway, changed).but(id="keeper", name=company.name(f"gateway keeper {number}")),
+        child(DynamicSupervisor).but(id="connections", name=connections),
+        child(TaskSupervisor).but(id="followers", name=followers),
     ]
     return child(Tree, children, intensity=5, period=10.0, strategy="rest_for_one").but(id=f"gateway {number}")

@@ -19,7 +19,7 @@ from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.shapes import LEVELS
-from greenroom.supervision import start_child
+from greenroom.supervision import start_child, whereis
 from greenroom.supervision.kernel.current import current
 
 from .desk import Desk, DeskHandler, abilities_of
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.seam import Line, Status
     from greenroom.actors.context import Context
-    from greenroom.supervision import DynamicSupervisor, Ref
+    from greenroom.actors.names import Name
+    from greenroom.supervision import Pid
 
     from .seam import Hosted
 
@@ -60,10 +61,11 @@ class Key(NamedTuple):
 class Lodger:
     """A connection that belongs to somebody."""
 
-    __slots__ = ("desk", "generation", "level", "line", "since")
+    __slots__ = ("desk", "generation", "home", "level", "line", "since")
 
-    def __init__(self, line: Line, desk: Desk) -> None:
-        """`since` is when it was used last."""
+    def __init__(self, line: Line, desk: Desk, home: Pid) -> None:
+        """`home` is whose child it is; `since` is when it was used last."""
+        self.home = home
         self.line = line
         self.desk = desk
         self.generation = 0
@@ -93,8 +95,8 @@ class Lodgings:
         self._opening: dict[Key, asyncio.Future[Lodger]] = {}
         self._levels: dict[str, str] = {}
         self._closing: set[asyncio.Future[Any]] = set()
-        self.supervisor: Ref[DynamicSupervisor] | None = None
-        """Whose children they are, once there is one."""
+        self.supervisor: Name | None = None
+        """Whose children they are, once there is one: what that is called."""
 
     def __len__(self) -> int:
         return len(self._lodgers)
@@ -108,7 +110,7 @@ class Lodgings:
             server, self._host.turn(server), principal, session, msgspec.json.encode(abilities, order="deterministic")
         )
         lodger = self._lodgers.pop(key, None)
-        if lodger is None or lodger.line.status.phase in (Phase.CLOSED, Phase.CLOSING):
+        if lodger is None or lodger.line.status.phase in (Phase.CLOSED, Phase.CLOSING) or lodger.home != self._home():
             opening = self._opening.get(key)
             if opening is None:
                 opening = self._opening[key] = _apart(self._open(key, abilities))
@@ -121,14 +123,19 @@ class Lodgings:
         await self._usable(lodger)
         return lodger
 
+    def _home(self) -> Pid | None:
+        """The supervisor, as it is now: when it dies, all connections have died with it, and its successor knows nothing of them."""
+        return None if self.supervisor is None else whereis(self.supervisor)
+
     async def _open(self, key: Key, abilities: dict[str, Any]) -> Lodger:
         self._make_room()
-        if self.supervisor is None:
+        home = self._home()
+        if self.supervisor is None or home is None:
             raise Unavailable(key.server)
         desk = Desk(key.server, self._outside)
         spec, line = self._host.connection(key.server, DeskHandler(desk, abilities, self._completed))
-        await start_child(self.supervisor, spec.but(restart="transient"))
-        lodger = Lodger(line, desk)
+        await start_child(home, spec.but(restart="transient"))
+        lodger = Lodger(line, desk, home)
         try:
             await self._usable(lodger)
         except BaseException:

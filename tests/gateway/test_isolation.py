@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom import Client, Server
+from greenroom.actors.cancellation import RequestCancelled
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import wait_down
+from greenroom.supervision import kill, wait_down, whereis
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,6 +183,46 @@ def test_an_upstream_that_is_killed_in_mid_call_is_told_and_the_next_call_has_an
     run(main)
 
 
+@pytest.mark.parametrize("role", ["keeper", "connections", "followers"])
+def test_whichever_process_of_a_gateway_is_killed_it_comes_back(role: str) -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up)
+        (mounted,) = server._gateways
+        uri = "upstream://one/note://one"
+        async with (
+            server.started(),
+            Client(server) as peer,
+            Client(server) as other,
+            peer.subscribe(uri) as updates,
+        ):
+            assert await peer.call("one__add", a=1, b=2) == 3
+            call = other.start_tool("one__wait")
+            await up.waiting.wait()
+            supervisor = mounted.lodgings.supervisor
+            assert supervisor is not None
+            name = supervisor._replace(role=supervisor.role.replace("connections", role))
+            before = whereis(name)
+            assert before is not None
+            kill(before)
+            await wait_down(before)
+            while whereis(name) in (None, before):  # noqa: ASYNC110 - its supervisor starts it in a moment
+                await asyncio.sleep(0)
+            assert await asyncio.wait_for(peer.call("one__add", a=1, b=2), 5) == 3
+            if role == "followers":
+                call.cancel()
+            with pytest.raises((PeerError, RequestCancelled)):
+                await asyncio.wait_for(call.result(), 5)
+            await mounted.sweep(0.0)
+            assert (await asyncio.wait_for(anext(aiter(updates)), 5)).params[
+                "uri"
+            ] == uri  # there may have been a change
+            up.server.notify_resource_updated("note://one")
+            assert (await asyncio.wait_for(anext(aiter(updates)), 5)).params["uri"] == uri
+
+    run(main)
+
+
 def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
     async def main() -> None:
         up = Upstream("one")
@@ -194,15 +235,15 @@ def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
                 peer_id, ann_id = [card.id for card in await server.company.peers.all()]
                 async with peer.subscribe("upstream://one/note://one"):
                     assert len(mounted.lodgings) == 2
-                    mounted.sweep(0.0)
+                    await mounted.sweep(0.0)
                     assert len(mounted.lodgings) == 2
             for id in (peer_id, ann_id):
                 pid = server.company.peers.whereis(id)
                 if pid is not None:
                     await wait_down(pid)
-            mounted.sweep(0.0)
+            await mounted.sweep(0.0)
             assert len(mounted.lodgings) == 1  # Ann may come again
-            mounted.sweep(asyncio.get_running_loop().time() + 301)
+            await mounted.sweep(asyncio.get_running_loop().time() + 301)
             assert len(mounted.lodgings) == 0
 
     run(main)
