@@ -99,6 +99,7 @@ async def test_a_handler_that_stops_waiting_takes_its_question_back_and_goes_on(
 
 
 @pytest.mark.row("SC-11")
+@pytest.mark.greenroom(clock="real")  # a thread that waits is on no other
 async def test_a_thread_that_stops_waiting_takes_its_question_back() -> None:
     def ask(ctx: Context) -> str:
         try:
