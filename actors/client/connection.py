@@ -141,8 +141,8 @@ class Connection(GenStatem[Phase]):
 
     async def terminate(self, reason: ExitReason) -> None:
         """Nobody is left waiting, and no wire open."""
+        self._wind_up(reason)
         self._settle_all(reason)
-        self._wind_up()
         for wire in tuple(self.reach.wires.values()):
             try:
                 await wait_down(wire.pid, self.settings.close_grace)
@@ -306,14 +306,14 @@ class Connection(GenStatem[Phase]):
     def _close(self) -> None:
         if self.board.phase is Phase.CLOSING:
             return
-        self._wind_up()
+        self._wind_up(SHUTDOWN)
         grace = After(self.settings.close_grace, StateTimeout())
         self.reach.turn = Next(Phase.CLOSING, grace) if self.reach.wires else Stop(NORMAL)
 
-    def _wind_up(self) -> None:
+    def _wind_up(self, reason: ExitReason) -> None:
         if self.board.phase is not Phase.CLOSING:
-            self.board.tell(Phase.CLOSING)
-            self._settle_all(SHUTDOWN)
+            self.board.tell(Phase.CLOSING)  # first: a handshake that is broken off now is no failed attempt
+            self._settle_all(reason)
             self.errands.abandon()
             self.reach.end_all()
 

@@ -457,6 +457,22 @@ async def test_a_supervisor_that_stops_ends_it_in_order() -> None:
     assert line.status == Status(Phase.CLOSED, generation=1)
 
 
+async def test_a_handshake_that_a_supervisor_breaks_off_is_no_failed_attempt() -> None:
+    reports: list[ConnectionReport] = []
+    current_node().reports.subscribe(
+        lambda report: reports.append(report) if isinstance(report, ConnectionReport) else None
+    )
+    stage = Stage()
+    stage.answers["initialize"] = SILENCE
+    line = ConnectionLine("supervised")
+    top = await start(Supervisor, [connection_spec(stage, line=line)])
+    await stage.wire.hears("initialize")
+    await stop(top)
+    assert line.status.phase is Phase.CLOSED
+    assert stage.wire.ended
+    assert reports == []
+
+
 @pytest.mark.row("CL-01")
 async def test_whoever_watches_sees_each_phase_and_reports_tell_the_same() -> None:
     reports: list[ConnectionReport] = []
