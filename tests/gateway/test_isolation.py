@@ -273,6 +273,22 @@ def test_what_could_not_be_told_apart_is_refused() -> None:
         server.mount(Host())
 
 
+def test_a_tool_that_is_refused_is_not_served() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        host = Host({"one": up.server}, pins={}, policy="refuse")
+        server = Server("front")
+        server.mount(host)
+        async with Client(server) as peer:
+            assert await peer.list_tools() == []
+            with pytest.raises(PeerError, match="one__add"):
+                await peer.call("one__add", a=1, b=2)
+            await host.pin()
+            assert await peer.call("one__add", a=1, b=2) == 3
+
+    run(main)
+
+
 def test_it_is_mounted_before_it_runs() -> None:
     async def main() -> None:
         server = Server("front")
