@@ -27,7 +27,7 @@ async def test_a_kill_in_mid_call_is_told_at_once_and_the_next_call_works() -> N
     back: list[float] = []
     for _ in range(5):
         process = (await line.request("where"))["pid"]
-        pending = line.begin("deaf-to-this", {}, idempotent=False)
+        pending = line.begin("silent", {}, idempotent=False)
         await asyncio.sleep(0)
         began = time.perf_counter()
         os.kill(process, signal.SIGKILL)
