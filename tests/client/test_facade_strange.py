@@ -83,7 +83,7 @@ async def test_a_failure_without_a_word_is_said_to_have_none(stage: Stage) -> No
             await client.call("t")
 
 
-@pytest.mark.row("G-13")
+@pytest.mark.row("CL-10", "TF-13")
 async def test_a_flat_task_is_waited_for_and_its_news_are_heard(stage: Stage) -> None:
     states = [WORKING, {**WORKING, "status": "completed"}]
     stage.answers["tools/call"] = lambda _: WORKING

@@ -327,7 +327,7 @@ async def test_what_cannot_be_asked_is_said_without_asking() -> None:
 # --- tasks
 
 
-@pytest.mark.row("CL-14", "G-13")
+@pytest.mark.row("CL-14", "TF-13")
 async def test_tasks_are_begun_waited_for_and_read(client: Client) -> None:
     asked = await client.call_tool("job", {"n": 4}, task=60)
     assert asked.task is not None
@@ -340,7 +340,7 @@ async def test_tasks_are_begun_waited_for_and_read(client: Client) -> None:
     assert failed.value.code == -32602
 
 
-@pytest.mark.row("G-13")
+@pytest.mark.row("CL-10", "TF-13")
 async def test_a_task_that_was_not_asked_for_is_read_all_the_same(client: Client) -> None:
     reply = await client.call_tool("job", {"n": 4})
     assert reply.task is not None

@@ -27,7 +27,7 @@ def guide(root: Path) -> str:
     return (root / "docs/how-to/deploy-a-server.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.row("SX-10")
+@pytest.mark.row("OP-02", "SX-10")
 def test_the_checklist_for_deployment_names_settings_that_exist(guide: str) -> None:
     named = set(_SETTING.findall(guide)) - _OTHERS
     assert named - SETTINGS == set()

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)})
 
 
+@pytest.mark.row("OP-03")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_page_runs(page: Path, tmp_path: Path) -> None:
     play(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"), tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,30 @@ def test_import_loads_no_room() -> None:
 def test_a_room_has_no_name_of_its_own(room: str) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", f"import {room}"], capture_output=True, check=False, text=True)
     assert "ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.row("OP-06")
+def test_server_client_and_host_come_from_one_door() -> None:
+    for name in ("Server", "Client", "SyncClient", "Host"):
+        assert getattr(greenroom, name).__module__.startswith("greenroom.")
+
+
+@pytest.mark.row("FM-05")
+def test_no_models_library_is_loaded_or_needed() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    needed = [
+        *pyproject["dependencies"],
+        *(one for extra in pyproject["optional-dependencies"].values() for one in extra),
+    ]
+    models = (
+        "anthropic",
+        "openai",
+        "google-genai",
+        "mistralai",
+        "litellm",
+        "langchain",
+        "llama",
+        "transformers",
+        "mcp",
+    )
+    assert [one for one in needed if one.startswith(models)] == []

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from . import __main__ as runner
 from .peers import ALL, PEERS, Peer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def client(code: str, *steps: str) -> Peer:
@@ -78,3 +75,10 @@ def test_the_page_names_everybody_who_plays(root: Path) -> None:
 def test_only_what_is_named_is_played() -> None:
     assert runner._chosen("stdio", "1.32.2") == [peer for peer in PEERS if peer.name == "TypeScript sdk 1.32.2"]
     assert runner._chosen("stdio", "http") == []
+
+
+@pytest.mark.row("OP-04")
+def test_the_official_sdks_call_us_and_we_call_theirs() -> None:
+    assert {"Python mcp 1.30.0", "Python mcp 2.3.0", "TypeScript sdk 1.32.2"} <= {peer.name for peer in PEERS}
+    referees = (Path(__file__).parents[2] / ".ci" / "run").read_text().partition("referees=(")[2].partition(")")[0]
+    assert {"interop", "servers"} <= set(referees.split())
