@@ -16,6 +16,8 @@ from greenroom.supervision import Supervisor, kill, start, stop
 from .stage import After, Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from greenroom.protocol.messages import Request
 
 
@@ -29,6 +31,9 @@ async def test_a_connection_that_is_killed_at_any_moment_leaves_nobody_waiting(s
     def answer(request: Request) -> Any:
         return After(chance.choice([0.01, 0.1, 1.0]), {"of": request.params["n"]})
 
+    def note(number: int) -> Callable[..., object]:
+        return lambda *_: settled.update([number])
+
     stage.answers["tools/call"] = answer
     line = ConnectionLine("mortal")
     top = await start(Supervisor, [connection_spec(stage, line=line)], intensity=1000)
@@ -36,7 +41,7 @@ async def test_a_connection_that_is_killed_at_any_moment_leaves_nobody_waiting(s
     settled: Counter[int] = Counter()
     for number in range(200):
         pending = line.begin("tools/call", {"name": "x", "n": number}, timeout=20.0)
-        pending.when_settled(lambda _result, _error, number=number: settled.update([number]))
+        pending.when_settled(note(number))
         asked.append(pending)
         if chance.random() < 0.15 and line.pid is not None:
             kill(line.pid)
