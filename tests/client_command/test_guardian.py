@@ -65,13 +65,18 @@ async def test_a_forked_child_lets_go_of_everything() -> None:
         owner = Owner(me, wicked().open(me.pid))
         await owner.call("echo")
         reading, writing = os.pipe()
+        ready, here = os.pipe()
         child = os.fork()
         if not child:
             os.close(writing)
+            os.write(here, b"!")
             os.read(reading, 1)  # until the parent says so
             os._exit(0)
         os.close(reading)
+        os.close(here)
         try:
+            assert os.read(ready, 1) == b"!"
+            os.close(ready)
             held = {str(each.readlink()) for each in Path(f"/proc/{child}/fd").iterdir()}  # noqa: ASYNC240 - a moment
             ours = {f"pipe:[{os.fstat(each).st_ino}]" for each in owner.wire._child._pipes}  # type: ignore[union-attr]
             assert not held & ours
