@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
@@ -26,9 +27,10 @@ from .errors import Denied
 from .grants import from_claims, texts
 from .headers import challenge, extract_bearer_token
 from .jose import ALGORITHMS, check, heading_of, public_key, secret_key
+from .resource_document import ResourceDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from greenroom.supervision import ChildSpec
     from greenroom.transports.seam import Refusal
@@ -64,11 +66,12 @@ class BearerAuth:
         clock_skew: float = 60.0,
         scope_claim: str = "scope",
         realm: str = "mcp",
-        resource_metadata: str | None = None,
+        resource_metadata: str | Mapping[str, Any] | ResourceDocument | None = None,
     ) -> None:
         """One of `secret`, `key` (PEM), `keys`, `verifier` and `introspection` says who can vouch for a token.
 
-        `resource_metadata` is the URL where a client can read whom to ask for one.
+        `resource_metadata` is the URL where a client can read whom to ask for one; or what it reads there, to have it served here: a mapping with
+        `resource`, `authorization_servers` and perhaps `metadata_url`.
         """
         ways = {"secret": secret, "key": key, "keys": keys, "verifier": verifier, "introspection": introspection}
         chosen = [name for name, way in ways.items() if way is not None]
@@ -82,12 +85,18 @@ class BearerAuth:
         self._keys = keys
         self._verifier = verifier
         self._introspection = introspection
-        self._issuers = texts(issuer)
-        self._audience = None if audience is None else texts(audience)
+        self._issuers = () if issuer is None else _texts("issuer", issuer)
+        self._audience = None if audience is None else _texts("audience", audience)
+        if clock_skew < 0:
+            raise ConfigError("clock_skew is 0 seconds or more")
         self._skew = clock_skew
         self._scope_claim = scope_claim
         self._realm = realm
-        self._metadata = resource_metadata
+        if isinstance(resource_metadata, Mapping):
+            resource_metadata = ResourceDocument.of(resource_metadata)
+        self.notice = resource_metadata if isinstance(resource_metadata, ResourceDocument) else None
+        """What anybody may read, and where."""
+        self._metadata = None if isinstance(resource_metadata, ResourceDocument) else resource_metadata
 
     def __repr__(self) -> str:
         return f"BearerAuth({self._way}, issuer={self._issuers!r}, audience={self._audience!r})"
@@ -122,7 +131,7 @@ class BearerAuth:
         assert self._key is not None
         return check(token, (self._key,), self._algorithms)
 
-    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
         """As RFC 6750 wants it: without an error for those who have shown nothing."""
         shown = denied.kind != "missing"
         scopes = " ".join(denied.scopes) or None
@@ -132,9 +141,17 @@ class BearerAuth:
             error=CODES.get(denied.kind, denied.kind) if shown else None,
             error_description=told(denied) if shown else None,
             scope=scopes,
-            resource_metadata=self._metadata,
+            resource_metadata=self._metadata if self.notice is None else await self.notice.url(asking),
         )
         return refusal(denied, asked)
+
+
+def _texts(word: str, value: Any) -> tuple[str, ...]:
+    """What must not be nothing by mistake: then it would not be looked at."""
+    found = texts(value)
+    if not found or not all(found):
+        raise ConfigError(f"{word} is a text, or a list of some, and not {value!r}")
+    return found
 
 
 def _algorithms(way: str, given: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,85 +1,182 @@
 """The gate of a server: asks its provider who comes, looks at scopes, counts failures, and says no in the way that the provider wants it said.
 
-A success after failures is let in at once: a bucket is for guesses. What is logged has a kind, a detail without secrets, and where it came from.
+Failures are counted by where they come from and by whom they claim to be, so that neither one source nor many can go on guessing. Credentials that
+were good a while ago are let in whatever else comes from the same address: behind a proxy, or in one office, that is everybody. What is logged
+has a kind, a detail and where it came from; what a request had in its credentials is struck out of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import traceback
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.errors import ConfigError
 from greenroom.transports.seam import Refusal
 
 from .answers import refusal
 from .errors import Denied
 from .failures import Failures
+from .headers import extract_basic_auth
+from .info import AuthInfo
+from .remembered import Remembered
 from .seam import Asking
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
+    from greenroom.supervision import ChildSpec
     from greenroom.transports.seam import Peer
 
-    from .info import AuthInfo
     from .seam import Provider
 
 log = logging.getLogger(__name__)
 _GUESSES: Final = frozenset({"invalid_token", "invalid_credentials", "invalid_request"})
 """What counts as a failure: who shows nothing, or what was good once, guesses at nothing."""
+GOOD: Final = 10_000
+FOR: Final = 24 * 3600.0
+_NETWORK: Final = 64
+"""How many bits of an IPv6 address are given to one customer; the rest is theirs to choose."""
+_LEAST: Final = 4
+"""Characters that a secret has at least, to be struck out of a log: of fewer, words would be."""
 
 
 class Gate:
     """A `Gatekeeper` with a provider."""
 
     def __init__(
-        self, provider: Provider, *, required_scopes: Collection[str] = (), failures: Failures | None = None
+        self,
+        provider: Provider,
+        *,
+        required_scopes: Collection[str] = (),
+        per_source: Failures | None = None,
+        per_claim: Failures | None = None,
     ) -> None:
         """All of `required_scopes` are needed for anything at all."""
         self.provider = provider
-        self.required_scopes = tuple(dict.fromkeys(required_scopes))
-        self._failures = failures or Failures()
+        self.required_scopes = scopes_said(required_scopes)
+        self._per_source = per_source or Failures(100, 60.0)
+        self._per_claim = per_claim or Failures(20, 60.0)
+        self._good = Remembered(GOOD, FOR)
+        self._nameless = Remembered(1, 0.0)
 
     @property
     def headers(self) -> Sequence[str]:
         """The request headers that it reads, for the CORS allow-list."""
         return self.provider.headers
 
+    def children(self) -> Sequence[ChildSpec[Any]]:
+        """The processes that the provider needs."""
+        return self.provider.children()
+
     async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
         """The peer with its principal, or a refusal."""
         asking = Asking(method, path, headers, peer.address)
-        source = source_of(peer.address)
-        now = asyncio.get_running_loop().time()
-        wait = self._failures.wait(source, now)
-        if wait > 0:
-            refused = refusal(Denied("too_many_failures"))
-            return Refusal(refused.status, [*refused.headers, ("retry-after", str(int(wait) + 1))], refused.body)
+        shown = [headers.get(name, "") for name in self.provider.headers]
+        books = ((self._per_source, source_of(peer.address)), (self._per_claim, self._claim(headers, shown)))
+        if not self._good.has(*shown):
+            now = asyncio.get_running_loop().time()
+            wait = max(book.wait(who, now) for book, who in books)
+            if wait > 0:
+                return too_many(wait)
         try:
-            info = await self.provider.authenticate(asking)
-            self._check_scopes(info)
+            info: object = await self.provider.authenticate(asking)
+            if not isinstance(info, AuthInfo):
+                raise TypeError(f"authenticate gave a {type(info).__name__}, which is no AuthInfo")
+            who = self._principal(info, shown)
         except Denied as denied:
-            return await self._refuse(denied, asking, source)
-        except Exception as error:  # somebody's verifier: whatever it raises, nobody gets in
-            log.exception("the provider of authentication failed")
-            return await self._refuse(Denied("server_error", detail=type(error).__name__), asking, source)
-        return replace(peer, principal=info.principal, auth=info)
-
-    def _check_scopes(self, info: AuthInfo) -> None:
+            if denied.kind in _GUESSES:
+                self._good.drop(*shown)
+                now = asyncio.get_running_loop().time()
+                for book, each in books:
+                    book.failed(each, now)
+            return await self._refuse(denied, asking)
+        except Exception as error:  # noqa: BLE001 - somebody's verifier: whatever it raises, nobody gets in
+            log.error("the provider of authentication failed\n%s", told_without(error, shown))
+            return await self._refuse(Denied("server_error", detail=type(error).__name__), asking)
+        if not info.anonymous:
+            self._good.add(*shown)
         if not info.has(self.required_scopes):
-            raise Denied("insufficient_scope", scopes=self.required_scopes)
+            return await self._refuse(Denied("insufficient_scope", scopes=self.required_scopes), asking)
+        return replace(peer, principal=who, auth=info)
 
-    async def _refuse(self, denied: Denied, asking: Asking, source: Hashable) -> Refusal:
-        if denied.kind in _GUESSES:
-            self._failures.failed(source, asyncio.get_running_loop().time())
+    async def lacking(
+        self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
+    ) -> Refusal:
+        """How somebody who was admitted is told that a call needs more than was granted."""
+        needed = tuple(dict.fromkeys((*self.required_scopes, *scopes)))
+        return await self._refuse(
+            Denied("insufficient_scope", scopes=needed), Asking(method, path, headers, peer.address)
+        )
+
+    def _claim(self, headers: Mapping[str, str], shown: Sequence[str]) -> Hashable:
+        """Whom it claims to be: a user by name, anything else by the credential itself, as a digest."""
+        with suppress(Denied):
+            return self._good.digest("user", extract_basic_auth(headers)[0])
+        return self._good.digest(*shown)
+
+    def _principal(self, info: AuthInfo, shown: Sequence[str]) -> Hashable:
+        """Whose sessions these are. Genuine callers whom nobody has named are told apart by what they have shown."""
+        principal = info.principal
+        if principal is None and not info.anonymous:
+            return ("", self._nameless.digest(*shown).hex())
+        hash(principal)  # raises for what cannot be told from others
+        return principal
+
+    async def _refuse(self, denied: Denied, asking: Asking) -> Refusal:
         log.info("%s from %s: %s (%s)", asking.method, asking.address or "somewhere", denied.kind, denied.detail or "-")
         try:
             return await self.provider.challenge(denied, asking)
-        except Exception:
-            log.exception("the provider of authentication could not say no in its own way")
+        except Exception as error:  # noqa: BLE001 - as above
+            shown = [asking.headers.get(name, "") for name in self.provider.headers]
+            log.error("the provider of authentication could not say no in its own way\n%s", told_without(error, shown))
             return refusal(denied)
 
 
+def too_many(wait: float) -> Refusal:
+    """Come back later."""
+    refused = refusal(Denied("too_many_failures"))
+    return Refusal(refused.status, [*refused.headers, ("retry-after", str(int(wait) + 1))], refused.body)
+
+
+def scopes_said(scopes: Collection[str]) -> tuple[str, ...]:
+    """Scopes as a configuration says them. Raises `ConfigError`: one text would be taken for its letters."""
+    if isinstance(scopes, str) or not all(isinstance(each, str) and each and each.isascii() for each in scopes):
+        raise ConfigError(f"scopes are a list of words, not {scopes!r}")
+    if any(not letter.isprintable() or letter in ' "\\' for each in scopes for letter in each):
+        raise ConfigError(f"a scope has no blank, quote or backslash in it: {scopes!r}")
+    return tuple(dict.fromkeys(scopes))
+
+
+def told_without(error: BaseException, secrets: Iterable[str]) -> str:
+    """An error with its traceback, and without what was shown."""
+    text = "".join(traceback.format_exception(error))
+    hidden: set[str] = set()
+    for secret in secrets:
+        hidden.update((secret, *secret.split(" ")[1:]))
+        with suppress(Denied):
+            hidden.update(extract_basic_auth({"authorization": secret}))
+    for each in sorted(hidden, key=len, reverse=True):
+        if len(each) >= _LEAST:
+            text = text.replace(each, "[hidden]")
+    return text
+
+
+@lru_cache(maxsize=1024)
 def source_of(address: str) -> str:
-    """Where somebody comes from: the host, all ports of it."""
-    return address.rpartition(":")[0] or address
+    """Where somebody comes from: the host, all ports of it, and the whole network that an IPv6 address is drawn from."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return host or address
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is None:
+            return str(ipaddress.ip_network((int(ip), _NETWORK), strict=False))
+        ip = ip.ipv4_mapped
+    return str(ip)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from greenroom.supervision import ChildSpec
     from greenroom.transports.seam import Refusal
@@ -21,6 +21,20 @@ class Asking(NamedTuple):
     path: str
     headers: Mapping[str, str]
     address: str = ""
+    query: str = ""
+
+
+class Notice(Protocol):
+    """A document that anybody may read. A provider that has one has it as `notice`."""
+
+    @property
+    def paths(self) -> Collection[str]:
+        """Where it is to be found, from the root of whatever is served."""
+        ...
+
+    async def read(self, asking: Asking) -> Refusal:
+        """The answer to whoever asks for it, by whatever method."""
+        ...
 
 
 class Provider(Protocol):

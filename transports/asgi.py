@@ -17,10 +17,11 @@ from .http_engine import PeerGone, too_large
 from .interruption import Interruption
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 
     from .http_answers import Headers
     from .http_engine import Engine
+    from .seam import Peer
 
     Scope: TypeAlias = MutableMapping[str, Any]
     Message: TypeAlias = MutableMapping[str, Any]
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 PATIENT: Final = "greenroom.patient"
 """In a scope's `state`: the server cuts peers that do not read by itself."""
+
+KNOWN: Final = "greenroom.peer"
+"""In a scope's `state`: the `Peer`, where something in front has found out who it is."""
 
 WATCH_AFTER: Final = 0.02
 """Seconds that an answer may take before anybody looks whether there is still somebody to have it: most are out by then."""
@@ -66,11 +70,24 @@ class Endpoint:
                 if query := scope.get("query_string"):
                     path = f"{path}?{query.decode('latin-1')}"
                 await self.engine.handle(
-                    scope["method"], path, scope["headers"], exchange.body, exchange, address=address
+                    scope["method"],
+                    path,
+                    scope["headers"],
+                    exchange.body,
+                    exchange,
+                    address=address,
+                    peer=known(scope),
                 )
         finally:
             exchange.close()
         await exchange.close_quietly()
+
+
+def known(scope: Scope) -> Peer | None:
+    """Who it is, where something in front has found that out."""
+    state: Mapping[str, Any] = scope.get("state") or {}
+    peer: Peer | None = state.get(KNOWN)
+    return peer
 
 
 async def lifespan(receive: Receive, send: Send) -> None:

@@ -5,7 +5,8 @@ says that nobody reads any more, or the task is cancelled, which is how a host s
 running then goes on: its session owns it, and not the connection that it came by.
 
 Looked at in this order, and the first that is wrong is what the peer hears: path, method, doubled headers, `Host`, `Origin`, who
-it is, `Accept`, `Content-Type`, size, the message, the revision, the session.
+it is, `Accept`, `Content-Type`, size, the message, the revision, the session. What the gatekeeper has for everybody to read is shown after
+`Host` was looked at.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from .http_answers import (
     visible,
 )
 from .http_config import HttpConfig
+from .http_exchange import Board, Exchange, told
 from .http_old import OldStreams
 from .interruption import Interruption
 from .seam import Answer, Event, OpenDoor, Peer, Refusal
@@ -78,26 +80,6 @@ class Responder(Protocol):
         """That was all."""
 
 
-class Exchange:
-    """One request, as far as it is known, and the way back."""
-
-    __slots__ = ("begun", "cors", "headers", "method", "peer", "responder")
-
-    def __init__(self, method: str, address: str, responder: Responder) -> None:
-        """Nothing is known yet but the method."""
-        self.method = method
-        self.responder = responder
-        self.peer = Peer("http", address)
-        self.headers: dict[str, str] = {}
-        self.cors: Headers = ()
-        self.begun = False
-
-    async def reply(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """The answer, whole."""
-        self.begun = True
-        await self.responder.reply(status, (*headers, *self.cors) if self.cors else headers, body)
-
-
 async def handle(method: str, path: str, headers: RawHeaders, body: Body, responder: Responder, engine: Engine) -> None:
     """Answer one request; see `Engine.handle`."""
     await engine.handle(method, path, headers, body, responder)
@@ -111,6 +93,7 @@ class Engine:
         self.config = config = HttpConfig() if config is None else config
         self._door = door
         self._gatekeeper: Gatekeeper = OpenDoor() if gatekeeper is None else gatekeeper
+        self._board = Board(self._gatekeeper)
         self._hosts = checks.Hosts(config)
         self._origins = checks.Origins(config)
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
@@ -124,7 +107,7 @@ class Engine:
 
     def owns(self, path: str) -> bool:
         """Whether a path, without its query, is this endpoint's."""
-        return self._methods_at(path) is not None
+        return self._methods_at(path) is not None or path in self._board.paths
 
     def _methods_at(self, path: str) -> Sequence[str] | None:
         if path in self._paths or (path.rstrip("/") or "/") in self._paths:
@@ -145,14 +128,22 @@ class Engine:
         if self._old is not None:
             self._old.stop()
 
-    async def handle(
-        self, method: str, path: str, headers: RawHeaders, body: Body, responder: Responder, *, address: str = ""
+    async def handle(  # noqa: PLR0913 - what a request has
+        self,
+        method: str,
+        path: str,
+        headers: RawHeaders,
+        body: Body,
+        responder: Responder,
+        *,
+        address: str = "",
+        peer: Peer | None = None,
     ) -> None:
         """Answer one request. `body` is its bytes, or what reads them, called when all else about the request is right.
 
-        What reads it may raise `Refused` or `PeerGone`.
+        What reads it may raise `Refused` or `PeerGone`. `peer` is who it is, where somebody in front has found that out.
         """
-        exchange = Exchange(method, address, responder)
+        exchange = Exchange(method, peer or Peer("http", address), responder)
         try:
             await self._route(exchange, path, headers, body)
         except Refused as refusal:
@@ -168,24 +159,29 @@ class Engine:
 
     async def _route(self, exchange: Exchange, path: str, headers: RawHeaders, body: Body) -> None:
         method = exchange.method
+        whole = path
         path, _, query = path.partition("?")
-        methods = self._methods_at(path)
+        noticed = path in self._board.paths
+        methods = () if noticed else self._methods_at(path)
         if methods is None:
             raise Refused(404, (("content-type", "text/plain"),), b"Not Found")
-        if method not in methods:
+        if method not in methods and not noticed:
             raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(methods)),))
         try:
             exchange.headers = folded = checks.fold(headers)
         except checks.Twice as twice:
             raise invalid(400, f"{twice} came twice, and can have one value only") from None
-        self._check_where(exchange)
+        self._check_host(exchange)
+        if noticed:
+            await self._board.show(exchange, whole)
+            return
+        self._check_origin(exchange)
         if method == "OPTIONS":
             await exchange.reply(204, preflight(methods, self._gatekeeper.headers, crossing="origin" in folded))
             return
-        admitted = await self._gatekeeper.admit(method, path, folded, exchange.peer)
+        admitted = await self._gatekeeper.admit(method, whole, folded, exchange.peer)
         if isinstance(admitted, Refusal):
-            told = tuple(checks.field(name.lower(), value) for name, value in admitted.headers)
-            raise Refused(admitted.status, told, admitted.body)
+            raise Refused(admitted.status, told(admitted), admitted.body)
         exchange.peer = admitted
         if self._old is not None and methods is not self._methods:
             await self._old.serve(exchange, query, lambda: self._read(exchange, body))
@@ -196,11 +192,12 @@ class Engine:
         else:
             await self._delete(exchange)
 
-    def _check_where(self, exchange: Exchange) -> None:
-        headers = exchange.headers
-        if not self._hosts.allow(headers.get("host")):
+    def _check_host(self, exchange: Exchange) -> None:
+        if not self._hosts.allow(exchange.headers.get("host")):
             raise invalid(403, "This server does not go by the name in Host; if it should, say so in allowed_hosts")
-        origin = headers.get("origin")
+
+    def _check_origin(self, exchange: Exchange) -> None:
+        origin = exchange.headers.get("origin")
         if not self._origins.allow(origin):
             if origin is None:
                 raise invalid(403, "Origin is missing; if callers without one are welcome, say allow_missing_origin")

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from greenroom.protocol.json import Limits
 
     from .http_config import HttpConfig
-    from .http_engine import Exchange, Responder
+    from .http_engine import Responder
+    from .http_exchange import Exchange
     from .seam import Door, Event, Peer, Session
 
 PARAMETER: Final = "session_id"

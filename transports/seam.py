@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from greenroom.protocol.messages import Failure, Notification, Request, Response
 
@@ -156,7 +156,23 @@ class Gatekeeper(Protocol):
         ...
 
     async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
-        """The peer with its principal, or a refusal. `headers` are lower-cased."""
+        """The peer with its principal, or a refusal. `headers` are lower-cased; `path` has its query."""
+        ...
+
+
+class Notices(Protocol):
+    """What hangs outside of the door: documents that anybody may read, from any page, without showing who they are.
+
+    A gatekeeper that has some has them as `notices`.
+    """
+
+    @property
+    def paths(self) -> Collection[str]:
+        """Where they are, from the root of whatever is served."""
+        ...
+
+    async def show(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Refusal:
+        """The answer, whatever the method. `path` has its query."""
         ...
 
 

@@ -193,7 +193,7 @@ async def test_the_gatekeeper_is_asked_on_every_verb_before_a_session_is_looked_
     paper = await desk.ask(verb, "/mcp?x=1", {"mcp-session-id": "s1", "accept": "nothing/at-all"}, b"{")
     assert (paper.status, paper.body) == (401, b'{"error":"unauthorized"}')
     assert paper.headers == {"www-authenticate": "Bearer"}
-    assert [(method, path) for method, path, _ in keeper.asked] == [(verb, "/mcp")]
+    assert [(method, path) for method, path, _ in keeper.asked] == [(verb, "/mcp?x=1")]
     assert desk.door.looked_for == []
 
 

@@ -1,0 +1,239 @@
+"""A protected resource of OAuth 2.1: tokens come from somebody else, and whoever has none is told from whom.
+
+::
+
+    OAuthResource(
+        resource="https://mcp.example/mcp",
+        authorization_servers=["https://id.example"],
+        keys=KeySet("https://id.example/jwks", Fetcher()),
+    )
+
+With `keys`, `key` or `introspection`, a token must be signed or vouched for, be of one of these issuers, be meant for this very resource, and
+have `required_scopes`. With an `authorizer` instead, that decides about everything: it is given the token, this object and the request.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+
+from greenroom.errors import ConfigError
+
+from .answers import CODES, refusal, told
+from .bearer import BearerAuth
+from .errors import Denied
+from .grants import from_claims
+from .headers import challenge, extract_bearer_token
+from .info import AuthInfo
+from .resource_document import ResourceDocument, names
+from .urls import same_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+
+    from greenroom.supervision import ChildSpec
+    from greenroom.transports.seam import Refusal
+
+    from .introspection import Introspection
+    from .keyset import KeySet
+    from .resource_document import MetadataUrl, Servers
+    from .seam import Asking
+
+    Verdict: TypeAlias = AuthInfo | Mapping[str, Any] | Denied | None
+    Required: TypeAlias = Sequence[str] | Callable[[Asking], Sequence[str] | Awaitable[Sequence[str]]]
+
+log = logging.getLogger(__name__)
+
+ASYMMETRIC: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""What a token may be signed with where nothing is said: whatever is checked with a public key."""
+_REMOVED: Final = {
+    "token_validator": "the authorizer decides about the token",
+    "audience_validation": "the authorizer decides for whom a token is; without one, it is for the resource",
+}
+
+
+class Authorizer(Protocol):
+    """Who decides about tokens."""
+
+    def authorize(self, token: str, resource: OAuthResource, request: Asking) -> Verdict | Awaitable[Verdict]:
+        """Who it is: an `AuthInfo`, the claims of a token, or `Denied`, returned or raised. None is nobody."""
+        ...
+
+
+class OAuthResource:
+    """The provider."""
+
+    headers = ("authorization",)
+
+    def __init__(  # noqa: PLR0913 - what can be set
+        self,
+        *,
+        resource: str,
+        authorization_servers: Servers,
+        authorizer: Authorizer | Callable[[str, OAuthResource, Asking], Verdict | Awaitable[Verdict]] | None = None,
+        keys: KeySet | None = None,
+        key: str | bytes | None = None,
+        introspection: Introspection | None = None,
+        algorithms: Sequence[str] | None = None,
+        audience: str | Sequence[str] | None = None,
+        clock_skew: float = 60.0,
+        scopes_supported: Sequence[str] | None = None,
+        required_scopes: Required = (),
+        bearer_methods_supported: Sequence[str] = ("header",),
+        resource_name: str | None = None,
+        jwks_uri: str | None = None,
+        resource_documentation: str | None = None,
+        resource_metadata_url: MetadataUrl | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        allow_insecure_authorization_servers: bool = False,
+        **unknown: Any,
+    ) -> None:
+        """`authorization_servers`, `required_scopes` and `resource_metadata_url` may be functions of the request.
+
+        `audience` is for tokens that name this resource in another way. Raises `ConfigError`.
+        """
+        for name in unknown:
+            raise ConfigError(f"OAuthResource has no {name}{f': {_REMOVED[name]}' if name in _REMOVED else ''}")
+        self.notice = ResourceDocument(
+            resource,
+            authorization_servers,
+            scopes_supported=scopes_supported,
+            bearer_methods_supported=bearer_methods_supported,
+            resource_name=resource_name,
+            jwks_uri=jwks_uri,
+            resource_documentation=resource_documentation,
+            metadata_url=resource_metadata_url,
+            metadata=metadata,
+            insecure=allow_insecure_authorization_servers,
+        )
+        """What anybody may read of it, and where."""
+        self.resource = self.notice.resource
+        self._required: Required = (
+            required_scopes if callable(required_scopes) else names("required_scopes", required_scopes)
+        )
+        ways = {"authorizer": authorizer, "keys": keys, "key": key, "introspection": introspection}
+        chosen = [name for name, way in ways.items() if way is not None]
+        if len(chosen) != 1:
+            raise ConfigError(
+                f"OAuthResource wants one of {', '.join(ways)}, and was given {', '.join(chosen) or 'none'}"
+            )
+        self._way = chosen[0]
+        self._authorize = _decides(authorizer)
+        self._bearer: BearerAuth | None = None
+        self._named = audience is not None
+        if authorizer is None:
+            self._bearer = BearerAuth(
+                keys=keys,
+                key=key,
+                introspection=introspection,
+                algorithms=_algorithms(algorithms, introspection),
+                audience=audience,
+                clock_skew=clock_skew,
+            )
+        elif algorithms is not None or audience is not None:
+            raise ConfigError("algorithms and audience are the authorizer's own business")
+
+    def __repr__(self) -> str:
+        return f"OAuthResource({self.resource!r}, {self._way})"
+
+    def children(self) -> Sequence[ChildSpec[Any]]:
+        """Whoever keeps the keys, or the answers about opaque tokens."""
+        return () if self._bearer is None else self._bearer.children()
+
+    async def required_scopes(self, asking: Asking) -> tuple[str, ...]:
+        """What this request needs."""
+        if not callable(self._required):
+            return tuple(self._required)
+        found = self._required(asking)
+        return names("required_scopes", await found if inspect.isawaitable(found) else found)
+
+    async def authorization_servers(self, asking: Asking) -> tuple[str, ...]:
+        """Who gives tokens for this request."""
+        return await self.notice.authorization_servers(asking)
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Whose token it is."""
+        token = extract_bearer_token(asking.headers)
+        if self._bearer is not None:
+            return await self._check(self._bearer, asking)
+        assert self._authorize is not None
+        found = self._authorize(token, self, asking)
+        if inspect.isawaitable(found):
+            found = await found
+        if isinstance(found, AuthInfo):
+            return found
+        if isinstance(found, Denied):
+            raise found
+        if found is None:
+            raise Denied("invalid_token")
+        if not isinstance(found, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is somebody's function
+            raise TypeError(f"an authorizer says AuthInfo, claims or Denied, and not {type(found).__name__}")
+        return from_claims(cast("Mapping[str, Any]", found))
+
+    async def _check(self, bearer: BearerAuth, asking: Asking) -> AuthInfo:
+        info = await bearer.authenticate(asking)
+        if info.issuer not in await self.authorization_servers(asking) and not self._vouched(info):
+            raise Denied("invalid_token", detail="another issuer's")
+        if not self._named and not any(same_resource(each, self.resource) for each in info.audience):
+            raise Denied("invalid_token", "the access token is meant for somebody else")
+        required = await self.required_scopes(asking)
+        if not info.has(required):
+            raise Denied("insufficient_scope", scopes=required)
+        return info
+
+    def _vouched(self, info: AuthInfo) -> bool:
+        """Whether who was asked about the token is the issuer, which need not be repeated then."""
+        return self._way == "introspection" and info.issuer is None
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
+        """As RFC 6750 and 9728 want it. A function that fails makes it say less, and nothing worse."""
+        shown = denied.kind != "missing"
+        asked = challenge(
+            "Bearer",
+            error=CODES.get(denied.kind, denied.kind) if shown else None,
+            error_description=told(denied) if shown else None,
+            resource_metadata=await self._metadata_url(asking),
+            scope=await self._hint(denied, asking),
+        )
+        return refusal(denied, asked)
+
+    async def _metadata_url(self, asking: Asking) -> str | None:
+        try:
+            return await self.notice.url(asking)
+        except Exception:  # somebody's function
+            log.exception("nobody can say where the metadata of %s is", self.resource)
+            return None
+
+    async def _hint(self, denied: Denied, asking: Asking) -> str | None:
+        """The scopes to ask for."""
+        if denied.kind not in ("missing", "insufficient_scope"):
+            return None
+        wanted: Collection[str] = denied.scopes
+        if not wanted:
+            try:
+                wanted = await self.required_scopes(asking)
+            except Exception:  # somebody's function
+                log.exception("nobody can say which scopes %s needs", self.resource)
+        if not wanted and denied.kind == "insufficient_scope":
+            wanted = self.notice.scopes_supported or ()
+        return " ".join(wanted) or None
+
+
+def _decides(authorizer: Any) -> Callable[[str, OAuthResource, Asking], Any] | None:
+    if authorizer is None:
+        return None
+    found = getattr(authorizer, "authorize", authorizer)
+    if not callable(found):
+        raise ConfigError(
+            f"authorizer must be a function of token, resource and request, or have authorize(…), not {authorizer!r}"
+        )
+    return found  # type: ignore[no-any-return]  # a function of somebody's
+
+
+def _algorithms(given: Sequence[str] | None, introspection: Introspection | None) -> Sequence[str] | None:
+    return ASYMMETRIC if given is None and introspection is None else given

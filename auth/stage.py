@@ -1,0 +1,105 @@
+"""Authentication as a stage of its own, in front of an ASGI application: for programs that mount the server somewhere, or have more to protect.
+
+`Protected(app, provider)` lets in who the provider knows, and shows the provider's document at its well-known places; the server behind it sees
+who it is. `Document(provider)` is only the document: what is mounted at ``/mcp`` of another application never sees requests for
+``/.well-known/…``, so it belongs at that application's root.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.errors import ConfigError
+from greenroom.transports.asgi import KNOWN, encoded, relative_path
+from greenroom.transports.http_checks import Twice, fold
+from greenroom.transports.http_exchange import told
+from greenroom.transports.seam import Peer, Refusal
+
+from .gate import Gate, asking_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from greenroom.transports.asgi import App, Receive, Scope, Send
+
+    from .seam import Notice, Provider
+
+WELL_KNOWN: Final = "/.well-known"
+
+
+class Protected:
+    """The application, behind a provider. With None for it, everybody is let through."""
+
+    def __init__(self, app: App, provider: Provider | None, *, required_scopes: Collection[str] = ()) -> None:
+        """The provider's processes, where it needs some, are yours to start: `provider.children()`."""
+        self._app = app
+        self._gate = None if provider is None else Gate(provider, required_scopes=required_scopes)
+        self._notices = None if self._gate is None else self._gate.notices
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if self._gate is None or scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "there are no WebSockets here"})
+            return
+        method, path, target = scope["method"], relative_path(scope), target_of(scope)
+        try:
+            headers = fold(scope["headers"])
+        except Twice as twice:
+            await answer(Refusal(400, (("content-type", "text/plain"),), f"{twice} came twice".encode()), send)
+            return
+        client = scope.get("client")
+        peer = Peer("http", f"{client[0]}:{client[1]}" if client else "")
+        if self._notices is not None and path in self._notices.paths:
+            await answer(await self._notices.show(method, target, headers, peer), send)
+            return
+        # A browser asks without credentials whether it may; what it may is the application's to say.
+        admitted = peer if method == "OPTIONS" else await self._gate.admit(method, target, headers, peer)
+        if isinstance(admitted, Refusal):
+            await answer(admitted, send)
+            return
+        state: dict[str, Any] = {**(scope.get("state") or {}), KNOWN: admitted}
+        await self._app({**scope, "state": state}, receive, send)
+
+
+class Document:
+    """A provider's document alone, for the root of another application: as a route, or mounted at ``/.well-known``."""
+
+    def __init__(self, provider: Any) -> None:
+        """Raises `ConfigError` for a provider that has none."""
+        notice: Notice | None = getattr(provider, "notice", None)
+        if notice is None:
+            raise ConfigError(f"{provider!r} has no metadata that anybody could read")
+        self._notice = notice
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        places = {path, f"{WELL_KNOWN}{relative_path(scope)}"}  # hosts differ in what they leave of it
+        if not places & set(self._notice.paths):
+            await answer(Refusal(404, (("content-type", "text/plain"),), b"Not Found"), send)
+            return
+        client = scope.get("client")
+        peer = Peer("http", f"{client[0]}:{client[1]}" if client else "")
+        asking = asking_of(scope["method"], target_of(scope), fold(scope["headers"]), peer)
+        await answer(await self._notice.read(asking), send)
+
+
+def target_of(scope: Scope) -> str:
+    """The path within the application, with its query."""
+    query: bytes = scope.get("query_string") or b""
+    return f"{relative_path(scope)}?{query.decode('latin-1')}" if query else relative_path(scope)
+
+
+async def answer(refusal: Refusal, send: Send) -> None:
+    """Send one answer."""
+    headers = list(encoded(told(refusal)))
+    if refusal.status != 204:  # noqa: PLR2004 - which has no body, and so no length either
+        headers.append((b"content-length", b"%d" % len(refusal.body)))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": refusal.body, "more_body": False})
