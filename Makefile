@@ -8,10 +8,10 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/pytest
 PEERS  := .referees
-PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast profiler fuzz
+PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop tls format bench profile blast fuzz soak docs lock clean venv
+.PHONY: help run test check conformance interop servers tls format bench profile blast fuzz soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite
 interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server, and our client theirs
 	$(BIN)/python -m tests.interop
 	$(BIN)/python -m tests.client_http
+
+servers: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp servers) ## our client calls servers that others wrote, and ours: ONLY=fetch
+	$(BIN)/python -m tests.calling $(if $(ONLY),--only $(ONLY))
 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
 	$(BIN)/python -m tests.tls
