@@ -1,0 +1,108 @@
+"""Three servers behind one host, while a plan of faults runs: what each caller gets, and that the tree is the same afterwards.
+
+On virtual time, so that fourteen seconds take none.
+
+Run it: `python examples/federation_under_fire.py`. It prints
+
+    kill upstream shop/connection      shop RequestLost, bank done, post done
+    kill upstream shop                 shop RequestLost, bank done, post done
+    kill upstream shop/curator         shop done, bank done, post done
+    kill sessions/*                    shop done, bank PeerError, post done
+    crash upstream bank/connection     shop done, bank RequestLost, post done
+    kill upstreams/*/sentry            shop done, bank done, post done
+    nothing                            shop done, bank done, post done
+    done twice: []
+    the tree is the same: True
+    started again: bank/connection, bank/sentry, post/sentry, shop/curator, shop/sentry
+    what must never be, and was: []
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from greenroom import ClientError, Host, PeerError, Server
+from greenroom.supervision import tree
+from greenroom.testing import Fault, FaultPlan, inject, play
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from greenroom.supervision import Branch
+
+PLAN = FaultPlan.of(
+    Fault(1.5, "kill", "upstream shop/connection"),
+    Fault(3.5, "kill", "upstream shop"),
+    Fault(5.5, "kill", "upstream shop/curator"),
+    Fault(7.5, "kill", "sessions/*"),  # on the server's side; the eldest is the bank's by then
+    Fault(9.5, "crash", "upstream bank/connection"),
+    Fault(11.5, "kill", "upstreams/*/sentry", which="all"),
+)
+"""Each in the middle of three calls. The post is spared."""
+
+done: Counter[str] = Counter()
+
+
+def serving(name: str) -> Server:
+    """A server with one tool, which takes a second and must not happen twice."""
+    server = Server(name)
+
+    @server.tool
+    async def order(number: int) -> str:
+        await asyncio.sleep(1)
+        done[f"{name} {number}"] += 1
+        return "done"
+
+    return server
+
+
+async def told(host: Host, name: str, number: int) -> str:
+    """The one outcome that a call has."""
+    try:
+        return f"{await host.call(f'{name}:order', number=number)}"
+    except (ClientError, PeerError) as error:
+        return type(error).__name__
+
+
+def shape(branch: Branch) -> tuple[str, Any]:
+    """Who stands under whom, whichever process it is by now; who only does a piece of work is left out."""
+    return branch.label, sorted(shape(each) for each in branch.children if each.id is not None)
+
+
+def restarts(branch: Branch, above: str = "") -> dict[str, int]:
+    """How often each was started again."""
+    path = f"{above}/{branch.id}".removeprefix("/")
+    found = {path: branch.restarts} if branch.restarts else {}
+    for each in branch.children:
+        found |= restarts(each, path if branch.id is not None else "")
+    return found
+
+
+async def main() -> None:
+    """Seven rounds of calls, six of which are hit."""
+    names = ("shop", "bank", "post")
+    async with Host({name: serving(name) for name in names}) as host:
+        await host.tools()
+        upstreams = host.federation.upstreams
+        before = shape(tree(upstreams))
+        injection = await inject(PLAN)
+        for number, fault in enumerate([*PLAN.faults, None], 1):
+            await asyncio.sleep(1)
+            heard = await asyncio.gather(*(told(host, name, number) for name in names))
+            outcomes = ", ".join(f"{name} {what}" for name, what in zip(names, heard, strict=True))
+            print(f"{f'{fault.what} {fault.whom}' if fault else 'nothing':34} {outcomes}")
+        await injection.close()
+        print("done twice:", [what for what, times in done.items() if times > 1])
+        print("the tree is the same:", shape(tree(upstreams)) == before)
+        print("started again:", ", ".join(restarts(tree(upstreams))))
+
+
+if __name__ == "__main__":
+    logging.getLogger("greenroom").setLevel(logging.CRITICAL)  # that they die is what this is about
+    played = play(main)
+    print("what must never be, and was:", list(played.findings))
+    if played.error is not None:
+        raise played.error
