@@ -91,11 +91,11 @@ def table(trials: Sequence[Trial], stages: Sequence[Contender], told: Callable[[
     return "\n".join(lines)
 
 
-def put(text: str, page: Path) -> None:
+def put(text: str, page: Path, begin: str = BEGIN, end: str = END) -> None:
     """Between the page's marks."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

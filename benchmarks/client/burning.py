@@ -1,0 +1,256 @@
+"""What every client under fire goes through: three servers, of which one is shot in the middle of calls. Knows nobody's library, and imports nothing.
+
+A driver says how a client of its library is opened, how it calls and how it lists; what happens to the server, and what is looked at, is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+NOTHING = "nothing"
+CALLS = 8
+"""How many are under way when it is hit."""
+PATIENCE = 10.0
+"""Seconds after which a call counts as one that hangs; so long, too, a client has to come back."""
+SHORT = 60
+"""Characters of an error's message that go into a table."""
+DEADLINE = 2.0
+"""Of the calls to whoever does not die but does not answer either."""
+
+
+class Client:
+    """What a driver has to have. It is opened and closed in one task."""
+
+    async def open(self, target: str | list[str]) -> None:
+        """To a URL, or to a program that it starts."""
+        raise NotImplementedError
+
+    async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> str:
+        """The text that a tool answers, within its library's own deadline of so many seconds."""
+        raise NotImplementedError
+
+    async def list(self) -> int:
+        """How many tools there are."""
+        raise NotImplementedError
+
+
+async def opened(make: Callable[[], Client], target: str | list[str]) -> Client:
+    """Open for as long as the program lives: it is not about how clients close."""
+    client, ready = make(), asyncio.Event()
+
+    async def life() -> None:
+        await client.open(target)
+        ready.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(life())
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([task, waiting], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+    if not ready.is_set():
+        waiting.cancel()
+        if task.done():
+            task.result()
+        raise TimeoutError
+    _lives.add(task)
+    return client
+
+
+_lives: set[asyncio.Task[None]] = set()
+
+
+class Outcome(NamedTuple):
+    """How a call ended: the error (None: it was answered), the answer, how long it took, and when that was."""
+
+    error: str | None
+    said: object
+    took: float
+    at: float
+
+
+async def outcome(call: Awaitable[object]) -> Outcome:
+    """Wait for it, and not for ever."""
+    began = time.perf_counter()
+    error, said = None, None
+    limit = asyncio.timeout(PATIENCE)
+    try:
+        async with limit:
+            said = await call
+    except BaseException as raised:  # noqa: BLE001 - anything may come out of a library in distress
+        error = NOTHING if limit.expired() else _name(raised)
+    ended = time.perf_counter()
+    return Outcome(error, said, ended - began, ended)
+
+
+def _name(error: BaseException) -> str:
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}" if 0 < len(words) < SHORT and "/" not in words else type(error).__name__
+
+
+class Neighbour:
+    """Calls another server all the time."""
+
+    def __init__(self, client: Client) -> None:
+        """From now on."""
+        self._client = client
+        self.longest, self.failed, self.calls = 0.0, 0, 0
+        self.task = asyncio.create_task(self._life())
+
+    async def _life(self) -> None:
+        while True:
+            end = await outcome(self._client.call("echo", {"text": "x"}, PATIENCE))
+            self.calls += 1
+            self.failed += end.error is not None
+            self.longest = max(self.longest, end.took)
+            await asyncio.sleep(0.002)
+
+
+async def shot(make: Callable[[], Client], words: list[str], number: int, rounds: int) -> dict[str, Any]:
+    """Kill a server in the middle of calls: what its callers hear and when, when it works again, and what its neighbours notice.
+
+    Each round has a new client, since the second death in a row is another matter than the first.
+    """
+    neighbours = [Neighbour(await opened(make, words)) for _ in range(2)]
+    told: list[float] = []
+    back: list[float] = []
+    starts: list[float] = []
+    hanging, errors, again = 0, set[str](), ""
+    for _ in range(rounds):
+        began = time.perf_counter()
+        target = await opened(make, words)
+        process = int(await target.call("where", {}, PATIENCE))
+        starts.append(time.perf_counter() - began)
+        calls = [asyncio.create_task(outcome(target.call("hang", {}, 10 * PATIENCE))) for _ in range(CALLS)]
+        await asyncio.sleep(0.1)
+        hit = time.perf_counter()
+        os.kill(process, number)
+        ends = await asyncio.gather(*calls)
+        told.append(max(end.at for end in ends) - hit)
+        hanging += sum(end.error == NOTHING for end in ends)
+        errors |= {str(end.error) for end in ends}
+        returned, again = await comes_back(target, hit if told[-1] < PATIENCE else time.perf_counter())
+        if returned is None:
+            break
+        back.append(returned)
+    for each in neighbours:
+        each.task.cancel()
+    return {
+        "told": statistics.median(told),
+        "slowest": max(told),
+        "hanging": hanging,
+        "errors": sorted(errors),
+        "start": statistics.median(starts),
+        "back": statistics.median(back) if len(back) == rounds else None,
+        "again": again,
+        "neighbours": {
+            "calls": sum(each.calls for each in neighbours),
+            "failed": sum(each.failed for each in neighbours),
+            "longest": max(each.longest for each in neighbours),
+        },
+    }
+
+
+async def comes_back(client: Client, since: float) -> tuple[float | None, str]:
+    """Seconds until a call is answered; None, and how the last one ended, if none is."""
+    again = ""
+    until = time.perf_counter() + PATIENCE
+    while time.perf_counter() < until:
+        end = await outcome(client.call("where", {}, PATIENCE))
+        if end.error is None:
+            return end.at - since, again
+        again = end.error
+        await asyncio.sleep(0.05)
+    return None, again
+
+
+async def stopped(make: Callable[[], Client], words: list[str]) -> dict[str, Any]:
+    """Stop a server, for good: what a call with a deadline hears, and whether it ever works again."""
+    client = await opened(make, words)
+    process = int(await client.call("where", {}, PATIENCE))
+    os.kill(process, signal.SIGSTOP)
+    try:
+        end = await outcome(client.call("where", {}, DEADLINE))
+        back, _ = await comes_back(client, time.perf_counter())
+        return {"took": end.took, "error": end.error, "back": back is not None}
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+async def misled(make: Callable[[], Client], words: list[str]) -> dict[str, Any]:
+    """One call to a server that misbehaves at calls, and then a list, at which it does not."""
+    client = await opened(make, words)
+    end = await outcome(client.call("echo", {"text": "x"}, DEADLINE))
+    until = time.perf_counter() + PATIENCE
+    lists = False
+    while not lists and time.perf_counter() < until:
+        listing = await outcome(client.list())
+        lists = listing.error is None
+        await asyncio.sleep(0.05)
+    return {"took": end.took, "error": end.error, "right": end.said == "x", "lists": lists}
+
+
+async def restarted(make: Callable[[], Client], words: list[str], port: int) -> dict[str, Any]:
+    """Kill an HTTP server in the middle of calls, and start it again: the same questions."""
+    url = f"http://127.0.0.1:{port}/mcp"
+    server = await _serve(words, port)
+    try:
+        client = await opened(make, url)
+        calls = [asyncio.create_task(outcome(client.call("hang", {}, 10 * PATIENCE))) for _ in range(CALLS)]
+        await asyncio.sleep(0.3)
+        hit = time.perf_counter()
+        server.kill()
+        server.wait()
+        ends = await asyncio.gather(*calls)
+        server = await _serve(words, port)
+        back, again = await comes_back(client, time.perf_counter())
+        return {
+            "told": max(end.at for end in ends) - hit,
+            "hanging": sum(end.error == NOTHING for end in ends),
+            "errors": sorted({str(end.error) for end in ends}),
+            "back": back,
+            "again": again,
+        }
+    finally:
+        server.kill()
+        server.wait()
+
+
+async def _serve(words: list[str], port: int) -> subprocess.Popen[bytes]:
+    server = subprocess.Popen([*words, str(port)], stderr=subprocess.DEVNULL)  # noqa: S603, ASYNC220 - our own table of programs
+    until = time.perf_counter() + 30
+    while time.perf_counter() < until:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.02)
+        else:
+            writer.close()
+            return server
+    server.kill()
+    raise TimeoutError
+
+
+def main(make: Callable[[], Client]) -> None:
+    """Go through what the only argument says; print what came of it; leave, whatever state the client is in."""
+    asked: dict[str, Any] = json.loads(sys.argv[1])
+    scenario = {"shot": shot, "stopped": stopped, "misled": misled, "restarted": restarted}[asked.pop("scenario")]
+
+    async def run() -> None:
+        found = await scenario(make, **asked)  # type: ignore[operator]
+        print(json.dumps(found), flush=True)
+        sys.stderr.flush()
+        os._exit(0)
+
+    asyncio.run(run())

@@ -1,0 +1,196 @@
+"""`python -m benchmarks.client.fire`: what becomes of a client when its server dies, ours and peers', as a table.
+
+Each cell is a program of its own, since some clients do not live to see a second trial. `--write` puts the table into the page of figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.rounds import Program
+from benchmarks.serving.blast import put
+from benchmarks.serving.contenders import PEERS
+from benchmarks.serving.processes import ROOT, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PAGE = ROOT / "docs" / "explanation" / "under-fire.md"
+MARKS = "<!-- figures: make fire -->", "<!-- end of figures -->"
+HERE = Path(__file__).parent
+ROUNDS = 9
+LONGEST = 180.0
+"""Seconds that one cell may take."""
+
+
+def _peer(environment: str, script: str) -> tuple[str, ...]:
+    return str(PEERS / environment / "bin" / "python"), str(HERE / "peers" / f"{script}.py")
+
+
+OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.fire_ours"))
+DRIVERS = (
+    OURS,
+    Program("mcp 2.3.0", _peer("mcp-2", "fire_mcp")),
+    Program("FastMCP 4.1.2", _peer("fastmcp", "fire_fastmcp")),
+)
+SERVER = [sys.executable, str(HERE / "fire_server.py")]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One row of the table: what the drivers are told, and how what they say is put."""
+
+    name: str
+    scenario: str
+    cell: Callable[[dict[str, Any]], str]
+    asked: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "never"
+    return f"{1e3 * max(value, 0.0):.1f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _callers(found: dict[str, Any]) -> str:
+    if found["hanging"]:
+        return f"callers: {found['hanging']} hang, 10 s and more"
+    slowest = f" ({_seconds(found['slowest'])} at most)" if "slowest" in found else ""
+    return f"callers: `{'`, `'.join(found['errors'])}` after {_seconds(found['told'])}{slowest}"
+
+
+def shot(found: dict[str, Any]) -> str:
+    """Deaths in mid-call."""
+    if found["back"] is not None:
+        back = (
+            f"next call: answered after {_seconds(found['back'])} (the server's own start: {_seconds(found['start'])})"
+        )
+    else:
+        back = f"dead for good: `{found['again']}`"
+    others = found["neighbours"]
+    noticed = f"{others['failed']} of {others['calls']:,} lost" if others["failed"] else "nothing"
+    return f"{_callers(found)}; {back}; neighbours notice: {noticed}"
+
+
+def restarted(found: dict[str, Any]) -> str:
+    """An HTTP server that was away."""
+    if found["back"] is None:
+        back = f"dead for good: `{found['again']}`"
+    else:
+        back = f"works {_seconds(found['back'])} after it listens again"
+    return f"{_callers(found)}; {back}"
+
+
+def stopped(found: dict[str, Any]) -> str:
+    """Whoever is there and does not move."""
+    back = "replaced by a new one" if found["back"] else "never works again"
+    return f"caller: {_end(found)} after {_seconds(found['took'])}; {back}"
+
+
+def misled(found: dict[str, Any]) -> str:
+    """Servers with bad manners."""
+    later = "goes on" if found["lists"] else "never works again"
+    return f"caller: {_end(found)} after {_seconds(found['took'])}; {later}"
+
+
+def _end(found: dict[str, Any]) -> str:
+    if found["error"] == "nothing":
+        return "nothing"
+    if found["error"] is not None:
+        return f"`{found['error']}`"
+    return "answered" if found.get("right", True) else "a wrong answer"
+
+
+def _rogue(name: str, manner: str, *options: str) -> Trial:
+    words = [sys.executable, "-m", "greenroom.testing", "rogue", manner, *options]
+    return Trial(name, "misled", misled, {"words": words})
+
+
+TRIALS = (
+    *(
+        Trial(
+            f"`{number.name}`, with 8 calls under way",
+            "shot",
+            shot,
+            {"words": SERVER, "number": int(number), "rounds": ROUNDS},
+        )
+        for number in (signal.SIGKILL, signal.SIGSEGV)
+    ),
+    Trial("`SIGSTOP`, for good", "stopped", stopped, {"words": SERVER}),
+    Trial(
+        "an HTTP server: `SIGKILL` with 8 calls under way, and started again", "restarted", restarted, {"words": SERVER}
+    ),
+    _rogue("garbage before each answer", "garbage"),
+    _rogue("20,000 notifications before each answer", "flood", "--amount", "20000"),
+    _rogue("notifications without end", "flood-for-ever"),
+    _rogue("each answer twice", "twice"),
+    _rogue("an answer after the deadline", "late", "--seconds", "3"),
+    _rogue("answers to ids that nobody has", "other-id"),
+    _rogue("a result that is no object", "wrong-shape"),
+    _rogue("half a line, and gone", "half-line"),
+    _rogue("a line without an end", "endless-line"),
+    _rogue("`sys.exit(3)` at each call", "exits"),
+)
+
+
+def try_out(trial: Trial, driver: Program, longest: float = LONGEST) -> str:
+    """What one trial of one client says."""
+    asked = {"scenario": trial.scenario, **trial.asked}
+    if trial.scenario == "restarted":
+        asked["port"] = free_port()
+    with subprocess.Popen(  # noqa: S603 - the drivers
+        [*driver.command, json.dumps(asked)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        try:
+            said, complaints = program.communicate(timeout=longest)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return f"the whole program hangs, {longest:.0f} s and more"
+    if program.returncode or not said:
+        last = complaints.strip().splitlines()[-1:]
+        return f"the program ends: `{''.join(last)[:100]}`"
+    return trial.cell(json.loads(said.splitlines()[-1]))
+
+
+def table(trials: Sequence[Trial], drivers: Sequence[Program], told: Callable[[str], None]) -> str:
+    """All trials of all clients, in Markdown."""
+    lines = [f"| | {' | '.join(driver.name for driver in drivers)} |", "|---" * (len(drivers) + 1) + "|"]
+    for trial in trials:
+        cells: list[str] = []
+        for driver in drivers:
+            cells.append(try_out(trial, driver).replace("|", "\\|") if driver.here else "its environment is not there")
+            told(f"{trial.name}, {driver.name}: {cells[-1]}")
+        lines.append(f"| {trial.name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.client.fire", description="Clients under fire.")
+    parser.add_argument("--only", metavar="WORD", action="append", default=[], help="trials with WORD in their name")
+    parser.add_argument("--of", metavar="NAME", action="append", default=[], help="clients with NAME in their name")
+    parser.add_argument("--write", action="store_true", help="into the page of figures")
+    options = parser.parse_args(arguments)
+    trials = [each for each in TRIALS if not options.only or any(word in each.name for word in options.only)]
+    drivers = [each for each in DRIVERS if not options.of or any(name in each.name for name in options.of)]
+    text = table(trials, drivers, lambda line: print(line, file=sys.stderr, flush=True))
+    print(text)
+    if options.write:
+        put(text, PAGE, *MARKS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

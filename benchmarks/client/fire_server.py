@@ -1,0 +1,37 @@
+"""The server that is shot at: `fire_server.py [PORT]`, on standard input and output where there is no port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from greenroom import HttpConfig, Server
+
+server = Server("target", version="1")
+
+
+@server.tool
+async def where() -> str:
+    """Who serves."""
+    return str(os.getpid())
+
+
+@server.tool
+async def echo(text: str) -> str:
+    """Says it back."""
+    return text
+
+
+@server.tool
+async def hang() -> str:
+    """Does not return."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        server.run("http", config=HttpConfig(port=int(sys.argv[1])))
+    else:
+        server.run()
