@@ -210,7 +210,7 @@ async def _telling(call: PendingCall, tell: Callable[[Progress], Any]) -> ToolRe
     following = asyncio.ensure_future(_follow(call, tell))
     try:
         reply = await call.result()
-        await following
+        await asyncio.wait((following,))
     finally:
         if not following.done():
             following.cancel()
@@ -223,5 +223,7 @@ async def _follow(call: PendingCall, tell: Callable[[Progress], Any]) -> None:
     async for step in call.progress():
         try:
             await told(tell, step)
-        except Exception:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # asyncio would end the loop, and with it the program, for a `sys.exit()`
             _logger.exception("the function for the progress of %s failed", call.name)

@@ -61,9 +61,9 @@ class Hosting:
             raise
 
     async def let_go(self) -> None:
-        """The holder needs it no longer."""
+        """The holder needs it no longer. Whoever has let go already, holds nothing that could be taken from others."""
         lodging = self._lodgings.get(asyncio.get_running_loop())
-        if lodging is not None:
+        if lodging is not None and lodging.holders:
             await asyncio.shield(lodging.let_go())
 
     def _lodging(self) -> _Lodging:

@@ -87,6 +87,19 @@ async def test_a_client_can_be_opened_again_and_more_than_once() -> None:
             await client.call("echo", text="x")
 
 
+async def test_a_client_that_is_closed_once_too_often_still_ends_with_its_last_user() -> None:
+    server = make_server()
+    client = Client(server)
+    async with client:
+        await client.close()
+    await client.close()
+    async with client:
+        assert await client.call("echo", text="x") == "x"
+    with pytest.raises(ClientClosed):
+        await client.call("echo", text="x")
+    assert whereis(server.company.name("company")) is None
+
+
 async def test_the_first_of_two_to_leave_takes_nothing_of_the_others() -> None:
     server = make_server()
     one, two = Client(server), Client(server)

@@ -222,6 +222,17 @@ async def test_a_function_for_progress_that_fails_takes_nothing_with_it(
     assert caplog.text.count("the function for the progress of counts failed") == 2
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+async def test_a_function_for_progress_ends_neither_the_loop_nor_its_call(
+    client: Client, error: type[BaseException]
+) -> None:
+    async def leave(step: Progress) -> None:
+        raise error(step.progress)
+
+    assert (await client.call_tool("counts", {"to": 2}, on_progress=leave)).data == {"result": 2}
+    assert await client.call("counts", to=1) == 1
+
+
 @pytest.mark.row("CL-15")
 async def test_a_call_can_be_held_on_to_followed_and_cancelled(client: Client) -> None:
     call = client.start_tool("counts", {"to": 2})
