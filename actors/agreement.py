@@ -6,6 +6,7 @@ a worker does that (`hooks`), and nothing is agreed before it came through.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol import automaton
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import Request
     from greenroom.protocol.negotiation import Hello
     from greenroom.supervision import Monitor
+    from greenroom.transports.seam import Peer
 
     from .inflight import Call
     from .session import Session
@@ -73,6 +75,11 @@ class Agreement:
                 card.id, self.version, card.peer, card.client_info, card.client_capabilities, self.state
             )
         return self._facts
+
+    def speaks(self, peer: Peer | None) -> None:
+        """Who asks now. What was granted may be more, or less, than when the session began."""
+        if peer is not None and peer.auth is not self.facts.peer.auth:
+            self._facts = replace(self.facts, peer=peer)
 
     def initialize(self, request: Request) -> Any:
         """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""

@@ -183,7 +183,7 @@ class Company:
         found = find_session(self, session_id)
         if found is None or found[1].peer.principal != peer.principal:
             return None
-        return Handle(*found)
+        return Handle(*found, peer)
 
     async def once(self, peer: Peer, request: Request, version: str | None = None) -> Answer:
         """Answer one request without any session. `version` is the revision that the request says it speaks."""

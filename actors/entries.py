@@ -21,7 +21,7 @@ from greenroom.protocol.uris import BadTemplate, Template
 from .binding import OPEN, Texts, Whole, binder_of, parameters_by_name, texts_of
 from .catalogue import RegistrationError
 from .handlers import Handler, handler_of
-from .listed import as_listed, icons_of, meta_of
+from .listed import as_listed, icons_of, meta_of, scopes_of
 from .options import CompletionOptions, PromptOptions, ResourceOptions, TaskSupport, TemplateOptions, ToolOptions
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class ToolEntry:
     """What the return hint promises, where no output schema was written by hand."""
     check_output: Validator | None
     as_task: TaskSupport
+    scopes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class ResourceEntry:
     wire: Mapping[str, Any]
     whole: str | None
     """The parameter that gets the request's params, if the function wants them in one dict."""
+    scopes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class TemplateEntry:
     mime_type: str | None
     wire: Mapping[str, Any]
     binder: Texts | Whole
+    scopes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class PromptEntry:
     binder: Texts | Whole
     required: Sequence[str]
     description: str | None
+    scopes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         returns=returns,
         check_output=None if output is None or options.validate_output is False else _validator(output),
         as_task=options.as_task,
+        scopes=scopes_of(what, options),
     )
 
 
@@ -189,7 +194,8 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
         icons=icons_of(what, options),
         meta=meta_of(what, options),
     )
-    return ResourceEntry(name, handler, options.uri, options.mime_type, as_listed(what, definition), whole)
+    wire, scopes = as_listed(what, definition), scopes_of(what, options)
+    return ResourceEntry(name, handler, options.uri, options.mime_type, wire, whole, scopes)
 
 
 def template_entry(name: Any, function: Callable[..., Any], options: TemplateOptions) -> TemplateEntry:
@@ -226,8 +232,8 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
         icons=icons_of(what, options),
         meta=meta_of(what, options),
     )
-    wire = as_listed(what, definition)
-    return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder)
+    wire, scopes = as_listed(what, definition), scopes_of(what, options)
+    return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder, scopes)
 
 
 def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions | None = None) -> PromptEntry:
@@ -247,7 +253,8 @@ def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions
         meta=meta_of(what, options),
     )
     required = tuple(each.name for each in arguments if each.required)
-    return PromptEntry(name, handler, as_listed(what, definition), binder, required, definition.description)
+    wire, scopes = as_listed(what, definition), scopes_of(what, options)
+    return PromptEntry(name, handler, wire, binder, required, definition.description, scopes)
 
 
 def completion_entry(

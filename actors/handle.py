@@ -14,7 +14,7 @@ from .session import Session
 if TYPE_CHECKING:
     from greenroom.protocol.messages import Failure, Notification, Request, Response
     from greenroom.supervision import Ref
-    from greenroom.transports.seam import Feed, Reply
+    from greenroom.transports.seam import Feed, Peer, Reply
 
     from .card import Card
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class Handle:
     """One session's."""
 
-    __slots__ = ("_card", "_ref")
+    __slots__ = ("_card", "_peer", "_ref")
 
-    def __init__(self, ref: Ref[Session], card: Card) -> None:
-        """`ref` is by pid: the name of a session never comes back."""
+    def __init__(self, ref: Ref[Session], card: Card, peer: Peer | None = None) -> None:
+        """`ref` is by pid: the name of a session never comes back. `peer` is who speaks now; None for whoever began it."""
+        self._peer = peer
         self._ref = ref.within(None)  # deadlines are the session's; its end is an answer, too
         self._card = card
 
@@ -54,7 +55,7 @@ class Handle:
         channel = self._card.channel
         if channel is not None and channel.full:
             await channel.room()
-        return await self._ref.call(Session.request, request)
+        return await self._ref.call(Session.request, request, self._peer)
 
     async def notify(self, notification: Notification) -> None:
         """Tell it something."""

@@ -6,8 +6,9 @@ what was said by hand (titles, icons, annotations) is held against the protocol'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import msgspec
 
@@ -18,6 +19,8 @@ from .catalogue import RegistrationError
 
 if TYPE_CHECKING:
     from .options import Shown
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
 class _Icon(msgspec.Struct, rename="camel"):
@@ -89,3 +92,15 @@ def meta_of(what: str, options: Shown) -> Mapping[str, Any]:
     if not isinstance(said, Mapping):
         raise RegistrationError(f"{what}: meta is a dict with texts as keys, not {said!r}")
     return options.meta
+
+
+def scopes_of(what: str, options: Shown) -> tuple[str, ...]:
+    """The scopes that were said; what is none must not be taken for nothing needed."""
+    said: Any = options.scopes
+    if not isinstance(said, list | tuple | set | frozenset):
+        raise RegistrationError(f"{what}: scopes is a list of words, not {said!r}")
+    scopes: tuple[Any, ...] = tuple(dict.fromkeys(cast("Iterable[Any]", said)))
+    for each in scopes:
+        if not isinstance(each, str) or not _SCOPE.fullmatch(each):
+            raise RegistrationError(f"{what}: a scope is a word without blanks, quotes or backslashes, not {each!r}")
+    return scopes

@@ -1,6 +1,6 @@
 """What is offered, page by page, as each revision knows it: answered from the snapshot, without a process.
 
-A list is sorted and fitted once for each snapshot and revision, and each page is encoded once; all that is left to do for a peer is
+A list is sorted and fitted once for each snapshot, revision and set of scopes that matters, and each page is encoded once; all that is left to do for a peer is
 its request's id.
 """
 
@@ -14,12 +14,18 @@ from greenroom.protocol.fitting import fit
 from greenroom.protocol.json import encode
 from greenroom.protocol.pages import page
 
+from .scopes import may_use, visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .catalogue import Catalogue, Kind
     from .jobs import Facts
     from .settings import Settings
+
+
+_KEPT: Final = 256
+"""How many lists of one snapshot are kept: there may be as many as there are sets of scopes."""
 
 
 class _List(NamedTuple):
@@ -60,7 +66,7 @@ def answer_of(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Setti
 
     def answer(catalogue: Catalogue, params: Mapping[str, Any], settings: Settings, facts: Facts) -> msgspec.Raw:
         size = settings.page_size
-        whole = _whole(catalogue, listing, facts.version)
+        whole = _whole(catalogue, listing, facts)
         part, following = page(whole.keys, params.get("cursor"), size, listing.kind)
         kept = whole.pages.get(part.start)
         if kept is not None:
@@ -76,13 +82,16 @@ def answer_of(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Setti
     return answer
 
 
-def _whole(catalogue: Catalogue, listing: Listing, version: str) -> _List:
-    kept = catalogue.pages.get((listing.kind, version))
+def _whole(catalogue: Catalogue, listing: Listing, facts: Facts) -> _List:
+    key = (listing.kind, facts.version, visible(listing.kind, catalogue, facts.peer))
+    kept = catalogue.pages.get(key)
     if kept is None:
-        entries: list[Any] = sorted(catalogue.all(listing.kind).values(), key=listing.key)
+        seen = [entry for entry in catalogue.all(listing.kind).values() if may_use(entry, facts.peer)]
+        entries: list[Any] = sorted(seen, key=listing.key)
         wires = [dict(entry.wire) for entry in entries]
-        fitted = fit(listing.method, {listing.member: wires}, version)
+        fitted = fit(listing.method, {listing.member: wires}, facts.version)
         kept = _List([listing.key(entry) for entry in entries], fitted[listing.member], {})
-        catalogue.pages[listing.kind, version] = kept
+        if len(catalogue.pages) < _KEPT:
+            catalogue.pages[key] = kept
     whole: _List = kept
     return whole

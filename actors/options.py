@@ -34,12 +34,16 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown(Running):
-    """What clients see of anything that is listed. `description` of None is taken from the docstring."""
+    """What clients see of anything that is listed. `description` of None is taken from the docstring.
+
+    `scopes` are what a caller has to have been granted, all of them, to see it and to use it.
+    """
 
     title: str | None = None
     description: str | None = None
     icons: Sequence[Any] = ()
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    scopes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,6 @@ class ToolOptions(Shown):
     validate_output: bool | None = None
     long_running: bool = False
     task_support: TaskSupport | None = None
-    scopes: Sequence[str] = ()
 
     @property
     def as_task(self) -> TaskSupport:

@@ -39,8 +39,8 @@ class Outlet(Protocol):
         """Whether somebody listens in between calls."""
         raise NotImplementedError
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:
-        """The reply to a request that is answered on the spot."""
+    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:
+        """The reply to a request that is answered on the spot; `needs` are the scopes for want of which it is refused."""
 
     def begun(self) -> Any:
         """The reply, for now, to a request whose answer comes later."""
@@ -88,9 +88,9 @@ class ToStreams:
         """Whether any stream has a reader."""
         return self.streams.attended
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:  # noqa: ARG002
+    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:  # noqa: ARG002
         """The answer itself."""
-        return None if body is None else Answer(body, status)
+        return None if body is None else Answer(body, status, needs)
 
     def begun(self) -> Any:
         """Nothing: whoever asked waits."""
@@ -174,7 +174,7 @@ class ToChannel:
         """An empty channel."""
         self.channel = Channel(settings)
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:  # noqa: ARG002
+    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:  # noqa: ARG002
         """The answer goes where everything goes."""
         if body is not None:
             self.channel.push(body, id)
@@ -224,9 +224,9 @@ class ToAnswer:
     channel = None
     attended = False
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200) -> Reply:  # noqa: ARG002
+    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:  # noqa: ARG002
         """The answer itself."""
-        return None if body is None else Answer(body, status)
+        return None if body is None else Answer(body, status, needs)
 
     def begun(self) -> Any:
         """Nothing: whoever asked waits."""

@@ -35,6 +35,7 @@ from .calls import ALARM, Calls, Lingers
 from .hooks import Heeded, Returned, run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
+from .scopes import MissingScopes, check_call
 from .subscriptions import Announced
 from .task_calls import TaskCalls
 from .task_words import Decided, Kept
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import Failure, Notification, Request, Response
     from greenroom.supervision import Caller, ExitReason, Ref, Timer
-    from greenroom.transports.seam import Feed
+    from greenroom.transports.seam import Feed, Peer
     from greenroom.transports.seam import Reply as Answered
 
     from .card import Card
@@ -62,6 +63,7 @@ REFUSED = Shutdown("the session could not be initialized")
 _SWEEP, _LIFETIME, _TIDY = object(), object(), object()
 _CLAIM = 10.0
 """How long a session waits for whoever opened it to take note."""
+FORBIDDEN = 403
 LINGER = 30.0
 """How long the stream of an answered call is kept at least, and at most twice as long, for a reader that lost its end."""
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
@@ -118,11 +120,14 @@ class Session(GenServer):
 
     # --- what transports bring
 
-    def request(self, request: Request) -> Answered:
-        """Answer it now, or begin to."""
+    def request(self, request: Request, peer: Peer | None = None) -> Answered:
+        """Answer it now, or begin to. `peer` is who asks: the session's own, who may have been granted other scopes meanwhile."""
         self._used = self.now()
+        self.agreed.speaks(peer)
         try:
             body = self._take(request)
+        except MissingScopes as error:
+            return self.outlet.now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
         except McpError as error:
             body = encode_error(request.id, error)
         except LocalProtocolError:  # what is registered, or set, cannot be said: one answer's fault, not the session's
@@ -218,6 +223,7 @@ class Session(GenServer):
             return encode_result(request.id, {})
         if name == "initialize":
             return self.agreed.initialize(request)
+        check_call(name, request.params, self.company.shelf.catalogue, self.agreed.facts.peer)
         if name == "logging/setLevel":
             return self.agreed.set_level(request, params.level) or _DEFERRED
         if name in _SUBSCRIBING and name not in self.company.own:

@@ -23,6 +23,7 @@ from .answers import ANSWERS
 from .cancellation import RequestCancelled
 from .context import Context
 from .jobs import Failed, Finished
+from .scopes import check_call
 from .task_record import related
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ async def work(job: Job) -> None:
     ctx = Context(job.facts, job.voice, job.cancelled, job.request_id, job.params, job.house.settings.ask_timeout)
     process = current_process("work")
     try:
+        check_call(job.method, job.params, job.house.shelf.catalogue, job.facts.peer)  # it may have changed since
         answer: Any = job.house.own.get(job.method) or ANSWERS[job.method][1]
         result: Any = await answer(job, ctx)
         ending: Finished | Failed = _finished(job, result)

@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import hmac
 import inspect
+import secrets
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.errors import ConfigError
 
 from .answers import refusal
 from .errors import Denied
-from .grants import granted
-from .hashing import hash_key, verify_key
+from .grants import check_alive, found_by, granted
+from .hashing import hash_key, key_name, verify_key
 from .headers import challenge, extract_api_key
-from .info import AuthInfo
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.transports.seam import Refusal
 
+    from .info import AuthInfo
     from .seam import Asking
 
     Found = AuthInfo | Mapping[str, Any] | None
@@ -47,7 +48,6 @@ class APIKeyAuth:
         header_name: str = "x-api-key",
         hash_keys: bool = False,
         pepper: str | bytes | None = None,
-        realm: str = "mcp",
     ) -> None:
         """`keys` are the keys, or with `hash_keys` what `hash_key` made of them; a mapping says besides whose they are.
 
@@ -63,16 +63,16 @@ class APIKeyAuth:
             raise ConfigError("an empty API key lets everybody in")
         self.headers: Sequence[str] = (header_name.lower(), "authorization")
         self._header = header_name.lower()
-        self._entries = [(key, granted(entry, _name(key))) for key, entry in entries.items()]
-        self._verifier = verifier
         self._hashed = hash_keys
         self._pepper = pepper
-        self._realm = realm
+        self._blind = secrets.token_bytes(32)
+        self._index = {self._place(key): (key, granted(entry, key_name(key))) for key, entry in entries.items()}
+        self._verifier = verifier
         if hash_keys and pepper is None and any(key.startswith("hmac-") for key in entries):
             raise ConfigError("these keys were hashed with a pepper: pass pepper=…")
 
     def __repr__(self) -> str:
-        how = "a verifier" if self._verifier is not None else f"{len(self._entries)} keys"
+        how = "a verifier" if self._verifier is not None else f"{len(self._index)} keys"
         return f"APIKeyAuth({how}, header_name={self._header!r})"
 
     def children(self) -> tuple[()]:
@@ -88,14 +88,31 @@ class APIKeyAuth:
                 found = await found
             if found is None:
                 raise Denied("invalid_credentials", _INVALID)
-            return found if isinstance(found, AuthInfo) else granted(found, _name(key))
-        match: AuthInfo | None = None
-        for stored, info in self._entries:  # all of them, whichever it is: how long it takes tells nothing
+            return self._good(found_by(found, key_name(key)))
+        # Looked up by a digest that nobody outside can foresee, and then compared in constant time: how long it takes tells nothing.
+        for candidate in self._candidates(key):
+            stored, info = self._index.get(self._place(candidate), ("", None))
             same = verify_key(key, stored, self._pepper) if self._hashed else _same(key, stored)
-            match = info if same else match
-        if match is None:
-            raise Denied("invalid_credentials", _INVALID)
-        return match
+            if same and info is not None:
+                return self._good(info)
+        raise Denied("invalid_credentials", _INVALID)
+
+    def _candidates(self, key: str) -> Sequence[str]:
+        """As what this key may be kept."""
+        if not self._hashed:
+            return (key,)
+        return (hash_key(key),) if self._pepper is None else (hash_key(key, self._pepper), hash_key(key))
+
+    def _place(self, kept: str) -> bytes:
+        kept = kept.lower() if self._hashed and not kept.startswith("hmac-") else kept
+        return hmac.digest(self._blind, kept.encode(), "sha256")
+
+    @staticmethod
+    def _good(info: AuthInfo) -> AuthInfo:
+        try:
+            return check_alive(info)
+        except Denied:
+            raise Denied("invalid_credentials", _INVALID, detail="a key that has expired") from None
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
         """Which header the key belongs in."""
@@ -110,11 +127,6 @@ def _entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[s
     if hasattr(keys, "items"):
         return cast("Mapping[str, Mapping[str, Any]]", keys)
     return {key: {} for key in keys}
-
-
-def _name(key: str) -> str:
-    """What a key without a subject is called: the same each time, and of no use to whoever reads it."""
-    return f"key-{hash_key(key)[:12]}"
 
 
 def _same(one: str, other: str) -> bool:

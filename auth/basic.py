@@ -10,33 +10,40 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import Threads
 
 from .answers import refusal
 from .errors import Denied
-from .grants import granted
+from .grants import check_alive, found_by, granted
 from .hashing import dummy_like, verify_password
 from .headers import challenge, extract_basic_auth
-from .info import AuthInfo
+from .remembered import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from greenroom.transports.seam import Refusal
 
+    from .info import AuthInfo
     from .seam import Asking
 
     Found = AuthInfo | Mapping[str, Any] | None
     Verifier = Callable[[str, str], Found | Awaitable[Found]]
 
 _INVALID = "Invalid user or password"
-AT_ONCE = 4
+AT_ONCE: Final = 4
 """How many passwords are hashed at a time: each keeps a core busy for a good while."""
+QUEUE: Final = 100
+"""How many more may wait for that."""
+GOOD: Final = 1000
+FOR: Final = 300.0
+"""So many right passwords are known again without hashing, for so many seconds; what is kept of them is a digest with a key of this process."""
 
 
 class BasicAuth:
@@ -64,6 +71,7 @@ class BasicAuth:
         self._hashed = hash_passwords
         self._realm = realm
         self._threads = Threads(AT_ONCE)
+        self._good = Remembered(GOOD, FOR)
 
     def __repr__(self) -> str:
         return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
@@ -81,15 +89,30 @@ class BasicAuth:
                 found = await found
             if found is None:
                 raise Denied("invalid_credentials", _INVALID)
-            return found if isinstance(found, AuthInfo) else granted(found, user)
+            return self._alive(found_by(found, user))
         stored, info = self._users.get(user, (self._nobody, None))
-        if self._hashed:
-            same = await self._threads.run(verify_password, password, stored)
-        else:
-            same = hmac.compare_digest(password.encode(), stored.encode())
-        if not same or info is None:
+        if not await self._same(user, password, stored) or info is None:
             raise Denied("invalid_credentials", _INVALID)
-        return info
+        return self._alive(info)
+
+    async def _same(self, user: str, password: str, stored: str) -> bool:
+        if not self._hashed:
+            return hmac.compare_digest(_digest(password), _digest(stored))
+        if self._good.has(user, password):  # found to be right a moment ago: every request would take that long again
+            return True
+        if self._threads.waiting >= QUEUE:
+            raise Denied("too_many_failures", detail="too many passwords wait to be looked at")
+        same = await self._threads.run(verify_password, password, stored)
+        if same:
+            self._good.add(user, password)
+        return same
+
+    @staticmethod
+    def _alive(info: AuthInfo) -> AuthInfo:
+        try:
+            return check_alive(info)
+        except Denied:
+            raise Denied("invalid_credentials", _INVALID, detail="a user whose time is over") from None
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
         """Ask for user and password."""
@@ -98,3 +121,7 @@ class BasicAuth:
 
 def _entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
     return {"password": entry} if isinstance(entry, str) else entry
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -9,13 +9,14 @@ from greenroom.errors import ConfigError
 from greenroom.transports.seam import Refusal
 
 from .errors import STATUS, Denied
-from .grants import from_claims, granted
+from .grants import check_alive, found_by
+from .hashing import key_name
 from .headers import challenge, extract_api_key, extract_bearer_token
-from .info import AuthInfo
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from .info import AuthInfo
     from .seam import Asking
 
     Found = AuthInfo | Mapping[str, Any] | None
@@ -31,10 +32,11 @@ class CustomAuth:
     headers = ("authorization", "x-api-key")
 
     def __init__(self, authenticate: Callable[[str], Found | Awaitable[Found]], *, realm: str = "mcp") -> None:
-        """`authenticate` may be async. A `Denied` that it raises is the answer."""
-        if not callable(authenticate):
-            raise ConfigError(f"CustomAuth wants a function of the token, not {authenticate!r}")
-        self._ask = authenticate
+        """`authenticate` may be async, or an object that has it as a method. A `Denied` that it raises is the answer."""
+        asked: Any = getattr(authenticate, "authenticate", authenticate)
+        if not callable(asked):
+            raise ConfigError(f"CustomAuth wants a function of the token, not a {type(authenticate).__name__}")
+        self._ask: Callable[[str], Found | Awaitable[Found]] = asked
         self._realm = realm
 
     def __repr__(self) -> str:
@@ -57,22 +59,17 @@ class CustomAuth:
             found = await found
         if found is None:
             raise Denied("invalid_token")
-        return found if isinstance(found, AuthInfo) else _info(found)
+        return check_alive(found_by(found, key_name(token)))
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
-        """No word of why."""
-        return Refusal(STATUS[denied.kind], [("www-authenticate", challenge("Bearer", realm=self._realm))])
-
-
-_SAID = frozenset({"subject", "scopes", "metadata", "issuer", "audience", "expires_at", "client_id"})
-
-
-def _info(found: Mapping[str, Any]) -> AuthInfo:
-    """What a mapping says, in our words or in those of a token."""
-    if "subject" not in found and "sub" in found:
-        return from_claims(found)
-    info = granted({name: value for name, value in found.items() if name in _SAID}, "somebody")
-    rest = {name: value for name, value in found.items() if name not in _SAID}
-    return AuthInfo(
-        info.subject, info.issuer, info.audience, info.scopes, info.expires_at, info.client_id, rest, info.metadata
-    )
+        """No word of why; only which scopes are missing, since nobody could ask for more otherwise."""
+        if denied.kind in ("server_error", "too_many_failures"):
+            return Refusal(STATUS[denied.kind])
+        lacking = denied.kind == "insufficient_scope"
+        asked = challenge(
+            "Bearer",
+            realm=self._realm,
+            error=denied.kind if lacking else None,
+            scope=" ".join(denied.scopes) or None if lacking else None,
+        )
+        return Refusal(STATUS[denied.kind], [("www-authenticate", asked)])

@@ -1,4 +1,4 @@
-"""Who has failed too often of late: by source, in bounded memory. A pure book; the gate keeps it."""
+"""Who has failed too often of late, in bounded memory. A pure book; the gate keeps two, by source and by whom it claims to be."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import traceback
 from contextlib import suppress
 from dataclasses import replace
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.seam import Peer
+    from greenroom.transports.seam import Notices, Peer
 
-    from .seam import Provider
+    from .seam import Notice, Provider
 
 log = logging.getLogger(__name__)
 _GUESSES: Final = frozenset({"invalid_token", "invalid_credentials", "invalid_request"})
@@ -42,6 +43,7 @@ GOOD: Final = 10_000
 FOR: Final = 24 * 3600.0
 _NETWORK: Final = 64
 """How many bits of an IPv6 address are given to one customer; the rest is theirs to choose."""
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _LEAST: Final = 4
 """Characters that a secret has at least, to be struck out of a log: of fewer, words would be."""
 
@@ -70,13 +72,19 @@ class Gate:
         """The request headers that it reads, for the CORS allow-list."""
         return self.provider.headers
 
+    @property
+    def notices(self) -> Notices | None:
+        """What anybody may read of it; None where there is nothing."""
+        notice: Notice | None = getattr(self.provider, "notice", None)
+        return None if notice is None else Hung(notice)
+
     def children(self) -> Sequence[ChildSpec[Any]]:
         """The processes that the provider needs."""
         return self.provider.children()
 
     async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
         """The peer with its principal, or a refusal."""
-        asking = Asking(method, path, headers, peer.address)
+        asking = asking_of(method, path, headers, peer)
         shown = [headers.get(name, "") for name in self.provider.headers]
         books = ((self._per_source, source_of(peer.address)), (self._per_claim, self._claim(headers, shown)))
         if not self._good.has(*shown):
@@ -85,9 +93,7 @@ class Gate:
             if wait > 0:
                 return too_many(wait)
         try:
-            info: object = await self.provider.authenticate(asking)
-            if not isinstance(info, AuthInfo):
-                raise TypeError(f"authenticate gave a {type(info).__name__}, which is no AuthInfo")
+            info = _found(await self.provider.authenticate(asking))
             who = self._principal(info, shown)
         except Denied as denied:
             if denied.kind in _GUESSES:
@@ -97,7 +103,9 @@ class Gate:
                     book.failed(each, now)
             return await self._refuse(denied, asking)
         except Exception as error:  # noqa: BLE001 - somebody's verifier: whatever it raises, nobody gets in
-            log.error("the provider of authentication failed\n%s", told_without(error, shown))
+            log.error(  # noqa: TRY400 - the traceback as it is may have what was shown
+                "the provider of authentication failed\n%s", told_without(error, shown)
+            )
             return await self._refuse(Denied("server_error", detail=type(error).__name__), asking)
         if not info.anonymous:
             self._good.add(*shown)
@@ -110,9 +118,8 @@ class Gate:
     ) -> Refusal:
         """How somebody who was admitted is told that a call needs more than was granted."""
         needed = tuple(dict.fromkeys((*self.required_scopes, *scopes)))
-        return await self._refuse(
-            Denied("insufficient_scope", scopes=needed), Asking(method, path, headers, peer.address)
-        )
+        asking = asking_of(method, path, headers, peer)
+        return await self._refuse(Denied("insufficient_scope", scopes=needed), asking)
 
     def _claim(self, headers: Mapping[str, str], shown: Sequence[str]) -> Hashable:
         """Whom it claims to be: a user by name, anything else by the credential itself, as a digest."""
@@ -134,8 +141,39 @@ class Gate:
             return await self.provider.challenge(denied, asking)
         except Exception as error:  # noqa: BLE001 - as above
             shown = [asking.headers.get(name, "") for name in self.provider.headers]
-            log.error("the provider of authentication could not say no in its own way\n%s", told_without(error, shown))
+            log.error(  # noqa: TRY400 - as above
+                "the provider of authentication could not say no in its own way\n%s", told_without(error, shown)
+            )
             return refusal(denied)
+
+
+class Hung:
+    """A provider's document, as transports ask for it."""
+
+    def __init__(self, notice: Notice) -> None:
+        """`notice` is read anew each time."""
+        self._notice = notice
+
+    @property
+    def paths(self) -> Collection[str]:
+        """Where it is."""
+        return self._notice.paths
+
+    async def show(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Refusal:
+        """The answer, whatever the method."""
+        return await self._notice.read(asking_of(method, path, headers, peer))
+
+
+def asking_of(method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Asking:
+    """The request, for a provider."""
+    path, _, query = path.partition("?")
+    return Asking(method, path, headers, peer.address, query)
+
+
+def _found(info: object) -> AuthInfo:
+    if not isinstance(info, AuthInfo):
+        raise TypeError(f"authenticate gave a {type(info).__name__}, which is no AuthInfo")
+    return info
 
 
 def too_many(wait: float) -> Refusal:
@@ -146,10 +184,9 @@ def too_many(wait: float) -> Refusal:
 
 def scopes_said(scopes: Collection[str]) -> tuple[str, ...]:
     """Scopes as a configuration says them. Raises `ConfigError`: one text would be taken for its letters."""
-    if isinstance(scopes, str) or not all(isinstance(each, str) and each and each.isascii() for each in scopes):
-        raise ConfigError(f"scopes are a list of words, not {scopes!r}")
-    if any(not letter.isprintable() or letter in ' "\\' for each in scopes for letter in each):
-        raise ConfigError(f"a scope has no blank, quote or backslash in it: {scopes!r}")
+    said: Any = scopes
+    if isinstance(said, str) or not all(isinstance(each, str) and _SCOPE.fullmatch(each) for each in said):
+        raise ConfigError(f"scopes are a list of words without blanks, quotes and backslashes, not {said!r}")
     return tuple(dict.fromkeys(scopes))
 
 

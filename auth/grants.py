@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from greenroom.errors import ConfigError
 
+from .errors import Denied
 from .info import AuthInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_GRANT: Final = frozenset(
-    {"subject", "scopes", "metadata", "issuer", "audience", "expires_at", "client_id", "password"}
-)
+_SAID: Final = frozenset({"subject", "scopes", "metadata", "issuer", "audience", "expires_at", "client_id"})
+_GRANT: Final = _SAID | {"password"}
 
 
 def granted(entry: Mapping[str, Any], name: str) -> AuthInfo:
@@ -33,9 +35,28 @@ def granted(entry: Mapping[str, Any], name: str) -> AuthInfo:
     )
 
 
+def found_by(found: AuthInfo | Mapping[str, Any], name: str) -> AuthInfo:
+    """What somebody's own function says of a caller: an `AuthInfo`, or a mapping in our words or in those of a token. The rest of it is kept as claims."""
+    if isinstance(found, AuthInfo):
+        return found
+    if "subject" not in found and "sub" in found:
+        return from_claims(found)
+    info = granted({word: value for word, value in found.items() if word in _SAID}, name)
+    return replace(info, claims={word: value for word, value in found.items() if word not in _GRANT})
+
+
+def check_alive(info: AuthInfo) -> AuthInfo:
+    """The same, unless its time is over: then it raises `Denied`."""
+    if info.expires_at is not None and info.expires_at <= time.time():
+        raise Denied("expired_token", "The credentials have expired")
+    return info
+
+
 def from_claims(claims: Mapping[str, Any], scope_claim: str = "scope") -> AuthInfo:
     """What a token's claims say: the usual ones of RFC 7519, 7662 and 9068. Those of another type count as not said."""
-    said = (claims.get(name) for name in dict.fromkeys((scope_claim, "scope", "scp", "scopes")))
+    # A claim that was named is the only one: what another one grants is not what was meant.
+    names = ("scope", "scp", "scopes") if scope_claim == "scope" else (scope_claim,)
+    said = (claims.get(name) for name in names)
     return AuthInfo(
         subject=text(claims.get("sub")),
         issuer=text(claims.get("iss")),
@@ -72,8 +93,13 @@ def text(value: Any) -> str | None:
 
 def number(value: Any) -> float | None:
     """A number that is one: no truth value, no infinity."""
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if ok else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def is_many(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:

@@ -7,12 +7,12 @@ Keys are random already, so one HMAC with a pepper is enough, and quick: `hmac-s
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import logging
 import re
 import secrets
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from greenroom.errors import ConfigError
@@ -50,15 +50,20 @@ def verify_key(key: str, stored: str, pepper: str | bytes | None = None) -> bool
     if stored.startswith(_HMAC):
         if pepper is None:
             raise PepperRequired("this key was hashed with a pepper: pass pepper=…")
-        return hmac.compare_digest(hash_key(key, pepper), stored)
+        return hmac.compare_digest(hash_key(key, pepper).encode(), stored.encode(errors="replace"))
     if not _HEX.match(stored):
         return False
     matches = hmac.compare_digest(hash_key(key), stored.lower())
     if matches:
-        log.warning(
+        _warn_once(
             "an API key is kept as plain SHA-256, which will not be accepted for ever: hash it again, with a pepper"
         )
     return matches
+
+
+def key_name(key: str) -> str:
+    """What a key without a subject is called: the same each time, and of no use to whoever reads it."""
+    return f"key-{hashlib.sha256(b'greenroom key name ' + key.encode()).hexdigest()[:16]}"
 
 
 def hash_password(password: str, *, algorithm: Algorithm = "pbkdf2-sha256", iterations: int = ROUNDS) -> str:
@@ -86,7 +91,7 @@ def verify_password(password: str, stored: str) -> bool:
         return False
     matches = hmac.compare_digest(hashlib.sha256(password.encode()).hexdigest(), stored.lower())
     if matches:
-        log.warning(
+        _warn_once(
             "a password is kept as plain SHA-256, which is easily guessed from: hash it again with hash_password"
         )
     return matches
@@ -115,9 +120,15 @@ def _read(stored: str) -> tuple[int, bytes, bytes] | None:
         return None
     try:
         parts = int(rounds), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
-    except binascii.Error:
+    except ValueError:  # also for what is not ASCII
         return None
     return parts if 1 <= parts[0] <= MOST_ROUNDS and parts[2] else None
+
+
+@lru_cache
+def _warn_once(text: str) -> None:
+    """Each request would say it again."""
+    log.warning("%s", text)
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -6,7 +6,6 @@ Names of headers are the lower-cased ones of `Asking`; the three `extract_` func
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +19,7 @@ LONGEST: Final = 16 * 1024
 
 _TOKEN68: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*\Z")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+\Z")
-_SPLIT: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) +(\S.*)\Z")
+_SPLIT: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(\S.*))?\Z")
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
@@ -33,7 +32,7 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
 
 
 def scheme_of(authorization: str | None) -> tuple[str, str] | None:
-    """The scheme in lower case, and the rest. None where there is none. Raises `Denied` for what is malformed, or too long."""
+    """The scheme in lower case, and the rest. None where nothing is shown. Raises `Denied` for what is malformed, or too long."""
     if authorization is None or not authorization.strip():
         return None
     if len(authorization) > LONGEST:
@@ -43,7 +42,7 @@ def scheme_of(authorization: str | None) -> tuple[str, str] | None:
         raise Denied(
             "invalid_request", "the Authorization header is malformed: write a scheme, a space and the credentials"
         )
-    return found[1].lower(), found[2]
+    return None if found[2] is None else (found[1].lower(), found[2])
 
 
 def extract_bearer_token(headers: Mapping[str, str]) -> str:
@@ -78,7 +77,7 @@ def extract_basic_auth(headers: Mapping[str, str]) -> tuple[str, str]:
     malformed = Denied("invalid_request", "the Basic credentials are malformed")
     try:
         user, colon, password = base64.b64decode(found[1], validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # also for what is not ASCII, or not UTF-8
         raise malformed from None
     if not colon or any(ord(letter) < ord(" ") or letter == "\x7f" for letter in user + password):
         raise malformed

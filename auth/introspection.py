@@ -31,6 +31,8 @@ FRESH: Final = 60.0
 """Seconds for which an answer is kept: for so long a token that was taken back still works."""
 MOST: Final = 10_000
 AT_ONCE: Final = 64
+LARGEST: Final = 16 * 1024
+"""Bytes of an answer: as large as a token may be."""
 PATIENCE: Final = 20.0
 _OK: Final = 200
 
@@ -60,6 +62,8 @@ class Introspection:
         login = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
         self._login = f"Basic {base64.b64encode(login).decode()}"
         self._name = ("greenroom introspection", id(self))
+        self._good: OrderedDict[bytes, Known] = OrderedDict()
+        self._bad: OrderedDict[bytes, Known] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"Introspection({self.url.partition('?')[0]!r})"
@@ -69,14 +73,43 @@ class Introspection:
         return child(Introspector, self).but(name=self._name, id=self._name)
 
     async def claims(self, token: str) -> Mapping[str, Any]:
-        """What the issuer says of the token. Raises `Denied`."""
+        """What the issuer says of the token. Raises `Denied`. What is known already is looked up by whoever asks, and waits for nobody."""
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self.known(digest)
+        if known is not None:
+            if known.claims is None:
+                raise Denied("invalid_token")
+            return known.claims
         try:
-            found = await Ref[Introspector](self._name, PATIENCE).call(Introspector.look_up, token)
+            found = await Ref[Introspector](self._name, PATIENCE).call(Introspector.look_up, token, digest)
         except ActorError as error:
             raise Denied("server_error", detail=f"nobody can be asked about tokens: {error}") from None
         if found is None:
             raise Denied("invalid_token")
         return found
+
+    def known(self, digest: bytes) -> Known | None:
+        """What is known of the token with that digest."""
+        for book in (self._good, self._bad):
+            found = book.get(digest)
+            if found is not None:
+                if found.until > _now():
+                    book.move_to_end(digest)
+                    return found
+                del book[digest]
+        return None
+
+    def keep(self, digest: bytes, claims: Mapping[str, Any] | None) -> None:
+        """Know it for a while. What is good for nothing has a book of its own: whoever makes tokens up puts no good one out."""
+        fresh = self.fresh
+        expires = None if claims is None else number(claims.get("exp"))
+        if expires is not None:
+            fresh = min(fresh, expires - time.time())
+        if fresh > 0:
+            book = self._bad if claims is None else self._good
+            book[digest] = Known(claims, _now() + fresh)
+            while len(book) > self.most:
+                book.popitem(last=False)
 
     async def ask(self, token: str) -> Mapping[str, Any] | None:
         """Ask about it now. None for a token that is good for nothing. Raises `Denied` when there is no answer."""
@@ -84,7 +117,7 @@ class Introspection:
         headers = {"authorization": self._login, "content-type": "application/x-www-form-urlencoded"}
         try:
             answer = await self.fetch(self.url, method="POST", headers=headers, body=body)
-            said = decode(answer.body) if answer.status == _OK else None
+            said = decode(answer.body) if answer.status == _OK and len(answer.body) <= LARGEST else None
         except GreenroomError as error:
             raise Denied("server_error", detail=f"introspection failed: {error}") from None
         if not is_object(said):
@@ -92,7 +125,9 @@ class Introspection:
         return said if said.get("active") is True else None
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
+    """An answer, and for how long it is believed on the loop's clock."""
+
     claims: Mapping[str, Any] | None
     until: float
 
@@ -106,23 +141,18 @@ class _Told(NamedTuple):
 
 
 class Introspector(GenServer):
-    """Keeps the answers."""
+    """Asks, once for all who want to know the same."""
 
     def __init__(self, about: Introspection) -> None:
-        """Nothing is known yet."""
+        """`about` has the books: they outlive this process."""
         self._about = about
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._asked: dict[bytes, list[Caller[Any]]] = {}
 
-    def look_up(self, token: str) -> Mapping[str, Any] | None:
+    def look_up(self, token: str, digest: bytes) -> Mapping[str, Any] | None:
         """What is known, or what the issuer says."""
-        digest = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(digest)
+        known = self._about.known(digest)
         if known is not None:
-            if known.until > _now():
-                self._known.move_to_end(digest)
-                return known.claims
-            del self._known[digest]
+            return known.claims
         waiting = self._asked.get(digest)
         if waiting is None:
             if len(self._asked) >= AT_ONCE:
@@ -143,17 +173,7 @@ class Introspector(GenServer):
             else:
                 caller.fail(message.error)
         if message.error is None:
-            self._keep(message.digest, message.claims)
-
-    def _keep(self, digest: bytes, claims: Mapping[str, Any] | None) -> None:
-        fresh = self._about.fresh
-        expires = None if claims is None else number(claims.get("exp"))
-        if expires is not None:
-            fresh = min(fresh, expires - time.time())
-        if fresh > 0:
-            self._known[digest] = _Known(claims, _now() + fresh)
-            while len(self._known) > self._about.most:
-                self._known.popitem(last=False)
+            self._about.keep(message.digest, message.claims)
 
 
 async def _ask(about: Introspection, token: str, digest: bytes, keeper: Any) -> None:

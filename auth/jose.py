@@ -50,6 +50,7 @@ ALGORITHMS: Final = frozenset(
 SECRET: Final = 32
 """A secret of HMAC has at least so many bytes: shorter ones are found by trying."""
 MOST_KEYS: Final = 100
+RSA_BITS: Final = 2048
 _PARTS: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\Z")
 _KID: Final = 512
 
@@ -109,7 +110,7 @@ def check(token: str, keys: Iterable[Key], algorithms: Sequence[str]) -> dict[st
             continue
         try:
             signed = jws.deserialize_compact(token, key.inner, algorithms=[heading.algorithm])
-        except (JoseError, ValueError, TypeError, binascii.Error):
+        except Exception:  # noqa: BLE001, S112 - whatever a library has against a stranger's token, this key has not signed it
             continue
         return _claims(bytes(signed.payload))
     raise Denied("invalid_token", detail="no key has signed it")
@@ -141,9 +142,12 @@ def public_key(pem: str | bytes, *, kid: str | None = None) -> Key:
     raw = pem.encode() if isinstance(pem, str) else bytes(pem)
     for family in ("RSA", "EC", "OKP"):
         try:
-            return Key(family, kid, None, jwk.import_key(raw, cast("Any", family)))
+            inner: Any = jwk.import_key(raw, cast("Any", family))
         except (JoseError, ValueError, TypeError):
             continue
+        if family == "RSA" and _bits(inner) < RSA_BITS:
+            raise BadKey(f"this RSA key has {_bits(inner)} bits, and needs {RSA_BITS} or more")
+        return Key(family, kid, None, inner)
     raise BadKey("this is no key of RSA, EC or Ed25519 in PEM")
 
 
@@ -181,8 +185,10 @@ def _read_key(entry: object) -> Key | None:
         name: value for name, value in entry.items() if isinstance(value, str) and name not in ("use", "alg", "kid")
     }
     try:
-        inner = jwk.import_key(known)
-    except (JoseError, ValueError, TypeError):
+        inner: Any = jwk.import_key(known)
+        if entry["kty"] == "RSA" and _bits(inner) < RSA_BITS:
+            return None
+    except Exception:  # noqa: BLE001 - a key that a library cannot take, for whatever reason, is none
         return None
     return Key(
         str(entry["kty"]),
@@ -190,6 +196,11 @@ def _read_key(entry: object) -> Key | None:
         algorithm if isinstance(algorithm, str) else None,
         inner,
     )
+
+
+def _bits(key: Any) -> int:
+    size: int = key.public_key.key_size
+    return size
 
 
 def _part(part: str) -> dict[str, Any]:

@@ -12,19 +12,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode
 from greenroom.supervision import ActorError, GenServer, Ref, Reject, child, send_after
 
 from .errors import Denied
-from .jose import BadKey, read_keys
+from .jose import read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
     from greenroom.supervision import ChildSpec, Timer
-    from greenroom.transports.client.fetch import Fetch
+    from greenroom.transports.client.fetch import Fetch, Fetched
 
     from .jose import Heading, Key
 
@@ -84,12 +83,10 @@ class KeyKeeper(GenServer):
     async def _renew(self) -> None:
         self._tried = _now()
         try:
-            answer = await self._fetch(self._url)
-            if answer.status != _OK:
-                raise KeySetError(f"status {answer.status}")
-            keys = read_keys(decode(answer.body))
-        except (GreenroomError, ProtocolError, BadKey) as error:
-            self._failure = f"the keys of {self._url.partition('?')[0]} could not be had: {error}"
+            keys = _keys_of(await self._fetch(self._url))
+        except Exception as error:  # noqa: BLE001 - whatever fetches is somebody's own: the keys stay as they are
+            why = str(error) if isinstance(error, GreenroomError) else type(error).__name__
+            self._failure = f"the keys of {self._url.partition('?')[0]} could not be had: {why}"
             log.warning("%s", self._failure)
         else:
             self._shown.names = frozenset(key.kid for key in keys if key.kid is not None)
@@ -97,6 +94,12 @@ class KeyKeeper(GenServer):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = send_after(self._fresh, self.pid, "old")
+
+
+def _keys_of(answer: Fetched) -> Sequence[Key]:
+    if answer.status != _OK:
+        raise KeySetError(f"status {answer.status}")
+    return read_keys(decode(answer.body))
 
 
 def _now() -> float:
@@ -133,5 +136,5 @@ class KeySet:
             except KeySetError as error:
                 raise Denied("server_error", detail=str(error)) from None
             except ActorError as error:
-                raise Denied("server_error", detail=f"the keeper of {self.url}: {error}") from None
+                raise Denied("server_error", detail=f"the keeper of {self!r}: {error}") from None
         return [key for key in self._shown.keys if heading.kid is None or key.kid in (None, heading.kid)]

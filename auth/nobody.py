@@ -28,7 +28,7 @@ class NoAuth:
 
     async def authenticate(self, asking: Asking) -> AuthInfo:  # noqa: ARG002 - nothing is looked at
         """Anonymous."""
-        return AuthInfo("anonymous", scopes=frozenset())
+        return AuthInfo("anonymous", scopes=frozenset(), anonymous=True)
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - there is no other way to ask
         """Nothing that could be sent would help."""

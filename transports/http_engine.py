@@ -37,7 +37,7 @@ from .http_answers import (
     visible,
 )
 from .http_config import HttpConfig
-from .http_exchange import Board, Exchange, told
+from .http_exchange import Board, Exchange, forbid, told
 from .http_old import OldStreams
 from .interruption import Interruption
 from .seam import Answer, Event, OpenDoor, Peer, Refusal
@@ -159,7 +159,7 @@ class Engine:
 
     async def _route(self, exchange: Exchange, path: str, headers: RawHeaders, body: Body) -> None:
         method = exchange.method
-        whole = path
+        whole = exchange.path = path
         path, _, query = path.partition("?")
         noticed = path in self._board.paths
         methods = () if noticed else self._methods_at(path)
@@ -314,6 +314,9 @@ class Engine:
         """One message, as what the peer likes best. A request that the peer has cancelled has an answer without one."""
         if answer is None:
             await exchange.reply(200, JSON_HEADERS)
+            return
+        if answer.needs:
+            await forbid(exchange, self._gatekeeper, answer)
             return
         streamed = accepted[0] == checks.EVENTS and (self.config.honour_accept_order or len(accepted) == 1)
         if streamed and answer.status == 200:  # noqa: PLR2004 - anything else is read from the status

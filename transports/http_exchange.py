@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .http_answers import JSON_HEADERS
 from .http_checks import field
 
 if TYPE_CHECKING:
@@ -11,17 +12,18 @@ if TYPE_CHECKING:
 
     from .http_answers import Headers
     from .http_engine import Responder
-    from .seam import Gatekeeper, Notices, Peer, Refusal
+    from .seam import Answer, Gatekeeper, Notices, Peer, Refusal
 
 
 class Exchange:
     """One request, and its answer."""
 
-    __slots__ = ("begun", "cors", "headers", "method", "peer", "responder")
+    __slots__ = ("begun", "cors", "headers", "method", "path", "peer", "responder")
 
     def __init__(self, method: str, peer: Peer, responder: Responder) -> None:
         """Nothing is known yet but the method, and who it comes from."""
         self.method = method
+        self.path = ""
         self.responder = responder
         self.peer = peer
         self.headers: dict[str, str] = {}
@@ -52,3 +54,10 @@ class Board:
 def told(refusal: Refusal) -> Headers:
     """The headers of an answer that somebody else has made. Raises `ValueError` for what is none."""
     return tuple(field(name.lower(), value) for name, value in refusal.headers)
+
+
+async def forbid(exchange: Exchange, gatekeeper: Gatekeeper, answer: Answer) -> None:
+    """Answer a call that needs more than was granted: as the session has it, with the gatekeeper's challenge around it."""
+    refusal = await gatekeeper.lacking(answer.needs, exchange.method, exchange.path, exchange.headers, exchange.peer)
+    more = tuple(each for each in told(refusal) if each[0] != "content-type")
+    await exchange.reply(refusal.status, (*JSON_HEADERS, *more), answer.body)

@@ -31,10 +31,14 @@ class Peer:
 
 
 class Answer(NamedTuple):
-    """One JSON-RPC message as bytes, and as which HTTP status it travels where there is one."""
+    """One JSON-RPC message as bytes, and as which HTTP status it travels where there is one.
+
+    `needs` are the scopes that the caller would have to have, where that is why it is refused: the gatekeeper words the challenge.
+    """
 
     body: bytes
     status: int = 200
+    needs: tuple[str, ...] = ()
 
 
 class Event(NamedTuple):
@@ -159,6 +163,12 @@ class Gatekeeper(Protocol):
         """The peer with its principal, or a refusal. `headers` are lower-cased; `path` has its query."""
         ...
 
+    async def lacking(
+        self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
+    ) -> Refusal:
+        """How a peer that was admitted is told that its call needs these scopes. Of the refusal, status and headers are used."""
+        ...
+
 
 class Notices(Protocol):
     """What hangs outside of the door: documents that anybody may read, from any page, without showing who they are.
@@ -184,3 +194,14 @@ class OpenDoor:
     async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:  # noqa: ARG002
         """Come in."""
         return peer
+
+    async def lacking(
+        self,
+        scopes: Collection[str],  # noqa: ARG002 - nobody could show any
+        method: str,  # noqa: ARG002
+        path: str,  # noqa: ARG002
+        headers: Mapping[str, str],  # noqa: ARG002
+        peer: Peer,  # noqa: ARG002
+    ) -> Refusal:
+        """There is nothing that they could show."""
+        return Refusal(403)

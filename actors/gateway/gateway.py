@@ -16,6 +16,7 @@ from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.federation.agent_errors import FederationError
 from greenroom.actors.lists import LISTINGS
+from greenroom.actors.scopes import may_use
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError
@@ -128,6 +129,8 @@ class Gateway:
         async def answer(job: Job, ctx: Context) -> dict[str, Any]:  # noqa: ARG001 - as every answer
             entries = await self.entries(method)
             for entry in job.house.shelf.catalogue.all(kind).values():
+                if not may_use(entry, job.facts.peer):
+                    continue
                 wire: dict[str, Any] = dict(getattr(entry, "wire", _NOTHING))
                 entries[wire.get("uri") or wire["name"]] = wire
             keys = sorted(entries)

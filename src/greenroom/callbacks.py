@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from greenroom.actors.answers import ANSWERS
+from greenroom.actors.scopes import may_use
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.results import completion_result, prompt_result, resource_contents, tool_result
@@ -57,7 +58,8 @@ def _listing(callback: Callable[[str | None, Context], Awaitable[Any]], member: 
         page: Any = await callback(cursor, ctx)
         items, following = cast("tuple[Any, Any]", page) if isinstance(page, tuple) else (page, None)
         entries: Any = job.house.shelf.catalogue.all(kind) if cursor is None else {}
-        result: dict[str, Any] = {member: [*(dict(each.wire) for each in entries.values()), *map(_wire, items)]}
+        own = [dict(each.wire) for each in entries.values() if may_use(each, job.facts.peer)]
+        result: dict[str, Any] = {member: [*own, *map(_wire, items)]}
         if following is not None:
             result["nextCursor"] = following
         return result

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from greenroom.actors.peers import Peers
     from greenroom.actors.readiness import WaitFor
     from greenroom.actors.task_store import TaskStore
+    from greenroom.auth.gate import Gate
+    from greenroom.auth.seam import Provider
     from greenroom.supervision import ChildSpec, Node
 
     from .host import Host
@@ -77,8 +79,13 @@ class Server(Decorators):
         hooks: Hooks | None = None,
         wait_for: WaitFor = None,
         task_store: TaskStore | None = None,
+        auth: Provider | None = None,
+        required_scopes: Collection[str] = (),
     ) -> None:
         """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions.
+
+        `auth` says who calls over HTTP, in whatever way it is served; whoever calls needs all of `required_scopes`. stdio and memory are this
+        machine's own, and ask nobody who they are.
 
         Whoever asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
         Tasks are gone with the program, unless `task_store` keeps them: `SqliteTasks("tasks.db")`.
@@ -88,6 +95,7 @@ class Server(Decorators):
         said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
         given = {word: value for word, value in said.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
+        self._gate = _gate(auth, required_scopes)
         self._shelf = Shelf()
         self.registry = Registrations(self._shelf, self._changed)
         self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for, task_store=task_store)
@@ -223,6 +231,8 @@ class Server(Decorators):
             from greenroom.actors.gateway.keeper import gateway_spec  # noqa: PLC0415 - as above
 
             listeners = [*(gateway_spec(each, self._changed) for each in self._gateways), *listeners]
+        if self._gate is not None:
+            listeners = [*self._gate.children(), *listeners]
         spec = self.company.child_spec(listeners)
 
         async def start() -> Any:
@@ -232,7 +242,8 @@ class Server(Decorators):
         return replace(spec, start=start)
 
     def _engine(self, config: HttpConfig) -> Engine:
-        return Engine(self.company, replace(config, session_enabled=config.session_enabled and self.settings.sessions))
+        config = replace(config, session_enabled=config.session_enabled and self.settings.sessions)
+        return Engine(self.company, config, self._gate)
 
     def _http_listener(self, config: HttpConfig) -> ChildSpec[Any]:
         # A server on stdio needs neither of these, and they are half of what it would load.
@@ -320,6 +331,16 @@ class Server(Decorators):
         for node in tuple(self._nodes):
             if node.running:
                 node.from_thread(node.context.run, tell)
+
+
+def _gate(auth: Provider | None, required_scopes: Collection[str]) -> Gate | None:
+    if auth is None:
+        if required_scopes:
+            raise ConfigError("required_scopes are nothing without auth: say how callers show who they are")
+        return None
+    from greenroom.auth.gate import Gate  # noqa: PLC0415 - a server on stdio has none
+
+    return Gate(auth, required_scopes=required_scopes)
 
 
 def urls_of(binding: Binding, config: HttpConfig) -> list[str]:

@@ -34,11 +34,12 @@ from .decorators import Decorators
 from .server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from greenroom.actors.context import Context
     from greenroom.actors.jobs import Facts
     from greenroom.actors.task_store import TaskStore
+    from greenroom.auth.seam import Provider
 
     from .registrations import Registrations
 
@@ -66,7 +67,13 @@ class McpServer:
 
     @classmethod
     def server(
-        cls, init_arg: Any = None, *, settings: Settings | None = None, task_store: TaskStore | None = None
+        cls,
+        init_arg: Any = None,
+        *,
+        settings: Settings | None = None,
+        task_store: TaskStore | None = None,
+        auth: Provider | None = None,
+        required_scopes: Collection[str] = (),
     ) -> Server:
         """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets; the rest is as for any server."""
         instance = cls()
@@ -79,6 +86,8 @@ class McpServer:
             settings=replace(settings, capabilities={**_features(instance), **settings.capabilities}),
             hooks=_hooks(instance, init_arg),
             task_store=task_store,
+            auth=auth,
+            required_scopes=required_scopes,
         )
         for attribute, offer in _offers_of(cls):
             offer(server.registry, getattr(instance, attribute))

@@ -25,6 +25,7 @@ class ShownWords(RunningWords, total=False):
     description: str | None
     icons: Sequence[Any]
     meta: Mapping[str, Any]
+    scopes: Sequence[str]
 
 
 class ToolWords(ShownWords, total=False):
@@ -37,7 +38,6 @@ class ToolWords(ShownWords, total=False):
     validate_output: bool | None
     long_running: bool
     task_support: TaskSupport | None
-    scopes: Sequence[str]
 
 
 class ResourceWords(ShownWords, total=False):

@@ -1,0 +1,100 @@
+"""Who may use what: one policy for what is listed and for what is called. Pure.
+
+What has scopes is for those to whom all of them were granted. Nobody else sees it in a list, and nobody else's call reaches it; where nothing
+is known of who calls (stdio, memory, a server without authentication), that is everybody. Subscriptions and completions go by what they are for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.auth.info import AuthInfo
+from greenroom.protocol.errors import ErrorCode, McpError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from greenroom.transports.seam import Peer
+
+    from .catalogue import Catalogue, Kind
+
+    Reached = Callable[[Mapping[str, Any], Catalogue], Sequence[Any]]
+
+
+class MissingScopes(McpError):
+    """The call needs more than was granted."""
+
+    def __init__(self, scopes: Sequence[str]) -> None:
+        """`scopes` are all that it needs."""
+        self.scopes = tuple(scopes)
+        needed = list(self.scopes)
+        message = f"Not allowed: this needs the scopes {' '.join(needed)}"
+        super().__init__(ErrorCode.INVALID_REQUEST, message, {"required_scopes": needed})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.scopes,)
+
+
+def may_use(entry: Any, peer: Peer) -> bool:
+    """Whether a peer may use what is registered."""
+    scopes: Sequence[str] = getattr(entry, "scopes", ())
+    return not scopes or (isinstance(peer.auth, AuthInfo) and peer.auth.has(scopes))
+
+
+def check_call(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: Peer) -> None:
+    """Raises `MissingScopes` for a request that reaches what its peer may not use. The params were checked before."""
+    find = _REACHED.get(method)
+    if find is not None:
+        for entry in find(params, catalogue):
+            if not may_use(entry, peer):
+                raise MissingScopes(entry.scopes)
+
+
+def visible(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[str]:
+    """Which scopes decide what this peer sees of a kind: those that it has, of all that are asked for there."""
+    key = ("scopes", kind)
+    asked: frozenset[str] | None = catalogue.pages.get(key)
+    if asked is None:
+        asked = frozenset(scope for entry in catalogue.all(kind).values() for scope in getattr(entry, "scopes", ()))
+        catalogue.pages[key] = asked
+    if not asked or not isinstance(peer.auth, AuthInfo):
+        return _NONE
+    return asked & (peer.auth.scopes or _NONE)
+
+
+def _tool(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
+    return _found(catalogue.tool(params["name"]))
+
+
+def _prompt(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
+    return _found(catalogue.prompt(params["name"]))
+
+
+def _resource(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
+    exact = catalogue.resource(params["uri"])
+    if exact is not None:
+        return (exact,)
+    found = catalogue.matching(params["uri"])
+    return () if found is None else (found[0],)
+
+
+def _completed(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
+    reference = params["ref"]
+    if reference.get("type") == "ref/prompt":
+        return _found(catalogue.prompt(str(reference.get("name"))))
+    templates: Any = catalogue.all("resource_template").values()
+    return [entry for entry in templates if entry.uri_template == reference.get("uri")]
+
+
+def _found(entry: Any) -> Sequence[Any]:
+    return () if entry is None else (entry,)
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+_REACHED: Final[Mapping[str, Reached]] = {
+    "tools/call": _tool,
+    "prompts/get": _prompt,
+    "resources/read": _resource,
+    "resources/subscribe": _resource,
+    "completion/complete": _completed,
+}
