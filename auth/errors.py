@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
 
 from greenroom.errors import GreenroomError
+from greenroom.transports.client.errors import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -57,14 +58,29 @@ class Denied(AuthError):
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
-class SignInError(AuthError):
-    """A client could not log in. It names the step that failed, and says what to do where that is known."""
+class SignInError(AuthError, TransportError):
+    """A client could not log in. It names the step that failed, and says what to do where that is known.
 
-    def __init__(self, step: str, message: str) -> None:
-        """`step` is like "discovery", "registration", "authorization", "token", "refresh"."""
+    It is an error of the way to a server as well, since that is where it is met.
+    """
+
+    reason: ClassVar[str] = "sign_in"
+
+    def __init__(self, step: str, message: str, *, code: str = "", temporary: bool = False) -> None:
+        """`step` is like "discovery", "registration", "authorization", "token", "refresh"; `code` is what the other side calls it.
+
+        `temporary` says that the same may go well in a while, and that what was known until now still holds.
+        """
         super().__init__(step, message)
         self.step = step
         self.message = message
+        self.code = code
+        self.temporary = temporary
+
+    @property
+    def final(self) -> bool:
+        """Whether trying again is no use until somebody has done something."""
+        return not self.temporary
 
     def __str__(self) -> str:
         return f"{self.step}: {self.message}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.json import is_object
 from greenroom.protocol.versions import SUPPORTED
-from greenroom.transports.client.errors import NotMcp, Unauthorized
+from greenroom.transports.client.errors import NotMcp, TransportError, Unauthorized
 
 from .errors import InitFailed, ProtocolVersionError
 from .seam import Welcome
@@ -64,4 +64,4 @@ def is_final(cause: Exception) -> bool:
     if isinstance(cause, InitFailed):
         said = cause.__cause__
         return isinstance(cause, ProtocolVersionError) or (isinstance(said, PeerError) and said.code in _FINAL)
-    return isinstance(cause, NotMcp | Unauthorized)
+    return isinstance(cause, NotMcp | Unauthorized) or (isinstance(cause, TransportError) and cause.final)

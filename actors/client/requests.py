@@ -259,7 +259,12 @@ class Requests:
         """It will not be answered where it was sent; it is sent again, or settled."""
         if entry.settled:
             self.pop(entry.id)
-        elif type(entry) is PendingRequest and entry.resends < RESENDS and (entry.idempotent or not seen):
+        elif (
+            type(entry) is PendingRequest
+            and entry.resends < RESENDS
+            and (entry.idempotent or not seen)
+            and not cause.final
+        ):
             entry.resends += 1
             entry.wire = None
             error = None if self.wire is not None else self.refusal(entry)

@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from greenroom.actors.settings import Settings
     from greenroom.actors.task_store import TaskStoreError
     from greenroom.actors.task_store_sqlite import SqliteTasks
+    from greenroom.auth.client.browsers import open_browser, paste_back, show_code
+    from greenroom.auth.client.device_flow import DeviceCode
+    from greenroom.auth.client.door import SignIn
+    from greenroom.auth.client.identity import signing_key
+    from greenroom.auth.client.keyring_store import KeyringStore, best_store
+    from greenroom.auth.client.machine import ClientCredentials, EnterpriseManaged, GivenTokens
+    from greenroom.auth.client.oauth import OAuth
+    from greenroom.auth.client.stores import FileStore, MemoryStore, TokenStore
+    from greenroom.auth.errors import SignInError
     from greenroom.protocol.content import (
         Audio,
         Contents,
@@ -119,6 +128,7 @@ __all__ = [
     "CircuitOpen",
     "Client",
     "ClientClosed",
+    "ClientCredentials",
     "ClientError",
     "ClientHandler",
     "ClientSettings",
@@ -132,12 +142,16 @@ __all__ = [
     "Context",
     "Declined",
     "Deferred",
+    "DeviceCode",
     "Dismissed",
     "ElicitationRequest",
     "Email",
     "Embedded",
+    "EnterpriseManaged",
     "ErrorCode",
+    "FileStore",
     "FixedHeaders",
+    "GivenTokens",
     "GreenroomError",
     "Hooks",
     "Host",
@@ -149,13 +163,16 @@ __all__ = [
     "Image",
     "InitFailed",
     "InitTimeout",
+    "KeyringStore",
     "LogMessage",
     "McpError",
     "McpServer",
+    "MemoryStore",
     "Message",
     "Mismatch",
     "NotMcp",
     "NotReady",
+    "OAuth",
     "Page",
     "Parked",
     "PeerError",
@@ -188,6 +205,8 @@ __all__ = [
     "Server",
     "SessionGone",
     "Settings",
+    "SignIn",
+    "SignInError",
     "SilentTooLong",
     "SqliteTasks",
     "SseRoute",
@@ -198,6 +217,7 @@ __all__ = [
     "TemplateOptions",
     "Text",
     "Titles",
+    "TokenStore",
     "Told",
     "TooManyPages",
     "Tool",
@@ -223,14 +243,19 @@ __all__ = [
     "__version__",
     "assistant_message",
     "audio",
+    "best_store",
     "blob_resource",
     "completion",
     "embedded",
     "image",
     "message",
+    "open_browser",
+    "paste_back",
     "prompt",
     "resource",
     "resource_link",
+    "show_code",
+    "signing_key",
     "text",
     "text_resource",
     "tool",
@@ -242,6 +267,22 @@ __version__: Final[str] = "0.1.0.dev0"
 # Public name -> the module it lives in. To add a name: one line here, one above for the type checkers, one in `__all__`; the house
 # test compares the three.
 _HOMES: Final[dict[str, str]] = {
+    "signing_key": "greenroom.auth.client.identity",
+    "DeviceCode": "greenroom.auth.client.device_flow",
+    "show_code": "greenroom.auth.client.browsers",
+    "paste_back": "greenroom.auth.client.browsers",
+    "open_browser": "greenroom.auth.client.browsers",
+    "best_store": "greenroom.auth.client.keyring_store",
+    "KeyringStore": "greenroom.auth.client.keyring_store",
+    "TokenStore": "greenroom.auth.client.stores",
+    "MemoryStore": "greenroom.auth.client.stores",
+    "FileStore": "greenroom.auth.client.stores",
+    "SignIn": "greenroom.auth.client.door",
+    "GivenTokens": "greenroom.auth.client.machine",
+    "EnterpriseManaged": "greenroom.auth.client.machine",
+    "ClientCredentials": "greenroom.auth.client.machine",
+    "OAuth": "greenroom.auth.client.oauth",
+    "SignInError": "greenroom.auth.errors",
     "Accepted": "greenroom.actors.questions",
     "Annotations": "greenroom.protocol.definitions",
     "Audio": "greenroom.protocol.content",

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line, Progress, Status
+    from greenroom.auth.client.door import Auth
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.client.seam import Credentials
 
     from .answering import Elicitor, Listener, Logger, Roots, Sampler, Usher
     from .targets import Target
@@ -58,7 +58,7 @@ class Client(ClientTools):
         on_notification: Listener | None = None,
         handler: ClientHandler | None = None,
         headers: Mapping[str, str] | None = None,
-        credentials: Credentials | None = None,
+        auth: Auth | None = None,
         timeout: float | None = _DEFAULT,
         client_info: Mapping[str, Any] | None = None,
         settings: ClientSettings | None = None,
@@ -66,6 +66,8 @@ class Client(ClientTools):
         check_output: bool = True,
     ) -> None:
         """`target` is a URL, a `Command(…)` or its words in a list, a `Server`, or a route.
+
+        `auth` is a bearer token, `OAuth(…)`, or another way to sign in there; a handshake then waits for the user as well.
 
         `sampling`, `elicitation`, `url_elicitation` and `roots` answer the server, `on_log`, `on_progress` and `on_notification` hear it, and
         `handler` does what is left over. `settings` has all that can be set, and what is given beside it wins: `timeout` is that of
@@ -75,6 +77,9 @@ class Client(ClientTools):
         if timeout is not _DEFAULT:
             given["request_timeout"] = timeout
         self.settings = replace(settings or ClientSettings(), **given)
+        patience: float = getattr(auth, "patience", 0.0)
+        if patience:  # a user who has to sign in first is slower than any server
+            self.settings = replace(self.settings, init_timeout=self.settings.init_timeout + patience)
         self._callbacks = Callbacks(
             sampling=sampling,
             elicitation=elicitation,
@@ -92,7 +97,7 @@ class Client(ClientTools):
         self.check_output = check_output
         self._most_pages = self.settings.max_pages
         self._patient = patient
-        self._route = route_of(target, headers, credentials)
+        self._route = route_of(target, headers, auth)
         self._line = ConnectionLine(name or name_of(target, self._route), self.settings)
         self._hosting = Hosting(self.child_spec)
         self._server = target if isinstance(target, Server) else None

@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.actors.company import Company
+    from greenroom.auth.client.door import Auth
     from greenroom.transports.client.seam import Credentials, Route
 
     Target: TypeAlias = str | Sequence[str] | Server | Company | Route
 
 
-def route_of(target: Target, headers: Mapping[str, str] | None = None, credentials: Credentials | None = None) -> Route:
+def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Route:
     """The route. Raises `ConfigError` that says what to write instead."""
     if isinstance(target, str) and target.lower().startswith(("http://", "https://")):
         from greenroom.transports.client.http_route import HttpRoute  # noqa: PLC0415 - whoever has a program needs none of it
 
-        return HttpRoute(target, headers=headers, credentials=credentials)
-    if headers or credentials is not None:
-        raise ConfigError("headers and credentials are for a server at a URL")
+        return HttpRoute(target, headers=headers, credentials=_credentials(auth, target))
+    if headers or auth is not None:
+        raise ConfigError("headers and auth are for a server at a URL; a route is made with credentials of its own")
     if isinstance(target, Server):
         return MemoryRoute(target.company, prepare=Guest(target).prepare, description=target.settings.name)
     if hasattr(target, "open") and hasattr(target, "description"):
@@ -44,6 +45,14 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, credentia
         route: Route = Command(*target)
         return route
     raise ConfigError(_advice(target))
+
+
+def _credentials(auth: Auth | None, url: str) -> Credentials | None:
+    if auth is None:
+        return None
+    from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - whoever signs in nowhere needs none of it
+
+    return credentials_for(auth, url)
 
 
 def _advice(target: Any) -> str:

@@ -6,15 +6,32 @@ Which scenario it is in, the suite says in the environment. It begins by the han
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from greenroom import Client, ElicitationRequest, SamplingRequest
+from greenroom import (
+    Client,
+    ClientCredentials,
+    ElicitationRequest,
+    EnterpriseManaged,
+    GreenroomError,
+    OAuth,
+    SamplingRequest,
+    SignInError,
+    signing_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from greenroom import SignIn
+
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
 
 
 async def initialize(client: Client) -> None:
@@ -41,6 +58,74 @@ async def sse_retry(client: Client) -> None:
         print((await client.call_tool(tool.name)).text)
 
 
+async def use(client: Client) -> None:
+    """Use whatever there is, as somebody who is signed in."""
+    for tool in await client.list_tools():
+        await client.call_tool(tool.name)
+
+
+class Stay(urllib.request.HTTPRedirectHandler):
+    """A browser that goes nowhere by itself."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        """The redirect is what we came for."""
+
+
+async def browse(url: str, /) -> str | None:
+    """The user agrees to everything at once, and is sent back."""
+
+    def visit() -> str | None:
+        try:
+            urllib.request.build_opener(Stay, urllib.request.ProxyHandler({})).open(url, timeout=10).close()
+        except urllib.error.HTTPError as answer:
+            with answer:
+                return answer.headers["Location"]
+        return None
+
+    return await asyncio.to_thread(visit) or ""
+
+
+def sign_in(scenario: str, given: dict[str, Any]) -> SignIn | None:
+    """How this scenario signs in."""
+    match scenario.removeprefix("auth/"):
+        case "client-credentials-basic":
+            return ClientCredentials(client_id=given["client_id"], client_secret=given["client_secret"])
+        case "client-credentials-jwt":
+            key = signing_key(given["private_key_pem"])
+            return ClientCredentials(client_id=given["client_id"], key=key, algorithm=given["signing_algorithm"])
+        case "enterprise-managed-authorization" | "cross-app-access-complete-flow":
+            return EnterpriseManaged(
+                client_id=given["client_id"],
+                client_secret=given["client_secret"],
+                idp_client_id=given["idp_client_id"],
+                idp_token_endpoint=given["idp_token_endpoint"],
+                subject_token=given["idp_id_token"],
+            )
+        case "pre-registration":
+            return OAuth(
+                client_id=given["client_id"],
+                client_secret=given["client_secret"],
+                issuer=given.get("issuer"),
+                browser=browse,
+            )
+        case other if other != scenario:
+            return OAuth(client_metadata_url=DOCUMENT, browser=browse)
+        case _:
+            return None
+
+
+# What a client has to refuse, and where it has to stop.
+REFUSED = {
+    "auth/resource-mismatch": "discovery",
+    "auth/metadata-issuer-mismatch": "discovery",
+    "auth/iss-supported-missing": "authorization",
+    "auth/iss-wrong-issuer": "authorization",
+    "auth/iss-unexpected": "authorization",
+    "auth/iss-normalized": "authorization",
+    "auth/scope-retry-limit": "authorization",
+}
+
+
 SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "initialize": initialize,
     "tools_call": tools_call,
@@ -61,16 +146,27 @@ async def parrot(request: SamplingRequest) -> str:
 
 async def main(url: str, scenario: str) -> None:
     """One scenario."""
-    play = SCENARIOS[scenario]
-    async with Client(
-        url, sampling=parrot, elicitation=agree, client_info={"name": "conformance", "version": "1.0"}
-    ) as client:
-        await play(client)
+    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    play = SCENARIOS.get(scenario, use)
+    try:
+        async with Client(
+            url,
+            auth=sign_in(scenario, given),
+            sampling=parrot,
+            elicitation=agree,
+            client_info={"name": "conformance", "version": "1.0"},
+        ) as client:
+            await play(client)
+    except GreenroomError as error:
+        print(f"{type(error).__name__}: {error}")
+        failed = error if isinstance(error, SignInError) else getattr(error, "cause", None)
+        if not isinstance(failed, SignInError) or failed.step != REFUSED.get(scenario):
+            raise
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.DEBUG)
     wanted = os.environ["MCP_CONFORMANCE_SCENARIO"]
-    if wanted not in SCENARIOS:
+    if wanted not in SCENARIOS and not wanted.startswith("auth/"):
         sys.exit(f"{wanted} is not played here")
     asyncio.run(main(sys.argv[-1], wanted))

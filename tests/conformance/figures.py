@@ -43,6 +43,8 @@ class Leg:
     """Who is judged."""
     later: tuple[str, ...] = ()
     """Scenarios that run with the others, and are of what is not built yet."""
+    contradicted: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Scenarios that want what must not be done, each with the reason; they have to fail."""
 
     @property
     def name(self) -> str:
@@ -102,26 +104,93 @@ OLDER = Leg(
 
 _BY_A_CLIENT = {"initialize": 1, "tools_call": 1, "elicitation-sep1034-client-defaults": 5, "sse-retry": 3}
 
+_SIGNING_IN = {
+    "auth/metadata-default": 13, "auth/metadata-var1": 13, "auth/metadata-var2": 13, "auth/metadata-var3": 13,
+    "auth/basic-cimd": 13, "auth/scope-from-www-authenticate": 14, "auth/scope-from-scopes-supported": 14,
+    "auth/scope-omitted-when-undefined": 14, "auth/scope-step-up": 21, "auth/scope-retry-limit": 24,
+    "auth/token-endpoint-auth-basic": 18, "auth/token-endpoint-auth-post": 18, "auth/token-endpoint-auth-none": 18,
+    "auth/pre-registration": 13, "auth/client-credentials-jwt": 8, "auth/client-credentials-basic": 8,
+}  # fmt: skip
+_MORE_OF_METADATA = {
+    "auth/metadata-default": 18, "auth/metadata-var1": 18, "auth/metadata-var2": 18, "auth/metadata-var3": 18,
+    "auth/token-endpoint-auth-basic": 19, "auth/token-endpoint-auth-post": 19, "auth/token-endpoint-auth-none": 19,
+    "auth/enterprise-managed-authorization": 9,
+}  # fmt: skip
+_NOT_SIGNED_IN_SO = ("auth/dpop*", "auth/wif-jwt-bearer")
+_EXTENSIONS = frozenset(
+    {"auth/client-credentials-jwt", "auth/client-credentials-basic", "auth/enterprise-managed-authorization"}
+)
+
 STABLE_CLIENT = Leg(
     release="0.1.16",
     package="conformance-stable",
-    arguments=("--suite", "core"),
-    checks=_BY_A_CLIENT,
+    arguments=("--suite", "all"),
+    checks={
+        **_BY_A_CLIENT,
+        **_SIGNING_IN,
+        "auth/cross-app-access-complete-flow": 9,
+        "auth/resource-mismatch": 2,
+        "auth/offline-access-scope": 13,
+        "auth/offline-access-not-supported": 14,
+        "auth/2025-03-26-oauth-endpoint-fallback": 7,
+    },
     side="client",
-    later=("auth/*",),
+    contradicted={
+        "auth/2025-03-26-oauth-metadata-backcompat": "its metadata are of another issuer than the one they were asked of",
+    },
 )
 
 NEXT_CLIENT = Leg(
     release="0.2.0-alpha.12",
     package="conformance-next",
     arguments=("--requirements", "2025-11-25"),
-    checks={**_BY_A_CLIENT, "tools_call": 2},
+    checks={**_BY_A_CLIENT, **_SIGNING_IN, **_MORE_OF_METADATA, "tools_call": 2},
     side="client",
-    later=("auth/*", "json-schema-2020-12-preservation"),
+    unscored=_EXTENSIONS,
+    later=(*_NOT_SIGNED_IN_SO, "json-schema-2020-12-preservation"),
+)
+
+# What is judged is how a client signs in, as far as that comes before a word of the stateless revision.
+NEWEST_CLIENT = Leg(
+    release="0.2.0-alpha.12",
+    package="conformance-next",
+    arguments=("--requirements", "2026-07-28"),
+    checks={
+        **dict.fromkeys((f"auth/metadata-{each}" for each in ("default", "var1", "var2", "var3")), 16),
+        **dict.fromkeys((f"auth/token-endpoint-auth-{each}" for each in ("basic", "post", "none")), 17),
+        **dict.fromkeys(
+            (f"auth/iss-{each}" for each in ("supported-missing", "wrong-issuer", "unexpected", "normalized")), 8
+        ),
+        **dict.fromkeys(
+            (
+                f"auth/scope-{each}"
+                for each in ("from-www-authenticate", "from-scopes-supported", "omitted-when-undefined")
+            ),
+            12,
+        ),
+        "auth/basic-cimd": 10,
+        "auth/pre-registration": 10,
+        "auth/resource-mismatch": 2,
+        "auth/offline-access-scope": 10,
+        "auth/offline-access-not-supported": 12,
+        "auth/iss-supported": 12,
+        "auth/iss-not-advertised": 12,
+        "auth/metadata-issuer-mismatch": 3,
+        "auth/client-credentials-jwt": 5,
+        "auth/client-credentials-basic": 5,
+        "auth/enterprise-managed-authorization": 6,
+    },
+    side="client",
+    unscored=_EXTENSIONS,
+    later=(
+        *_NOT_SIGNED_IN_SO,
+        *("auth/scope-step-up", "auth/scope-retry-limit", "auth/authorization-server-migration"),
+        *("tools_call", "request-metadata", "sep-*", "http-*", "json-schema-*"),
+    ),
 )
 
 LEGS = (STABLE, NEXT, OLDER)
-CLIENT_LEGS = (STABLE_CLIENT, NEXT_CLIENT)
+CLIENT_LEGS = (STABLE_CLIENT, NEXT_CLIENT, NEWEST_CLIENT)
 
 _FOLDER = re.compile(r"(?:server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 _FAMILY = re.compile(r"[a-z]+")
@@ -142,8 +211,10 @@ def count(results: Path) -> dict[str, Counter[str]]:
 
 def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
     """What is not as it has to be; an empty list is the verdict that everything was checked and passed."""
-    counted = {name: ended for name, ended in counted.items() if leg.judges(name)}
-    wrong = [f"{name}: was not run" for name in sorted(set(leg.checks) - set(counted))]
+    passed = [name for name in leg.contradicted if not counted.get(name, Counter[str]())["FAILURE"]]
+    counted = {name: ended for name, ended in counted.items() if leg.judges(name) and name not in leg.contradicted}
+    wrong = [f"{name}: did not fail, though {leg.contradicted[name]}" for name in passed]
+    wrong += [f"{name}: was not run" for name in sorted(set(leg.checks) - set(counted))]
     wrong += [f"{name}: is not known here" for name in sorted(set(counted) - set(leg.checks))]
     for name in sorted(set(counted) & set(leg.checks)):
         ended, due = counted[name], leg.checks[name] + leg.beyond.get(name, 0)
@@ -157,7 +228,8 @@ def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
 def summary(leg: Leg, counted: Mapping[str, Counter[str]]) -> str:
     """The figures of a run in one line."""
     later = sum(not leg.judges(name) for name in counted)
-    counted = {name: ended for name, ended in counted.items() if leg.judges(name)}
+    against = sum(name in leg.contradicted for name in counted)
+    counted = {name: ended for name, ended in counted.items() if leg.judges(name) and name not in leg.contradicted}
     scored = [name for name in counted if name not in leg.unscored]
     beyond = sum(leg.beyond.values())
     passed = sum(ended["SUCCESS"] for ended in counted.values()) - beyond
@@ -167,4 +239,6 @@ def summary(leg: Leg, counted: Mapping[str, Counter[str]]) -> str:
         line += f", with those of {len(counted) - len(scored)} scenarios that are not required"
     if later:
         line += f"; {later} scenarios are of what comes later"
+    if against:
+        line += f"; {against} failed, as it has to"
     return f"{line}; and {beyond} more in {', '.join(leg.beyond)}" if beyond else line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,11 @@ def test_the_figures_are_those_that_were_promised() -> None:
         (30, 84),
         (27, 56),
     ]
-    assert [(len(leg.checks), sum(leg.checks.values())) for leg in CLIENT_LEGS] == [(4, 10), (4, 11)]
+    assert [(len(leg.checks), sum(leg.checks.values())) for leg in CLIENT_LEGS] == [
+        (25, 290),
+        (21, 278),
+        (25, 270),
+    ]
     assert NEXT.beyond == {}
     assert STABLE.beyond == {"server-sse-polling": 3}
 
@@ -55,6 +60,12 @@ def test_what_is_right_leaves_no_complaint() -> None:
 )
 def test_what_is_wrong_is_named(scenario: str, ended: Counter[str], complaint: str) -> None:
     assert complaints(SMALL, {**RIGHT, scenario: ended}) == [complaint]
+
+
+def test_what_contradicts_has_to_fail() -> None:
+    leg = replace(SMALL, contradicted={"odd": "it is wrong"})
+    assert complaints(leg, {**RIGHT, "odd": Counter(SUCCESS=1, FAILURE=3)}) == []
+    assert complaints(leg, {**RIGHT, "odd": Counter(SUCCESS=4)}) == ["odd: did not fail, though it is wrong"]
 
 
 def test_a_scenario_that_was_not_run_is_missed() -> None:

@@ -28,6 +28,10 @@ SHOWN = {"Server", "Context", "Client"}
 THEMES = (
     ("Servers", ("Server", "McpServer", "Context", "Settings", "HttpConfig", "Hooks")),
     ("Clients", ("Client", "SyncClient", "Command", "Host", "ClientSettings", "ClientHandler", "Deferred")),
+    (
+        "Signing in",
+        ("OAuth", "ClientCredentials", "EnterpriseManaged", "GivenTokens", "FileStore", "KeyringStore", "MemoryStore"),
+    ),
     ("Registering", ("ToolOptions", "ResourceOptions", "TemplateOptions", "PromptOptions", "CompletionOptions")),
 )
 _FIRST = re.compile(r"\A(.+?[.!?])(?:\s|\Z)", re.DOTALL)

@@ -43,7 +43,9 @@ VISITORS = {"hypothesis", "pytest"}
 """Not dependencies: who runs a test has them, and only then are they imported."""
 
 LONG = 400
-LONG_FOR_A_REASON: dict[str, str] = {}
+LONG_FOR_A_REASON: dict[str, str] = {
+    f"{DOOR}/__init__.py": "a table of every public name, three times: for type checkers, as a list, and for loading",
+}
 """Files that pass `LONG` lines, each with the reason why it is still one idea."""
 
 DISTRIBUTIONS = {"opentelemetry": "opentelemetry-api", "prometheus_client": "prometheus-client"}

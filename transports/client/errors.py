@@ -28,6 +28,11 @@ class TransportError(GreenroomError):
 
     reason: ClassVar[str] = "transport_error"
 
+    @property
+    def final(self) -> bool:
+        """Whether trying again is no use until somebody has done something."""
+        return False
+
 
 class ConnectFailed(TransportError):
     """Nobody answers there; nothing was sent."""

@@ -109,7 +109,7 @@ class Listening(Visit):
         self.alarm(None)
         if self._stream is not None and self._stream.retry is not None:
             self._retry = self._stream.retry
-        self._tried = False
+        self._tried = frozenset()
         seconds = self.wire.patience(self._retry)
         if self._failures > 1:
             seconds = max(seconds, min(seconds * 2 ** min(self._failures - 1, _DOUBLINGS), _LONGEST))

@@ -292,7 +292,7 @@ class Question(Notice):
         else:
             self._resumes += 1
             self._resuming = True
-            self._tried = False
+            self._tried = frozenset()
             self.alarm(None)
             self._alarm = self.wire.later(self.wire.patience(self._retry), self._again)
 

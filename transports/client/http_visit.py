@@ -1,4 +1,4 @@
-"""One HTTP request of a wire's and what becomes of it: who we are is said, a 401 tried once more, a redirect followed, a refusal read.
+"""One HTTP request of a wire's and what becomes of it: who we are is said, a 401 and a 403 tried once more each, a redirect followed, a refusal read.
 
 A kind of visit says in `accepted`, `take` and `over` what it does with an answer, in `rejected` with a refusal, and in `lost` when there was
 neither. Each comes at most once after the other, and never after `drop`.
@@ -53,7 +53,7 @@ class Visit:
         self._head: Head | None = None
         self._refusal: bytearray | None = None
         self._sent: Mapping[str, str] = {}
-        self._tried = False
+        self._tried: frozenset[int] = frozenset()
         self._moves = 0
         self._task: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -200,8 +200,8 @@ class Visit:
         challenge = head.get(b"www-authenticate")
         if head.status == _UNAUTHORIZED or (head.status == _FORBIDDEN and "insufficient_scope" in challenge):
             error: HttpError = Unauthorized(head.status, shown(body), self.address.origin, challenge)
-            if not self._tried:
-                self._tried = True
+            if head.status not in self._tried:  # so a token may be renewed, and then be given more scopes; and that is all
+                self._tried |= {head.status}
                 self._task = self.wire.task(self._refused(error, body, head, challenge))
                 return
         elif head.status in _MOVED and self._moves < self.wire.settings.redirects:

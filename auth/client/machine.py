@@ -1,0 +1,297 @@
+"""Ways to log in that need no user: as the program itself, by what an organisation's own sign-in has said, or with tokens that are brought along."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from greenroom.auth.errors import SignInError
+from greenroom.errors import ConfigError
+
+from .credential import KeptCredentials
+from .discovery import Place
+from .identity import Identity
+from .metadata import ServerMetadata, canonical
+from .reaching import fetcher_for
+from .record import Record
+from .stores import MemoryStore
+from .token_calls import ID_TOKEN, SAML2, Endpoint, client_credentials, jwt_bearer, token_exchange
+from .ways import record_of, scopes_for
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from greenroom.auth.jose import Algorithm, Key
+    from greenroom.transports.client.fetch import Fetch
+    from greenroom.transports.client.http_tls import Trust
+
+    from .stores import TokenStore
+    from .ways import Need
+
+    SubjectToken: TypeAlias = str | Callable[[], str | Awaitable[str]]
+
+_EXPIRED: Final = frozenset({"invalid_grant", "invalid_token", "expired_token", "invalid_request"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientCredentials:
+    """The program logs in as itself, with a secret, a key, or an assertion that was signed elsewhere."""
+
+    client_id: str
+    client_secret: str | None = field(default=None, repr=False)
+    key: Key | None = None
+    algorithm: Algorithm = "ES256"
+    assertion: str | None = field(default=None, repr=False)
+    token_endpoint: str | None = None
+    """Where: then the first token is fetched before the first request, so that what is wrong shows at once. None: what the server says."""
+    issuer: str | None = None
+    """Who knows this program: no other authorization server is shown its secret."""
+    resource: str | None = None
+    """What the token is for; None: the server."""
+    scopes: Sequence[str] = ()
+    store: TokenStore = field(default_factory=MemoryStore)
+    private: bool = False
+    trust: Trust | None = None
+    fetch: Fetch | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError`."""
+        self.identity()
+        if self.client_secret is None and self.key is None and self.assertion is None:
+            raise ConfigError("a program that logs in as itself has a client_secret, a key or an assertion")
+
+    def identity(self) -> Identity:
+        """As whom."""
+        return Identity(
+            self.client_id,
+            secret=self.client_secret,
+            key=self.key,
+            algorithm=self.algorithm,
+            assertion=self.assertion,
+        )
+
+    def credentials(self, url: str) -> KeptCredentials:
+        """For one server. Raises `ConfigError`."""
+        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
+        return KeptCredentials(_ClientWay(self, url, fetch), self.store, fetch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnterpriseManaged:
+    """An organisation's own sign-in vouches for a user: its identity token is exchanged there (RFC 8693), and what comes of it is redeemed (RFC 7523)."""
+
+    client_id: str
+    idp_token_endpoint: str
+    """The token endpoint of the organisation."""
+    subject_token: SubjectToken = field(repr=False)
+    """What the user's sign-in has given, or a function that knows the present one."""
+    subject_token_type: str = ID_TOKEN
+    client_secret: str | None = field(default=None, repr=False)
+    key: Key | None = None
+    algorithm: Algorithm = "ES256"
+    idp_client_id: str | None = None
+    """As whom this program is known to the organisation; None: by the same name and secret."""
+    idp_client_secret: str | None = field(default=None, repr=False)
+    as_token_endpoint: str | None = None
+    """The token endpoint of the server's own authorization server; None: what the server says."""
+    audience: str | None = None
+    """Whom the exchanged token is for; None: that authorization server."""
+    resource: str | None = None
+    issuer: str | None = None
+    scopes: Sequence[str] = ()
+    store: TokenStore = field(default_factory=MemoryStore)
+    private: bool = False
+    trust: Trust | None = None
+    fetch: Fetch | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError`."""
+        if self.subject_token_type not in (ID_TOKEN, SAML2):
+            raise ConfigError(f"subject_token_type is {ID_TOKEN} or {SAML2}")
+        if self.as_token_endpoint is not None and self.audience is None:
+            raise ConfigError("with as_token_endpoint, say as audience which authorization server that is")
+
+    def credentials(self, url: str) -> KeptCredentials:
+        """For one server. Raises `ConfigError`."""
+        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
+        return KeptCredentials(_EnterpriseWay(self, url, fetch), self.store, fetch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenTokens:
+    """Tokens that are brought along, and are refreshed where that is possible."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    token_endpoint: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+    resource: str | None = None
+    scopes: Sequence[str] = ()
+    store: TokenStore = field(default_factory=MemoryStore)
+    private: bool = False
+    trust: Trust | None = None
+    fetch: Fetch | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError`."""
+        if self.refresh_token is not None and (self.token_endpoint is None or self.client_id is None):
+            raise ConfigError("a refresh token is of use with its token_endpoint and client_id")
+
+    def credentials(self, url: str) -> KeptCredentials:
+        """For one server. Raises `ConfigError`."""
+        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
+        return KeptCredentials(_GivenWay(self, url, fetch), self.store, fetch)
+
+
+class _Base:
+    """What they share: no user, and nothing that is known of them but what was configured."""
+
+    eager = False
+    alone = True
+
+    def __init__(self, url: str, name: str, issuer: str | None, place: Place | None) -> None:
+        self.url = url
+        self.name = f"{name} {canonical(url)}"
+        self.issuer = issuer
+        self.place = place
+
+    async def begin(self) -> Record | None:
+        return None
+
+    async def identity(self, record: Record) -> Identity | None:  # noqa: ARG002 - nothing is refreshed
+        return None
+
+    async def forget(self, record: Record) -> None:
+        pass
+
+
+class _ClientWay(_Base):
+    def __init__(self, settings: ClientCredentials, url: str, fetch: Fetch) -> None:
+        place = _fixed(settings.token_endpoint, settings.issuer, settings.resource or canonical(url))
+        super().__init__(url, f"client {settings.client_id}", settings.issuer, place)
+        self._settings = settings
+        self._fetch = fetch
+        self.eager = place is not None
+
+    async def obtain(self, place: Place, need: Need) -> Record:
+        settings = self._settings
+        asked = scopes_for(settings.scopes, need, place)
+        identity = settings.identity()
+        place = place._replace(resource=settings.resource or place.resource)
+        tokens = await client_credentials(
+            _endpoint(place), identity, self._fetch, resource=place.resource, scopes=asked
+        )
+        return record_of(place, identity, tokens, asked)
+
+
+class _EnterpriseWay(_Base):
+    def __init__(self, settings: EnterpriseManaged, url: str, fetch: Fetch) -> None:
+        place = _fixed(
+            settings.as_token_endpoint, settings.issuer or settings.audience, settings.resource or canonical(url)
+        )
+        super().__init__(url, f"enterprise {settings.client_id}", settings.issuer, place)
+        self._settings = settings
+        self._fetch = fetch
+        self.eager = place is not None
+
+    async def obtain(self, place: Place, need: Need) -> Record:
+        settings = self._settings
+        asked = scopes_for(settings.scopes, need, place)
+        place = place._replace(resource=settings.resource or place.resource)
+        assertion = await self._vouched(place, asked)
+        identity = Identity(
+            settings.client_id, secret=settings.client_secret, key=settings.key, algorithm=settings.algorithm
+        )
+        tokens = await jwt_bearer(
+            _endpoint(place), identity, self._fetch, assertion=assertion, resource=place.resource, scopes=asked
+        )
+        return record_of(place, identity, tokens, asked)
+
+    async def _vouched(self, place: Place, asked: Sequence[str]) -> str:
+        settings = self._settings
+        subject: Any = settings.subject_token
+        if callable(subject):
+            subject = subject()
+            if inspect.isawaitable(subject):
+                subject = await subject
+        other = settings.idp_client_id is not None
+        here = Identity(
+            settings.idp_client_id or settings.client_id,
+            secret=settings.idp_client_secret if other else settings.client_secret,
+            key=None if other else settings.key,
+            algorithm=settings.algorithm,
+        )
+        try:
+            exchanged = await token_exchange(
+                Endpoint(settings.idp_token_endpoint),
+                here,
+                self._fetch,
+                subject_token=str(subject),
+                subject_token_type=settings.subject_token_type,
+                audience=settings.audience or place.server.issuer,
+                resource=place.resource,
+                scopes=asked,
+            )
+        except SignInError as error:
+            if error.code in _EXPIRED and (error.code != "invalid_request" or "expired" in error.message):
+                raise SignInError(
+                    "token exchange",
+                    f"the organisation does not take the user's identity token any more: have them sign in there anew ({error.message})",
+                    code="subject_token_expired",
+                ) from None
+            raise
+        return exchanged.access_token
+
+
+class _GivenWay(_Base):
+    alone = False
+
+    def __init__(self, settings: GivenTokens, url: str, fetch: Fetch) -> None:
+        resource = settings.resource or canonical(url)
+        endpoint = settings.token_endpoint or "https://nowhere.invalid/"
+        super().__init__(url, f"given {settings.client_id or ''}", None, _fixed(endpoint, endpoint, resource))
+        self._settings = settings
+        self._resource = resource
+        self._fetch = fetch
+
+    async def begin(self) -> Record | None:
+        settings = self._settings
+        endpoint = settings.token_endpoint or ""
+        return Record(
+            endpoint,
+            self._resource,
+            endpoint,
+            settings.client_id or "",
+            settings.access_token,
+            settings.refresh_token,
+            settings.expires_at,
+            time.time(),
+            tuple(settings.scopes),
+        )
+
+    async def obtain(self, place: Place, need: Need) -> Record:  # noqa: ARG002 - whatever it is for
+        raise SignInError(
+            "token", f"the token for {place.resource} is not taken any more, and cannot be refreshed: bring another one"
+        )
+
+    async def identity(self, record: Record) -> Identity | None:  # noqa: ARG002 - there is only one
+        settings = self._settings
+        return None if settings.client_id is None else Identity(settings.client_id, secret=settings.client_secret)
+
+
+def _fixed(endpoint: str | None, issuer: str | None, resource: str) -> Place | None:
+    """A place that was configured."""
+    if endpoint is None:
+        return None
+    return Place(resource, ServerMetadata(issuer or endpoint, token_endpoint=endpoint))
+
+
+def _endpoint(place: Place) -> Endpoint:
+    server = place.server
+    if server.token_endpoint is None:
+        raise SignInError("token", f"{server.issuer} names no token endpoint")
+    return Endpoint(server.token_endpoint, server.issuer, server.auth_methods)

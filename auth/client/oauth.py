@@ -1,0 +1,172 @@
+"""`OAuth(…)`: sign in as a user, with a browser, or with a code for another machine.
+
+::
+
+    async with Client("https://calendar.example/mcp", auth=OAuth(store=FileStore())) as client: ...
+
+What is not said is found out: where to sign in, as which client, for which scopes. Nothing is asked of anybody before the server wants it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from greenroom.auth.errors import SignInError
+from greenroom.errors import ConfigError
+
+from .browsers import open_browser
+from .code_flow import CodeFlow, check_server
+from .credential import KeptCredentials
+from .device_flow import DeviceFlow
+from .discovery import Place
+from .identity import Identity
+from .metadata import ServerMetadata, canonical
+from .reaching import fetcher_for
+from .registration import Registrar, check_document
+from .stores import MemoryStore
+from .ways import record_of, scopes_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from greenroom.auth.jose import Algorithm, Key
+    from greenroom.transports.client.fetch import Fetch
+    from greenroom.transports.client.http_tls import Trust
+
+    from .browsers import Browser
+    from .device_flow import Shower
+    from .record import Record
+    from .stores import TokenStore
+    from .ways import Need
+
+
+@dataclass(frozen=True, kw_only=True)
+class OAuth:
+    """How a user signs in. A value: each server that it is used for has a login of its own."""
+
+    client_id: str | None = None
+    """As whom this program is known there, when that was agreed beforehand."""
+    client_secret: str | None = field(default=None, repr=False)
+    key: Key | None = None
+    """What to sign with instead of a secret."""
+    algorithm: Algorithm = "ES256"
+    issuer: str | None = None
+    """Who knows it by that name: no other authorization server is shown it."""
+    client_metadata_url: str | None = None
+    """Where a document says who this program is: for authorization servers that read such."""
+    client_name: str = "greenroom"
+    """What users are told who asks."""
+    scopes: Sequence[str] = ()
+    """What to ask for in any case."""
+    account: str = "default"
+    """Whose login it is, for programs that sign in as several users."""
+    browser: Browser | None = open_browser
+    """What takes the user there; None: nobody is there to sign in, and what is not kept already fails at once."""
+    device: Shower | None = None
+    """What tells a user a code for another machine: used instead of the browser wherever the authorization server offers that."""
+    port: int = 0
+    """Where the user comes back to on this machine; 0 is any port that is free."""
+    timeout: float = 300.0
+    """Seconds that the user has."""
+    store: TokenStore = field(default_factory=MemoryStore)
+    """Where logins are kept."""
+    authorization_endpoint: str | None = None
+    """With `token_endpoint`: where to sign in, so that nothing has to be found out."""
+    token_endpoint: str | None = None
+    private: bool = False
+    """Whether authorization servers may be in networks that are not public."""
+    trust: Trust | None = None
+    """Whom to trust over TLS, for whatever is asked of an authorization server."""
+    fetch: Fetch | None = None
+    """What fetches, instead of our own."""
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError`."""
+        if self.client_id is None and (self.client_secret is not None or self.key is not None):
+            raise ConfigError("a client_secret or a key is a client's: give client_id as well")
+        if (self.authorization_endpoint is None) != (self.token_endpoint is None):
+            raise ConfigError("authorization_endpoint and token_endpoint are given both, or neither")
+        if not 0 <= self.port < 65536:  # noqa: PLR2004 - ports
+            raise ConfigError(f"port is from 0 to 65535, not {self.port!r}")
+        if not self.timeout > 0:
+            raise ConfigError(f"timeout must be more than 0 seconds, not {self.timeout!r}")
+        if self.client_metadata_url is not None:
+            check_document(self.client_metadata_url)
+
+    @property
+    def patience(self) -> float:
+        """How much longer a handshake may take when a user has to sign in first."""
+        return 0.0 if self.browser is None and self.device is None else self.timeout
+
+    def credentials(self, url: str) -> KeptCredentials:
+        """For one server. Raises `ConfigError`."""
+        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
+        return KeptCredentials(OAuthWay(self, url, fetch), self.store, fetch)
+
+
+class OAuthWay:
+    """At one server."""
+
+    eager = False
+    alone = False
+
+    def __init__(self, settings: OAuth, url: str, fetch: Fetch) -> None:
+        """With these settings."""
+        self._settings = settings
+        self.url = url
+        self.name = f"user {settings.account} {settings.client_id or ''} {canonical(url)}"
+        self.issuer = settings.issuer
+        known = None
+        if settings.client_id is not None:
+            known = Identity(
+                settings.client_id, secret=settings.client_secret, key=settings.key, algorithm=settings.algorithm
+            )
+        self._registrar = Registrar(
+            settings.store,
+            fetch,
+            known=known,
+            document=settings.client_metadata_url,
+            client_name=settings.client_name,
+            account=settings.account,
+        )
+        self._fetch = fetch
+        self.place: Place | None = None
+        if settings.token_endpoint is not None:
+            server = ServerMetadata(
+                settings.issuer or settings.token_endpoint,
+                settings.authorization_endpoint,
+                settings.token_endpoint,
+                challenge_methods=("S256",),
+            )
+            self.place = Place(canonical(url), server)
+
+    async def begin(self) -> Record | None:
+        """Nothing is brought along."""
+        return None
+
+    async def obtain(self, place: Place, need: Need) -> Record:
+        """Have the user sign in."""
+        settings = self._settings
+        asked = scopes_for(settings.scopes, need, place)
+        if settings.device is not None and place.server.device_endpoint is not None:
+            flow = DeviceFlow(settings.device, self._registrar, self._fetch, settings.timeout)
+            identity, tokens = await flow.run(place, asked)
+        elif settings.browser is None:
+            check_server(place.server)
+            raise SignInError(
+                "authorization",
+                f"nobody is signed in at {place.resource}, and nobody is there to do it: sign in once with a browser",
+            )
+        else:
+            code = CodeFlow(settings.browser, self._registrar, self._fetch, settings.port, settings.timeout)
+            identity, tokens = await code.run(place, asked)
+        return record_of(place, identity, tokens, asked)
+
+    async def identity(self, record: Record) -> Identity | None:
+        """As whom that login was made."""
+        return await self._registrar.kept(record.issuer, record.client_id)
+
+    async def forget(self, record: Record) -> None:
+        """Register anew the next time."""
+        await self._registrar.forget(record.issuer, record.client_id)

@@ -1,0 +1,159 @@
+"""Becoming known to an authorization server: as it was agreed beforehand, by a document of our own, or by asking it (RFC 7591).
+
+What a server has given us is kept under its issuer, and is shown to no other.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from greenroom.auth.errors import SignInError
+from greenroom.auth.grants import number, text
+from greenroom.errors import ConfigError
+from greenroom.protocol.json import encode
+
+from .discovery import reach
+from .identity import METHODS, Identity
+from .token_calls import said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.transports.client.fetch import Fetch
+
+    from .metadata import ServerMetadata
+    from .stores import TokenStore
+
+_STEP: Final = "registration"
+
+
+async def register_client(
+    endpoint: str, metadata: Mapping[str, Any], fetch: Fetch, *, initial_access_token: str | None = None
+) -> dict[str, Any]:
+    """Ask to become known. What the server answers is returned as it is. Raises `SignInError`."""
+    headers = {"content-type": "application/json"}
+    if initial_access_token is not None:
+        headers["authorization"] = f"Bearer {initial_access_token}"
+    answer = await reach(endpoint, fetch, _STEP, method="POST", headers=headers, body=encode(dict(metadata)))
+    return said(answer, _STEP)
+
+
+def check_document(url: str) -> str:
+    """The URL of a client's own metadata document, if it can be one. Raises `ConfigError`."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.path in ("", "/") or parts.fragment:
+        raise ConfigError(
+            "client_metadata_url is an https URL with a path: there is the document that says who this client is"
+        )
+    return url
+
+
+class Registrar:
+    """Sees to it that a program is known."""
+
+    def __init__(
+        self,
+        store: TokenStore,
+        fetch: Fetch,
+        *,
+        known: Identity | None,
+        document: str | None,
+        client_name: str,
+        account: str,
+    ) -> None:
+        """`known` is what was agreed beforehand, `document` where our own metadata are."""
+        self._store = store
+        self._fetch = fetch
+        self.known = known
+        self._document = document
+        self._client_name = client_name
+        self._account = account
+
+    async def kept(self, issuer: str, client_id: str) -> Identity | None:
+        """Whom we were to that issuer by that name."""
+        if self.known is not None:
+            return self.known if self.known.client_id == client_id else None
+        if client_id == self._document:
+            return Identity(client_id, method="none")
+        entry = await self._store.get(self._key(issuer))
+        found = None if entry is None else _identity(entry)
+        return found if found is not None and found.client_id == client_id else None
+
+    async def redirect(self, issuer: str) -> str | None:
+        """Where the issuer was told that its users come back to."""
+        if self.known is not None or self._document is not None:
+            return None
+        return text((await self._store.get(self._key(issuer)) or {}).get("redirect_uri"))
+
+    async def identity(self, server: ServerMetadata, redirect_uri: str | None, scopes: str | None) -> Identity:
+        """Become known there, if we are not. Raises `SignInError`."""
+        if self.known is not None:
+            return self.known
+        if self._document is not None and server.client_documents:
+            return Identity(self._document, method="none")
+        entry = await self._store.get(self._key(server.issuer))
+        if entry is not None and (redirect_uri is None or entry.get("redirect_uri") == redirect_uri):
+            found = _identity(entry)
+            if found is not None:
+                return found
+        if server.registration_endpoint is None:
+            raise SignInError(
+                _STEP,
+                f"{server.issuer} registers nobody by itself: register this program there, and give its client_id (and client_secret)",
+            )
+        wanted = _wanted(server, redirect_uri, scopes, self._client_name)
+        answer = await register_client(server.registration_endpoint, wanted, self._fetch)
+        kept = {**answer, "redirect_uri": redirect_uri}
+        kept.setdefault("token_endpoint_auth_method", "" if answer.get("client_secret") else "none")
+        found = _identity(kept)
+        if found is None:
+            raise SignInError(_STEP, f"{server.issuer} has registered this program, and did not say as whom")
+        await self._store.put(self._key(server.issuer), kept)
+        return found
+
+    async def forget(self, issuer: str, client_id: str) -> None:
+        """The issuer knows that client no more."""
+        entry = await self._store.get(self._key(issuer))
+        if entry is not None and entry.get("client_id") == client_id:
+            await self._store.put(self._key(issuer), None)
+
+    def _key(self, issuer: str) -> str:
+        return f"client {issuer} {self._account}"
+
+
+def _wanted(server: ServerMetadata, redirect_uri: str | None, scopes: str | None, name: str) -> dict[str, Any]:
+    offered = server.auth_methods
+    order = ("none", "client_secret_basic", "client_secret_post")
+    method = next((each for each in order if each in offered), "none") if offered else "none"
+    wanted: dict[str, Any] = {
+        "client_name": name,
+        "application_type": "native",
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+    }
+    if redirect_uri is None:
+        wanted |= {
+            "grant_types": ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
+            "response_types": [],
+        }
+    else:
+        wanted["redirect_uris"] = [redirect_uri]
+    if scopes:
+        wanted["scope"] = scopes
+    return wanted
+
+
+def _identity(entry: Mapping[str, Any]) -> Identity | None:
+    client_id, secret, method = (
+        text(entry.get(name)) for name in ("client_id", "client_secret", "token_endpoint_auth_method")
+    )
+    ends = number(entry.get("client_secret_expires_at"))
+    if client_id is None or (secret is not None and ends and ends <= time.time()):
+        return None
+    usable = method if method in METHODS and method != "private_key_jwt" else None
+    if usable in ("client_secret_basic", "client_secret_post") and secret is None:
+        usable = None
+    return Identity(client_id, secret=secret if usable != "none" else None, method=usable)

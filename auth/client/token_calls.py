@@ -1,0 +1,213 @@
+"""The calls of a token endpoint, one function for each grant; all of them say for which resource the token is to be (RFC 8707).
+
+What comes back is read strictly where a token would be sent on, and leniently elsewhere. A refusal is final; what may go well in a while says so.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from greenroom.auth.errors import SignInError
+from greenroom.auth.grants import number, scopes_of, text
+from greenroom.protocol.errors import ProtocolError
+from greenroom.protocol.json import decode, is_object
+
+from .discovery import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from greenroom.transports.client.fetch import Fetch, Fetched
+
+    from .identity import Identity
+
+ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - the name of a kind
+SAML2: Final = "urn:ietf:params:oauth:token-type:saml2"
+ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
+_OK: Final = 200
+_BROKEN: Final = 500
+_PATIENCE: Final = frozenset({408, 425, 429})
+_LONGEST: Final = 16 * 1024
+_SAID: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where tokens are given."""
+
+    url: str
+    issuer: str | None = None
+    methods: Sequence[str] = ()
+    """How clients may show themselves there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What was given. Its repr has no token in it."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+    """In seconds of the epoch."""
+    scopes: frozenset[str] | None = None
+    """What was granted; None: what was asked for."""
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+async def exchange_code(  # noqa: PLR0913 - what the grant consists of
+    endpoint: Endpoint,
+    client: Identity,
+    fetch: Fetch,
+    *,
+    code: str,
+    verifier: str,
+    redirect_uri: str,
+    resource: str | None,
+) -> Tokens:
+    """Redeem a code."""
+    form = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier, "redirect_uri": redirect_uri}
+    return await ask(endpoint, client, fetch, form, resource=resource)
+
+
+async def refresh_token(
+    endpoint: Endpoint,
+    client: Identity,
+    fetch: Fetch,
+    *,
+    token: str,
+    resource: str | None,
+    scopes: Collection[str] = (),
+) -> Tokens:
+    """Get a new access token, and perhaps a new refresh token; else the old one goes on."""
+    form = {"grant_type": "refresh_token", "refresh_token": token}
+    return await ask(endpoint, client, fetch, form, resource=resource, scopes=scopes, step="refresh")
+
+
+async def client_credentials(
+    endpoint: Endpoint, client: Identity, fetch: Fetch, *, resource: str | None, scopes: Collection[str] = ()
+) -> Tokens:
+    """A token for the program itself."""
+    return await ask(endpoint, client, fetch, {"grant_type": "client_credentials"}, resource=resource, scopes=scopes)
+
+
+async def token_exchange(  # noqa: PLR0913 - what the grant consists of
+    endpoint: Endpoint,
+    client: Identity,
+    fetch: Fetch,
+    *,
+    subject_token: str,
+    subject_token_type: str,
+    audience: str | None,
+    resource: str | None,
+    requested_token_type: str | None = ID_JAG,
+    scopes: Collection[str] = (),
+) -> Tokens:
+    """Another token for the same subject (RFC 8693)."""
+    form = {"grant_type": EXCHANGE, "subject_token": subject_token, "subject_token_type": subject_token_type}
+    if requested_token_type is not None:
+        form["requested_token_type"] = requested_token_type
+    if audience is not None:
+        form["audience"] = audience
+    return await ask(
+        endpoint, client, fetch, form, resource=resource, scopes=scopes, step="token exchange", bearer=False
+    )
+
+
+async def jwt_bearer(
+    endpoint: Endpoint,
+    client: Identity,
+    fetch: Fetch,
+    *,
+    assertion: str,
+    resource: str | None,
+    scopes: Collection[str] = (),
+) -> Tokens:
+    """A token for what somebody else has signed (RFC 7523)."""
+    form = {"grant_type": JWT_BEARER, "assertion": assertion}
+    return await ask(endpoint, client, fetch, form, resource=resource, scopes=scopes)
+
+
+async def ask(  # noqa: PLR0913 - whom, as whom, for what
+    endpoint: Endpoint,
+    client: Identity,
+    fetch: Fetch,
+    form: dict[str, str],
+    *,
+    resource: str | None,
+    scopes: Collection[str] = (),
+    step: str = "token",
+    bearer: bool = True,
+) -> Tokens:
+    """One call. Raises `SignInError`; its `code` is what the server calls the error."""
+    form = dict(form)
+    if resource is not None:
+        form["resource"] = resource
+    if scopes:
+        form["scope"] = " ".join(sorted(scopes))
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    client.show(form, headers, offered=endpoint.methods, audience=endpoint.issuer or endpoint.url, step=step)
+    answer = await reach(
+        endpoint.url, fetch, step, method="POST", headers=headers, body=urlencode(form).encode("ascii")
+    )
+    return _tokens(said(answer, step), step, bearer=bearer)
+
+
+def said(answer: Fetched, step: str) -> dict[str, Any]:
+    """The object that a server of OAuth has answered with. Raises `SignInError` for an error, or for what is no answer."""
+    try:
+        found = decode(answer.body)
+    except ProtocolError:
+        found = None
+    if _OK <= answer.status < 300 and is_object(found):  # noqa: PLR2004 - the successes of HTTP
+        return found
+    code = text(found.get("error")) if is_object(found) else None
+    temporary = answer.status >= _BROKEN or answer.status in _PATIENCE
+    if code is None:
+        what = f"status {answer.status} and no JSON object" if found is None else f"status {answer.status}"
+        raise SignInError(step, f"the authorization server answers with {what}", temporary=temporary)
+    detail = text(found.get("error_description")) if is_object(found) else None
+    raise SignInError(step, quoted(code, detail), code=plain(code), temporary=temporary)
+
+
+def quoted(code: str, detail: str | None) -> str:
+    """An error of somebody else's, in words that may be shown."""
+    return f"the authorization server refuses: {plain(code)}{f' ({plain(detail)})' if detail else ''}"
+
+
+def plain(words: str) -> str:
+    """One line of it, without what a terminal would take for more than text."""
+    return "".join(each if each.isprintable() else " " for each in words[:_SAID]).strip()
+
+
+def _tokens(found: Mapping[str, Any], step: str, *, bearer: bool) -> Tokens:
+    token = found.get("access_token")
+    if (
+        not isinstance(token, str)
+        or not token
+        or len(token) > _LONGEST
+        or not token.isascii()
+        or not token.isprintable()
+    ):
+        raise SignInError(step, "the authorization server gave no token that could be sent")
+    if bearer and str(found.get("token_type", "bearer")).lower() != "bearer":
+        raise SignInError(
+            step, f"the token is of the type {plain(str(found['token_type']))!r}, and only bearer tokens are known here"
+        )
+    lives = found.get("expires_in")
+    try:
+        seconds = number(float(lives)) if isinstance(lives, str) else number(lives)
+    except ValueError:
+        seconds = None
+    return Tokens(
+        token,
+        text(found.get("refresh_token")),
+        None if seconds is None else time.time() + max(0.0, seconds),
+        scopes_of(found.get("scope")),
+        dict(found),
+    )
