@@ -1,0 +1,32 @@
+"""An authorization server for tests: it runs on this machine or in memory, does what real ones do, and does it wrong when it is asked to.
+
+::
+
+    async with AuthorizationServer() as idp:
+        server = Server("demo", auth=OAuthResource(resource=url, authorization_servers=[idp.issuer], keys=idp.key_set()))
+        token = idp.token(resource=url, scope="read")
+
+It is for tests: it keeps everything in plain sight, and lets in whomever `consent` says.
+"""
+
+from .book import Approve, Client, Decision, Refuse, Wish
+from .faults import Cut, Faults, Flood, Redirect, Said, Silence
+from .server import AuthorizationServer
+from .words import Asked, landed
+
+__all__ = [
+    "Approve",
+    "Asked",
+    "AuthorizationServer",
+    "Client",
+    "Cut",
+    "Decision",
+    "Faults",
+    "Flood",
+    "Redirect",
+    "Refuse",
+    "Said",
+    "Silence",
+    "Wish",
+    "landed",
+]

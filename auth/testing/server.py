@@ -1,0 +1,302 @@
+"""The authorization server: where it is, whom it knows, what it gives out. Requests come over HTTP on this machine, or through `fetch` in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from greenroom.auth.errors import SignInError
+from greenroom.auth.keyset import KeySet
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ResponseTooLarge
+from greenroom.transports.client.fetch import SIZE, Fetched, Fetcher
+from greenroom.transports.client.guard import Guard
+
+from .book import Approve, Client, Grant
+from .faults import Cut, Faults, Flood, Planned, Silence, changed
+from .giving import Desk
+from .pages import Pages
+from .signing import Keys
+from .tokens import TokenDesk
+from .wire import Wire, plain
+from .words import Answer, Asked, OAuthError, page, told
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from greenroom.auth.jose import Key
+    from greenroom.transports.client.fetch import Fetch
+
+    from .book import Code, Decision, Device, Method, Refresh, Wish
+    from .faults import Plan
+
+REMEMBERED = 10_000
+
+
+class AuthorizationServer:
+    """One issuer. What is public in it is there to be looked at and changed by a test, at any time."""
+
+    def __init__(  # noqa: PLR0913 - what a test may want otherwise
+        self,
+        *,
+        path: str = "",
+        issuer: str | None = None,
+        users: Sequence[str] = ("ann",),
+        scopes: Sequence[str] = ("read", "write"),
+        opaque: bool = False,
+        family: Literal["RSA", "EC", "OKP"] = "EC",
+        lifetime: float = 3600.0,
+        registration: bool = True,
+        clock: Callable[[], float] = time.time,
+        documents: Fetch | None = None,
+    ) -> None:
+        """`path` is the issuer's, below its origin; `issuer` is for one that is in memory alone.
+
+        `opaque` tokens say nothing by themselves. `documents` fetches the metadata documents of clients; None: from this machine only.
+        """
+        self.path = path.rstrip("/")
+        self._issuer = issuer
+        self.users = list(users)
+        self.scopes = tuple(scopes)
+        self.opaque = opaque
+        self.keys = Keys(family)
+        self.lifetime = lifetime
+        self.registration = registration
+        self.clock = clock
+        self.faults = Faults()
+        """What it says wrong."""
+        self.consent: Callable[[Wish], Decision] = lambda _: Approve(self.users[0])
+        """Who looks at the consent page, and what they decide."""
+        self.audience: str | None = None
+        """For whom a token is where no resource was named; None: for nobody in particular."""
+        self.device_interval = 1
+        self.device_lifetime = 600.0
+        self.rotates = True
+        """Whether a refresh token is good once only."""
+        self.clients: dict[str, Client] = {}
+        self.client_documents: dict[str, Any] = {}
+        """Metadata documents of clients by their URL, which then are not fetched."""
+        self.trusted: dict[str, AuthorizationServer] = {}
+        """Other issuers whose word counts."""
+        self.requests: deque[Asked] = deque(maxlen=REMEMBERED)
+        """All that was asked, in order."""
+        self.codes: dict[str, Code] = {}
+        self.refreshes: dict[str, Refresh] = {}
+        self.devices: dict[str, Device] = {}
+        self.given: dict[str, tuple[Grant | None, dict[str, Any]]] = {}
+        """Access tokens, with what they say."""
+        self.assertions: set[str] = set()
+        self.documents: Fetch = Fetcher(Guard(loopback=True)) if documents is None else documents
+        self._plans: dict[str, Planned] = {}
+        self._wire: Wire | None = None
+        self._desk = Desk(self)
+        self._tokens = TokenDesk(self, self._desk)
+        self._pages = Pages(self)
+
+    def __repr__(self) -> str:
+        return f"AuthorizationServer({self._issuer or 'not started'})"
+
+    # --- where it is
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> Self:
+        """Listen; 0 takes any port that is free."""
+        self._wire = Wire(self.handle)
+        found = await self._wire.open(host, port)
+        self._issuer = f"http://{host}:{found}{self.path}"
+        return self
+
+    async def stop(self) -> None:
+        """Hang up on everybody. What it knows it keeps."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def issuer(self) -> str:
+        """What it is called, character by character. Raises `RuntimeError` before it was started."""
+        if self._issuer is None:
+            raise RuntimeError("an authorization server has an issuer once it was started, or was given one")
+        return self._issuer
+
+    def url(self, place: str) -> str:
+        """One of its places: `authorize`, `token`, `register`, `introspect`, `revoke`, `device_authorization`, `device`, `jwks`."""
+        return f"{self.issuer}/{place}"
+
+    # --- whom it knows
+
+    def add_client(
+        self,
+        id: str,
+        *,
+        secret: str | None = None,
+        redirect_uris: Sequence[str] = (),
+        method: Method | None = None,
+        keys: Sequence[Key] = (),
+        grants: Sequence[str] | None = None,
+    ) -> Client:
+        """A program that was registered beforehand."""
+        how: Method = "private_key_jwt" if keys else "client_secret_basic" if secret else "none"
+        allowed = None if grants is None else tuple(grants)
+        client = Client(id, secret, tuple(redirect_uris), method or how, tuple(keys), allowed)
+        self.clients[id] = client
+        return client
+
+    def trust(self, other: AuthorizationServer) -> None:
+        """Give tokens for what the other one says of its users (RFC 7523)."""
+        self.trusted[other.issuer] = other
+
+    # --- what it gives out
+
+    def token(
+        self,
+        *,
+        resource: str | Sequence[str] = (),
+        scope: str = "",
+        user: str | None = None,
+        client_id: str = "test",
+        lifetime: float | None = None,
+        **claims: Any,
+    ) -> str:
+        """An access token that nobody asked for: `claims` are added to what it says, and None takes one out."""
+        about = (resource,) if isinstance(resource, str) else tuple(resource)
+        grant = Grant(client_id, user or self.users[0], tuple(scope.split()), about, secrets.token_hex(8))
+        return self._desk.access(grant, lifetime, claims)
+
+    def rotate_keys(self, *, keep: bool = True) -> None:
+        """Sign with a new key; without `keep`, the old ones are not shown any more."""
+        self.keys.rotate(keep=keep)
+
+    def key_set(self) -> KeySet:
+        """Its keys, for a server on this machine that checks its tokens: fetched anew a moment after a key was not there."""
+        return KeySet(self.url("jwks"), Fetcher(Guard(loopback=True)), pause=0.1)
+
+    # --- what people do
+
+    async def browse(self, url: str) -> str:
+        """Be the user's browser: open the address, decide as `consent` says, and return where it leads. Raises `SignInError`."""
+        answer = await self._whole("GET", url)
+        location = dict(answer.headers).get("location")
+        if location is None:
+            raise SignInError("authorization", f"no redirect, but status {answer.status}: {answer.body.decode()}")
+        return location
+
+    def decide(self, user_code: str, decision: Decision | None = None) -> None:
+        """Type in the code that a machine without a browser shows, and say yes to it. Raises `KeyError` for another code."""
+        device = next((each for each in self.devices.values() if each.user_code == user_code), None)
+        if device is None:
+            raise KeyError(user_code)
+        device.decision = Approve(self.users[0]) if decision is None else decision
+
+    def revoke_all(self) -> None:
+        """Take back every token that was given."""
+        self.given.clear()
+        self.refreshes.clear()
+
+    # --- requests
+
+    def plan(self, place: str, plan: Plan, times: int | None = None) -> None:
+        """Answer like that at this path, as `/token` or `/.well-known/oauth-authorization-server`; so often, or for good."""
+        self._plans[f"{self.path}{place}" if not place.startswith("/.well-known") else place] = Planned(plan, times)
+
+    def unplan(self) -> None:
+        """Answer as it should be, everywhere."""
+        self._plans.clear()
+
+    async def handle(self, asked: Asked) -> Answer | Plan:
+        """Answer one request."""
+        self.requests.append(asked)
+        planned = self._plans.get(asked.path)
+        if planned is not None and planned.times != 0:
+            if planned.times is not None:
+                planned.times -= 1
+            return planned.plan
+        if asked.method == "OPTIONS":
+            allowed = (("access-control-allow-origin", "*"), ("access-control-allow-headers", "*"))
+            return Answer(204, (*allowed, ("access-control-allow-methods", "GET, POST")))
+        try:
+            return await self._route(asked)
+        except OAuthError as error:
+            return error.answer()
+
+    async def _route(self, asked: Asked) -> Answer:
+        if asked.path in self._metadata_paths():
+            return told(self.metadata())
+        where = asked.path.removeprefix(self.path)
+        routes: dict[tuple[str, str], Callable[[Asked], Answer | Awaitable[Answer]]] = {
+            ("GET", "/jwks"): lambda _: told(self.keys.document()),
+            ("GET", "/authorize"): self._pages.authorize,
+            ("POST", "/authorize"): self._pages.authorize,
+            ("POST", "/register"): self._pages.register,
+            ("POST", "/device_authorization"): self._pages.device_authorization,
+            ("GET", "/device"): lambda _: page("Type in the code that your machine shows."),
+            ("POST", "/token"): self._tokens.token,
+            ("POST", "/introspect"): self._tokens.introspect,
+            ("POST", "/revoke"): self._tokens.revoke,
+        }
+        route = routes.get((asked.method, where)) if asked.path.startswith(self.path) else None
+        if route is None:
+            return page("Not Found", 404)
+        found = route(asked)
+        return found if isinstance(found, Answer) else await found
+
+    def _metadata_paths(self) -> set[str]:
+        name = "/.well-known/oauth-authorization-server"
+        other = "/.well-known/openid-configuration"
+        return {f"{name}{self.path}", f"{other}{self.path}", f"{self.path}{other}"}
+
+    def metadata(self) -> dict[str, Any]:
+        """What it says of itself (RFC 8414, OpenID Connect)."""
+        said: dict[str, Any] = {
+            "issuer": self.issuer,
+            "authorization_endpoint": self.url("authorize"),
+            "token_endpoint": self.url("token"),
+            "jwks_uri": self.url("jwks"),
+            "introspection_endpoint": self.url("introspect"),
+            "revocation_endpoint": self.url("revoke"),
+            "device_authorization_endpoint": self.url("device_authorization"),
+            "scopes_supported": [*self.scopes, "openid", "offline_access"],
+            "response_types_supported": ["code"],
+            "grant_types_supported": list(self._tokens.grants),
+            "token_endpoint_auth_methods_supported": list(self._tokens.methods),
+            "token_endpoint_auth_signing_alg_values_supported": ["ES256", "RS256", "EdDSA"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+            "client_id_metadata_document_supported": True,
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [self.keys.algorithm],
+        }
+        if self.registration:
+            said["registration_endpoint"] = self.url("register")
+        return changed(said, self.faults.metadata)
+
+    # --- in memory
+
+    async def fetch(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Fetched:
+        """Ask it in memory, as a `Fetch`. Raises `TransportError` for another's address, and where a fault would be one."""
+        answer = await self._whole(method, url, headers or {}, body)
+        return Fetched(answer.status, dict(answer.headers), answer.body, url)
+
+    async def _whole(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        if urlsplit(url)[:2] != urlsplit(self.issuer)[:2]:
+            raise ConnectFailed(f"{url.partition('?')[0]}: nobody is there")
+        answer = await self.handle(Asked.of(method, url, headers or {}, body))
+        if isinstance(answer, Silence):
+            await asyncio.Event().wait()
+        if isinstance(answer, Cut):
+            raise ConnectionLost(f"{self.issuer}: it hung up before the answer was complete")
+        if isinstance(answer, Flood):
+            raise ResponseTooLarge(answer.size, SIZE, f"the answer of {self.issuer}")
+        return Answer(*plain(answer))
