@@ -12,6 +12,8 @@ from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.line import start_connection
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
+from greenroom.protocol.errors import PeerError
+from greenroom.protocol.json import LIMITS
 from greenroom.supervision import current_node, kill
 from greenroom.transports.client.errors import ConnectFailed, WireFull
 from greenroom.transports.client.memory import WAITING, MemoryRoute
@@ -70,6 +72,29 @@ async def test_both_ways() -> None:
         assert (await working.result())["content"][0]["text"] == "worked"
         await line.request("ping")
         assert "notifications/message" in heard
+        await line.close()
+
+
+async def test_what_is_too_much_is_refused_and_takes_nothing_else_with_it() -> None:
+    class Guest(ClientHandler):
+        def capabilities(self) -> dict[str, Any]:
+            return {"elicitation": {}}
+
+        def handle_request(self, method: str, params: dict[str, Any]) -> Any:
+            return {"action": "accept", "content": {"name": "x" * LIMITS.size}}
+
+    async with server().started() as company:
+        line = await start_connection(MemoryRoute(company), handler=Guest())
+        await line.ready()
+        meanwhile = line.begin("tools/call", {"name": "work", "arguments": {}})
+        for arguments in ({"text": "x" * LIMITS.size}, {"number": 10**400}):
+            with pytest.raises(PeerError, match=r"too large|digits"):
+                await line.request("tools/call", {"name": "work", "arguments": arguments})
+        await line.notify("notifications/much", {"text": "x" * LIMITS.size})
+        with pytest.raises(PeerError, match="too large"):  # our answer was, so the tool got none
+            await line.request("tools/call", {"name": "name", "arguments": {}})
+        assert (await meanwhile.result())["content"][0]["text"] == "worked"
+        assert line.status.generation == 1
         await line.close()
 
 

@@ -11,8 +11,8 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING
 
-from greenroom.protocol.errors import McpError, RemoteProtocolError
-from greenroom.protocol.messages import Notification, Request, parse
+from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.messages import Failure, Notification, Request, parse
 from greenroom.supervision import (
     SHUTDOWN,
     Exit,
@@ -138,8 +138,19 @@ class MemoryWire:
                     if isinstance(error.reason, NoProcess):
                         frames.appendleft((frame, id))
                     return
+                except RemoteProtocolError as error:
+                    await self._refused(session, error, id)
             self._more.clear()
             await self._more.wait()
+
+    async def _refused(self, session: Session, error: RemoteProtocolError, id: RequestId | None) -> None:
+        """What nobody takes, too much of it for one, is answered as over any other wire, and is nobody else's affair."""
+        failure = PeerError(error.code, error.message, error.data)
+        if error.answers is None:
+            self._owner.send(Inbound(self.pid, [Failure(id, failure)]))
+            return
+        with contextlib.suppress(ProcessExited):  # which is heard of on the other way
+            await session.respond(Failure(error.answers, failure))
 
     def _give_back(self) -> None:
         """What the session was not alive to see can be said again to the next one."""
