@@ -11,7 +11,7 @@ PEERS  := .referees
 PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop servers tls format bench profile blast fuzz soak docs lock clean venv
+.PHONY: help run test check conformance interop servers tls format bench profile blast fire fuzz soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ profile: $(STAMP) $(PEERS)/profiler/.installed ## where a served call's time goe
 
 blast: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what dies with a tool, here and elsewhere: the page of figures anew
 	$(BIN)/python -m benchmarks.serving.blast --write
+
+fire: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what becomes of a client when its server dies, here and elsewhere: that page of figures anew
+	$(BIN)/python -m benchmarks.client.fire --write
 
 fuzz: $(STAMP) $(PEERS)/fuzz/.installed ## look for inputs that break it: SECONDS=60 for each target, ONLY="values events"
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(ONLY),--only $(ONLY))

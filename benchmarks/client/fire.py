@@ -127,12 +127,12 @@ TRIALS = (
     Trial(
         "an HTTP server: `SIGKILL` with 8 calls under way, and started again", "restarted", restarted, {"words": SERVER}
     ),
-    _rogue("garbage before each answer", "garbage"),
+    _rogue("garbage before each answer, not all of it UTF-8", "garbage"),
     _rogue("20,000 notifications before each answer", "flood", "--amount", "20000"),
     _rogue("notifications without end", "flood-for-ever"),
     _rogue("each answer twice", "twice"),
     _rogue("an answer after the deadline", "late", "--seconds", "3"),
-    _rogue("answers to ids that nobody has", "other-id"),
+    _rogue("answers to another id, and to the right one as a text", "other-id"),
     _rogue("a result that is no object", "wrong-shape"),
     _rogue("half a line, and gone", "half-line"),
     _rogue("a line without an end", "endless-line"),

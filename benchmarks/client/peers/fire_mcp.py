@@ -30,7 +30,7 @@ class Theirs(burning.Client):
     async def call(self, tool, arguments, seconds):  # noqa: ANN001, ANN201
         """Call."""
         result = await self.session.call_tool(tool, arguments, read_timeout_seconds=seconds)
-        return result.content[0].text
+        return result.content[0].text if result.content else ""
 
     async def list(self):  # noqa: ANN201
         """List."""
