@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from warnings import catch_warnings
 
 from joserfc import jwk, jws, jwt
-from joserfc.errors import JoseError
+from joserfc.errors import JoseError, SecurityWarning
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import ProtocolError
@@ -24,6 +26,7 @@ from .headers import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 Algorithm: TypeAlias = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA"
@@ -109,7 +112,8 @@ def check(token: str, keys: Iterable[Key], algorithms: Sequence[str]) -> dict[st
         if not key.fits(heading):
             continue
         try:
-            signed = jws.deserialize_compact(token, key.inner, algorithms=[heading.algorithm])
+            with _quietly(heading.algorithm):
+                signed = jws.deserialize_compact(token, key.inner, algorithms=[heading.algorithm])
         except Exception:  # noqa: BLE001, S112 - whatever a library has against a stranger's token, this key has not signed it
             continue
         return _claims(bytes(signed.payload))
@@ -122,7 +126,8 @@ def sign(claims: Mapping[str, Any], key: Key, algorithm: str, header: Mapping[st
         raise BadKey(f"this key is not one for {algorithm}")
     named = {"alg": algorithm} | ({"kid": key.kid} if key.kid is not None else {}) | dict(header or {})
     try:
-        return jwt.encode(named, dict(claims), key.inner, algorithms=[algorithm])
+        with _quietly(algorithm):
+            return jwt.encode(named, dict(claims), key.inner, algorithms=[algorithm])
     except (JoseError, ValueError) as error:
         raise BadKey(f"nothing can be signed with this key: {error}") from None
 
@@ -134,7 +139,10 @@ def secret_key(secret: str | bytes, *, kid: str | None = None, shortest: int = S
         raise BadKey(
             f"the secret has {len(raw)} bytes, and needs {shortest} or more: secrets.token_urlsafe(32) makes one"
         )
-    return Key("oct", kid, None, jwk.import_key(raw, "oct"))
+    try:
+        return Key("oct", kid, None, jwk.import_key(raw, "oct"))
+    except (JoseError, ValueError) as error:
+        raise BadKey(f"this is no secret: {error}") from None
 
 
 def public_key(pem: str | bytes, *, kid: str | None = None) -> Key:
@@ -201,6 +209,13 @@ def _read_key(entry: object) -> Key | None:
 def _bits(key: Any) -> int:
     size: int = key.public_key.key_size
     return size
+
+
+def _quietly(algorithm: str) -> AbstractContextManager[object]:
+    """`EdDSA` has another name since RFC 9864, of which the library tells everybody; issuers go on to say it."""
+    if algorithm != "EdDSA":
+        return nullcontext()
+    return catch_warnings(action="ignore", category=SecurityWarning)
 
 
 def _part(part: str) -> dict[str, Any]:
