@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .grid import STEPS, Outcome, play
 from .page import PAGE, SIGNS, page
@@ -20,11 +21,12 @@ from .rows import ROWS, TOGETHER
 from .together import CHECKS, LAST, together
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from .grid import Row
 
 AT_ONCE = 3
+T = TypeVar("T")
 
 
 async def played(rows: Sequence[Row], folder: Path) -> list[Outcome]:
@@ -53,6 +55,14 @@ async def beside(outcomes: Sequence[Outcome], folder: Path) -> dict[str, str]:
     return wrong
 
 
+async def until_told(doing: Awaitable[T]) -> T:
+    """Whoever asks this program to end ends its servers, too."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await doing
+
+
 def table(outcomes: Sequence[Outcome]) -> str:
     """What each of them can do, for a terminal: a column for each step."""
     lines = [f"{'':<44}{' '.join(step[:5].ljust(5) for step in STEPS)}"]
@@ -72,10 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="calling-") as place:
         folder = Path(place).resolve()
-        outcomes = asyncio.run(played(rows, folder))
+        outcomes = asyncio.run(until_told(played(rows, folder)))
         wrong = [f"{outcome.row.name}: {step}" for outcome in outcomes for step in outcome.wrong]
         if not options.only:
-            failed = asyncio.run(beside(outcomes, folder))
+            failed = asyncio.run(until_told(beside(outcomes, folder)))
             wrong += [f"in one host: {name}" for name in failed]
             wrong += _compared(page(outcomes, failed, len(TOGETHER)), write=options.write and not wrong)
     print(table(outcomes))

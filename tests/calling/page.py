@@ -62,7 +62,8 @@ below. The page is written by the run itself, `python -m tests.calling --write`,
 
 ## On which transports
 
-Where each request stands alone there are fewer steps: nothing comes but its answer.
+Where each request stands alone there are fewer steps: nothing comes but its answer. There, a tool that would ask has to end in the way of its SDK: in
+an error (mcp 2.3.0, greenroom), in a failed result (FastMCP), or never, so that the call's deadline ends it (mcp 1.30.0).
 
 {transports}
 

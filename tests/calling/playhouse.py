@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .scene import Scene, WrongError, becomes, ends, has, refused, same
+from .scene import WITHIN, Scene, WrongError, becomes, ends, has, refused, same
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,7 @@ async def cancel(scene: Scene) -> None:
     call.cancel("enough")
     await ends("the cancelled call", call.result(), "RequestCancelled")
     same("the tool was stopped", (await scene.client.call_tool("stopped", {"key": "k1"})).text, "stopped")
-    late = scene.client.within(0.3).call_tool("wait", {"key": "k2"})
+    late = scene.client.within(1.0).call_tool("wait", {"key": "k2"})
     await ends("a deadline", late, "RequestTimeout")
     same("and then as well", (await scene.client.call_tool("stopped", {"key": "k2"})).text, "stopped")
 
@@ -209,6 +209,35 @@ async def tasks(scene: Scene) -> None:
     await refused("stopped again", scene.client.tasks_cancel(endless), -32602)
 
 
+async def no_progress(scene: Scene) -> None:
+    heard, reply = await scene.progress("count", {"to": 2})
+    same("the reply, and what was heard", (reply.text, heard), ("counted to 2", []))
+
+
+async def no_logging(scene: Scene) -> None:
+    await scene.client.set_log_level("debug")
+    same("the reply", (await scene.client.call_tool("narrate")).text, "told")
+    same("what was heard", scene.ears.logs, [])
+
+
+async def no_updates(scene: Scene) -> None:
+    async with scene.client.subscribe(DIAL):
+        same("the reply", (await scene.client.call_tool("turn", {"value": 3})).text, "turned")
+        same("what was heard", scene.ears.said.total(), 0)
+
+
+def no_question(tool: str, arguments: Mapping[str, Any]) -> Step:
+    """A tool that asks ends in the way of its SDK, be it that it never ends; and the next call is answered."""
+
+    async def ends_so(scene: Scene) -> None:
+        how = scene.aside["asking"]
+        patience = 0.5 if how == "RequestTimeout" else WITHIN
+        await ends(f"{tool}, which asks", scene.client.within(patience).call(tool, arguments), how)
+        same("the next call", await scene.client.call("add", a=2, b=3), 5)
+
+    return ends_so
+
+
 TALKS: Mapping[str, Step] = {
     "progress": progress, "cancel": cancel, "logging": logging, "subscribe": subscribe,
     "sampling": sampling, "elicitation": elicitation, "url": url, "roots": roots,
@@ -219,6 +248,12 @@ ASKS: Mapping[str, Step] = {
     "complete": complete,
 }  # fmt: skip
 """What is only question and answer."""
-ALONE: Mapping[str, Step] = {**ASKS, "cancel": cancel_alone}
+SILENT: Mapping[str, Step] = {
+    "progress": no_progress, "logging": no_logging, "subscribe": no_updates, "url": no_question("pay", {}),
+    "sampling": no_question("ask_model", {"question": "why?"}), "elicitation": no_question("ask_user", {}),
+    "roots": no_question("where", {}),
+}  # fmt: skip
+"""The same where there is no way back: nothing comes, and nothing breaks."""
+ALONE: Mapping[str, Step] = {**ASKS, **SILENT, "cancel": cancel_alone}
 STEPS: Mapping[str, Step] = {**ASKS, **TALKS}
 OURS: Mapping[str, Step] = {**STEPS, "changes": changes, "tasks": tasks}

@@ -40,7 +40,7 @@ def _ours() -> list[Row]:
         Row(server, "stdio", on_stdio(*program, "stdio", "pids"), steps),
         Row(server, "Streamable HTTP", on_http(*program, PORT), steps),
         Row(server, "HTTP+SSE", on_http(*program, PORT, path="/sse"), steps),
-        Row(server, "plain JSON", on_http(*plain), playhouse.ALONE, never=ALONE),
+        Row(server, "plain JSON", on_http(*plain), playhouse.ALONE, never=ALONE, prepare=_knowing(asking="PeerError")),
     ]
 
 
@@ -153,14 +153,14 @@ ROWS: list[Row] = [
         "mcp 2.3.0",
         "mcp-2",
         "sdk2",
-        prepare=_knowing(no_resource=-32602, unknown_is_result=True),
+        prepare=_knowing(no_resource=-32602, unknown_is_result=True, asking="PeerError"),
         differs={"read": NO_RESOURCE, "failure": NO_TOOL},
     ),
     *_theirs(
         "mcp 1.30.0",
         "mcp-1",
         "sdk1",
-        prepare=_knowing(no_resource=0, unknown_is_result=True),
+        prepare=_knowing(no_resource=0, unknown_is_result=True, asking="RequestTimeout"),
         differs={
             "read": "the error 0 for a resource that there is not; the text has -32002",
             "failure": NO_TOOL,
@@ -172,7 +172,12 @@ ROWS: list[Row] = [
         "fastmcp",
         "fastmcp4",
         steps={**playhouse.STEPS, "changes": playhouse.changes},
-        prepare=_knowing(no_resource=-32602, unknown_is_result=True, log={"msg": {"said": "loud"}, "extra": None}),
+        prepare=_knowing(
+            no_resource=-32602,
+            unknown_is_result=True,
+            asking="ToolFailed",
+            log={"msg": {"said": "loud"}, "extra": None},
+        ),
         differs={"read": NO_RESOURCE, "failure": NO_TOOL},
     ),
     *_ours(),

@@ -114,14 +114,15 @@ async def test_a_program_that_its_server_leaves_behind_is_found_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "GONE_WITHIN", 0.1)
+    word = str(tmp_path)
     quiet = subprocess.Popen(  # noqa: ASYNC220 - it is to be nobody's
-        [sys.executable, "-c", "input()"], env={stage.WORD: "left"}, stdin=subprocess.PIPE
+        [sys.executable, "-c", "input()"], env={stage.WORD: word}, stdin=subprocess.PIPE
     )
     try:
         with pytest.raises(WrongError, match="1 of its programs were still there"):
-            await stage.gone("left")
+            await stage.gone(word)
         assert quiet.wait(10) == -9
-        assert stage.living("left") == []
+        assert stage.living(word) == []
     finally:
         quiet.communicate()
 
