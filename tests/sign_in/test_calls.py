@@ -1,0 +1,276 @@
+"""Single calls: proofs of codes, the token endpoint's grants, and registration, as they travel."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import pytest
+
+from greenroom import ConfigError, MemoryStore, SignInError
+from greenroom.auth.client.identity import Identity
+from greenroom.auth.client.metadata import ServerMetadata
+from greenroom.auth.client.pkce import build_authorization_url, code_challenge, gen_code_verifier
+from greenroom.auth.client.registration import Registrar, check_document, register_client
+from greenroom.auth.client.token_calls import (
+    ID_JAG,
+    ID_TOKEN,
+    Endpoint,
+    client_credentials,
+    exchange_code,
+    jwt_bearer,
+    refresh_token,
+    token_exchange,
+)
+from greenroom.auth.jose import check, make_key
+from greenroom.transports.client.errors import ConnectFailed
+from greenroom.transports.client.fetch import Fetched
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+END = Endpoint("https://idp.example/token", "https://idp.example")
+GOOD = {"access_token": "t0k", "token_type": "Bearer", "expires_in": 60, "refresh_token": "r", "scope": "a b"}
+
+
+class Post:
+    """Remembers what is sent, and answers."""
+
+    def __init__(self, answer: Any = None, status: int = 200) -> None:
+        self.answer = GOOD if answer is None else answer
+        self.status = status
+        self.headers: dict[str, str] = {}
+        self.body = b""
+
+    async def __call__(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Fetched:
+        assert method == "POST"
+        self.headers, self.body = dict(headers or {}), body
+        raw = self.answer if isinstance(self.answer, bytes) else json.dumps(self.answer).encode()
+        return Fetched(self.status, {}, raw, url)
+
+    @property
+    def form(self) -> dict[str, str]:
+        return dict(parse_qsl(self.body.decode(), strict_parsing=True))
+
+
+@pytest.mark.row("CA-05")
+def test_proofs_of_codes() -> None:
+    assert code_challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+    verifier = gen_code_verifier()
+    assert len(base64.urlsafe_b64decode(verifier + "==")) == 64
+    assert verifier != gen_code_verifier()
+    for bad in ("short", "a" * 129, "ü" * 50, "a" * 50 + "\n"):
+        with pytest.raises(SignInError):
+            code_challenge(bad)
+
+
+@pytest.mark.row("CA-05")
+def test_the_address_that_a_user_is_sent_to() -> None:
+    found = build_authorization_url("https://idp.example/a?tenant=1&state=theirs", {"client_id": "me", "scope": None, "resource": "https://x/"})
+    query = parse_qs(urlsplit(found.url).query)
+    assert query == {
+        "tenant": ["1"],
+        "client_id": ["me"],
+        "resource": ["https://x/"],
+        "response_type": ["code"],
+        "code_challenge": [code_challenge(found.verifier)],
+        "code_challenge_method": ["S256"],
+        "state": [found.state],
+    }
+    assert found.state != build_authorization_url("https://idp.example/a", {}).state
+    for bad in ("javascript:alert(1)", "file:///x", "https://a/`id`", "https://a/#x"):
+        with pytest.raises(SignInError, match="nobody is sent there"):
+            build_authorization_url(bad, {})
+
+
+@pytest.mark.row("CA-06")
+async def test_each_grant_as_it_travels() -> None:
+    me = Identity("me")
+    post = Post()
+    await exchange_code(END, me, post, code="c", verifier="v", redirect_uri="http://127.0.0.1/callback", resource="https://r/")
+    assert post.form == {
+        "grant_type": "authorization_code",
+        "code": "c",
+        "code_verifier": "v",
+        "redirect_uri": "http://127.0.0.1/callback",
+        "resource": "https://r/",
+        "client_id": "me",
+    }
+    assert post.headers["content-type"] == "application/x-www-form-urlencoded"
+    found = await refresh_token(END, me, post, token="r0", resource="https://r/", scopes=["b", "a"])
+    assert post.form == {"grant_type": "refresh_token", "refresh_token": "r0", "resource": "https://r/", "scope": "a b", "client_id": "me"}
+    assert (found.access_token, found.refresh_token, found.scopes) == ("t0k", "r", {"a", "b"})
+    assert "t0k" not in repr(found)
+    await client_credentials(END, Identity("me", secret="s"), post, resource="https://r/")
+    assert post.form == {"grant_type": "client_credentials", "resource": "https://r/"}
+    await token_exchange(END, me, post, subject_token="id", subject_token_type=ID_TOKEN, audience="https://as/", resource="https://r/")
+    assert post.form == {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "subject_token": "id",
+        "subject_token_type": ID_TOKEN,
+        "requested_token_type": ID_JAG,
+        "audience": "https://as/",
+        "resource": "https://r/",
+        "client_id": "me",
+    }
+    await jwt_bearer(END, me, post, assertion="j", resource="https://r/")
+    assert post.form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    assert (post.form["assertion"], post.form["resource"]) == ("j", "https://r/")
+
+
+@pytest.mark.row("CA-06")
+async def test_how_a_client_shows_itself() -> None:
+    post = Post()
+    secret = Identity("a b", secret="s:&")
+    await client_credentials(END, secret, post, resource=None)
+    assert base64.b64decode(post.headers["authorization"].removeprefix("Basic ")) == b"a+b:s%3A%26"
+    assert "client_id" not in post.form
+    await client_credentials(Endpoint(END.url, methods=["client_secret_post"]), secret, post, resource=None)
+    assert (post.form["client_id"], post.form["client_secret"]) == ("a b", "s:&")
+    assert "authorization" not in post.headers
+    key = make_key("EC")
+    signing = Identity("me", key=key)
+    await client_credentials(Endpoint(END.url, END.issuer, ["client_secret_basic"]), signing, post, resource=None)
+    assert "authorization" not in post.headers
+    claims = check(post.form["client_assertion"], [key], ["ES256"])
+    assert (claims["iss"], claims["sub"], claims["aud"]) == ("me", "me", END.issuer)
+    assert 0 < claims["exp"] - claims["iat"] <= 300
+    first = claims["jti"]
+    await client_credentials(END, signing, post, resource=None)
+    assert check(post.form["client_assertion"], [key], ["ES256"])["jti"] != first
+    await client_credentials(END, Identity("me", assertion="ready.made.one"), post, resource=None)
+    assert post.form["client_assertion"] == "ready.made.one"
+    for each in (secret, signing):
+        assert "s:&" not in repr(each)
+
+
+def test_what_is_no_identity() -> None:
+    for bad in ({"client_id": ""}, {"client_id": "a", "method": "magic"}, {"client_id": "a", "secret": "s", "assertion": "a.b.c"}):
+        with pytest.raises(ConfigError):
+            Identity(**bad)
+
+
+async def test_an_identity_that_cannot_show_what_is_wanted_says_so() -> None:
+    with pytest.raises(SignInError, match="give client_secret"):
+        await client_credentials(END, Identity("a", method="client_secret_post"), Post(), resource=None)
+    with pytest.raises(SignInError, match="give key"):
+        await client_credentials(END, Identity("a", method="private_key_jwt"), Post(), resource=None)
+    with pytest.raises(SignInError, match="not one for RS256"):
+        await client_credentials(END, Identity("a", key=make_key("EC"), algorithm="RS256"), Post(), resource=None)
+
+
+@pytest.mark.row("CA-06")
+@pytest.mark.parametrize(
+    ("answer", "status", "says", "temporary"),
+    [
+        ({"error": "invalid_grant", "error_description": "used\x1b[31m before"}, 400, r"invalid_grant \(used \[31m before\)", False),
+        ({"error": "temporarily_unavailable"}, 503, "temporarily_unavailable", True),
+        ({"error": "slow"}, 429, "slow", True),
+        (b"<html>", 502, "status 502 and no JSON", True),
+        (b"<html>", 200, "status 200 and no JSON", False),
+        ({}, 302, "status 302", False),
+        ({}, 200, "no token that could be sent", False),
+        ({"access_token": "a\r\nx-evil: 1"}, 200, "no token that could be sent", False),
+        ({"access_token": "a" * 20_000}, 200, "no token that could be sent", False),
+        ({"access_token": 7}, 200, "no token that could be sent", False),
+        ({"access_token": "a", "token_type": "mac"}, 200, "'mac'", False),
+    ],
+)
+async def test_what_is_no_answer(answer: Any, status: int, says: str, temporary: bool) -> None:  # noqa: FBT001 - a column
+    with pytest.raises(SignInError, match=says) as caught:
+        await client_credentials(END, Identity("me"), Post(answer, status), resource=None)
+    assert (caught.value.step, caught.value.temporary) == ("token", temporary)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lives", ["3600", 3600, 3600.5])
+async def test_times_are_read_leniently(lives: Any) -> None:
+    found = await client_credentials(END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None)
+    assert found.expires_at is not None
+
+
+@pytest.mark.parametrize("lives", [None, "soon", True, [], "1e999"])
+async def test_times_that_are_none_are_none(lives: Any) -> None:
+    found = await client_credentials(END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None)
+    assert found.expires_at is None
+
+
+async def test_nobody_there_is_temporary() -> None:
+    async def nobody(url: str, **_: Any) -> Fetched:
+        raise ConnectFailed("nobody listens there")
+
+    with pytest.raises(SignInError, match=r"https://idp\.example/token cannot be reached: nobody") as caught:
+        await client_credentials(END, Identity("me"), nobody, resource=None)
+    assert caught.value.temporary
+
+
+@pytest.mark.row("CA-09")
+async def test_registration_returns_what_the_server_says() -> None:
+    said = {"client_id": "new", "anything": [1, {"more": None}]}
+    post = Post(said, 201)
+    found = await register_client("https://idp.example/register", {"client_name": "x"}, post, initial_access_token="first")
+    assert found == said
+    assert json.loads(post.body) == {"client_name": "x"}
+    assert post.headers["authorization"] == "Bearer first"
+    with pytest.raises(SignInError, match="invalid_redirect_uri") as caught:
+        await register_client("https://idp.example/register", {}, Post({"error": "invalid_redirect_uri"}, 400))
+    assert caught.value.step == "registration"
+
+
+def registrar(post: Post, store: MemoryStore | None = None, **options: Any) -> Registrar:
+    given: dict[str, Any] = {"known": None, "document": None, "client_name": "us", "account": "me", **options}
+    return Registrar(store or MemoryStore(), post, **given)
+
+
+@pytest.mark.row("CA-09")
+async def test_who_is_known_is_not_registered_and_else_a_document_goes_before() -> None:
+    post = Post({"client_id": "new"})
+    full = ServerMetadata("https://idp.example", registration_endpoint="https://idp.example/register", client_documents=True)
+    assert (await registrar(post, known=Identity("old")).identity(full, None, None)).client_id == "old"
+    document = "https://us.example/client.json"
+    assert (await registrar(post, document=document).identity(full, None, None)).client_id == document
+    assert post.body == b""
+    without = ServerMetadata("https://idp.example", registration_endpoint="https://idp.example/register")
+    assert (await registrar(post, document=document).identity(without, "http://127.0.0.1:1/callback", "a")).client_id == "new"
+    sent = json.loads(post.body)
+    assert (sent["application_type"], sent["redirect_uris"], sent["scope"]) == ("native", ["http://127.0.0.1:1/callback"], "a")
+    assert "refresh_token" in sent["grant_types"]
+    with pytest.raises(SignInError, match="register this program there, and give its client_id"):
+        await registrar(post).identity(ServerMetadata("https://idp.example"), None, None)
+
+
+@pytest.mark.row("CA-09")
+async def test_a_registration_is_its_issuers_and_is_kept_while_it_fits() -> None:
+    store, post = MemoryStore(), Post({"client_id": "one", "client_secret": "s"})
+    ours = registrar(post, store)
+
+    def at(name: str) -> ServerMetadata:
+        return ServerMetadata(f"https://{name}.example", registration_endpoint=f"https://{name}.example/register")
+
+    first = await ours.identity(at("a"), "http://127.0.0.1:1/callback", None)
+    assert first.secret == "s"
+    post.answer = {"client_id": "two"}
+    assert await ours.identity(at("a"), "http://127.0.0.1:1/callback", None) == first
+    assert (await ours.identity(at("b"), "http://127.0.0.1:1/callback", None)).client_id == "two"
+    assert await ours.kept("https://b.example", "one") is None
+    assert await ours.kept("https://a.example", "one") == first
+    assert (await ours.identity(at("a"), "http://127.0.0.1:2/callback", None)).client_id == "two"
+    await ours.forget("https://a.example", "two")
+    assert await ours.kept("https://a.example", "two") is None
+
+
+async def test_a_secret_that_is_over_is_no_registration() -> None:
+    store, post = MemoryStore(), Post({"client_id": "one", "client_secret": "s", "client_secret_expires_at": 1})
+    with pytest.raises(SignInError, match="did not say as whom"):
+        server = ServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
+        await registrar(post, store).identity(server, None, None)
+
+
+@pytest.mark.parametrize("url", ["http://a.example/x", "https://a.example", "https://a.example/", "https://a.example/x#y", "x"])
+def test_what_is_no_document(url: str) -> None:
+    with pytest.raises(ConfigError):
+        check_document(url)

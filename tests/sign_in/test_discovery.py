@@ -1,0 +1,187 @@
+"""Where to sign in: found out from what a server says, in the order that the specification gives, and believed only where it fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom import SignInError
+from greenroom.auth.client.challenges import bearer_challenge, parse_challenges, parse_www_authenticate
+from greenroom.auth.client.discovery import (
+    check_endpoint,
+    discover,
+    discover_authorization_server,
+    discover_protected_resource,
+)
+from greenroom.auth.client.metadata import canonical, covers, resource_urls, server_urls
+
+from .world import CHALLENGE, ISSUER, PRM, URL, World
+
+pytestmark = pytest.mark.row("CA-04")
+ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
+
+
+def test_the_challenge_names_the_metadata() -> None:
+    assert parse_www_authenticate(CHALLENGE) == PRM
+    assert parse_www_authenticate('Basic realm="x", Bearer resource_metadata=https://a.example/x') == "https://a.example/x"
+    assert parse_www_authenticate("Bearer") is None
+    assert parse_www_authenticate('Digest nonce="Bearer resource_metadata=\\"x\\""') is None
+    assert parse_www_authenticate("") is None
+
+
+@pytest.mark.parametrize("junk", ["=", ",,,", 'Bearer a="', "Bearer =x", "\x00", 'Bearer a="b" c', "Bearer " * 5000, '"' * 9000])
+def test_whatever_a_header_says_it_is_read(junk: str) -> None:
+    parse_challenges(junk)
+    parse_www_authenticate(junk)
+
+
+def test_the_first_of_two_params_counts() -> None:
+    found = bearer_challenge('Bearer scope="a b", SCOPE=c, error="x\\"y"')
+    assert found is not None
+    assert found.params == {"scope": "a b", "error": 'x"y'}
+
+
+def test_the_forms_of_well_known_addresses() -> None:
+    assert resource_urls(URL) == [PRM, ROOT]
+    assert resource_urls("https://mcp.example/") == [ROOT]
+    assert server_urls("https://a.example/one") == [
+        "https://a.example/.well-known/oauth-authorization-server/one",
+        "https://a.example/.well-known/openid-configuration/one",
+        "https://a.example/one/.well-known/openid-configuration",
+    ]
+    assert len(server_urls("https://a.example")) == 2
+
+
+@pytest.mark.parametrize(
+    ("resource", "fits"),
+    [
+        (URL, True),
+        ("https://mcp.example", True),
+        ("https://MCP.example:443/", True),
+        ("https://mcp.example/mc", False),
+        ("https://mcp.example/mcp/more", False),
+        ("http://mcp.example/mcp", False),
+        ("https://evil.example/mcp", False),
+        ("https://mcp.example:notaport/mcp", False),
+    ],
+)
+def test_whose_metadata_it_may_be(resource: str, fits: bool) -> None:  # noqa: FBT001 - a column
+    assert covers(resource, URL) is fits
+
+
+def test_a_server_is_named_without_what_does_not_belong() -> None:
+    assert canonical("HTTPS://u:p@Mcp.Example/mcp/?a=b#c") == URL
+
+
+async def test_what_the_challenge_names_is_asked_and_nothing_else() -> None:
+    world = World()
+    place = await discover(URL, world.fetch, resource_metadata=PRM)
+    assert (place.resource, place.server.issuer) == (URL, ISSUER)
+    assert world.asked == [PRM, f"{ISSUER}/.well-known/oauth-authorization-server"]
+
+
+async def test_without_it_both_forms_are_tried() -> None:
+    world = World()
+    world.documents = {ROOT: {"resource": "https://mcp.example", "authorization_servers": [ISSUER], "scopes_supported": ["a"]}}
+    place = await discover(URL, world.fetch)
+    assert (place.resource, place.scopes) == ("https://mcp.example", ("a",))
+    assert world.asked[:2] == [PRM, ROOT]
+
+
+async def test_an_authorization_server_is_found_in_its_three_places() -> None:
+    world = World()
+    issuer = "https://other.example/one"
+    last = server_urls(issuer)[-1]
+    world.documents[last] = {"issuer": issuer, "token_endpoint": "https://other.example/t"}
+    found = await discover_authorization_server(issuer, world.fetch)
+    assert found.token_endpoint == "https://other.example/t"
+    assert world.asked == server_urls(issuer)
+
+
+async def test_an_old_server_is_its_own_authorization_server() -> None:
+    world = World()
+    world.documents = {}
+    server = (await discover(URL, world.fetch)).server
+    assert (server.authorization_endpoint, server.token_endpoint, server.registration_endpoint) == (
+        "https://mcp.example/authorize",
+        "https://mcp.example/token",
+        "https://mcp.example/register",
+    )
+    world.documents["https://mcp.example/.well-known/oauth-authorization-server"] = {
+        "issuer": "https://mcp.example",
+        "token_endpoint": "https://mcp.example/t",
+    }
+    assert (await discover(URL, world.fetch)).server.token_endpoint == "https://mcp.example/t"
+
+
+@pytest.mark.parametrize(
+    ("documents", "says"),
+    [
+        ({PRM: {"resource": "https://evil.example/mcp", "authorization_servers": [ISSUER]}}, "not of the server that was asked"),
+        ({PRM: {"authorization_servers": [ISSUER]}}, "names no resource"),
+        ({PRM: ["no object"]}, "is no JSON object"),
+        ({PRM: {"resource": URL}}, "names no authorization server"),
+        ({PRM: {"resource": URL, "authorization_servers": ["https://unknown.example"]}}, "has no metadata"),
+        ({PRM: {"resource": URL, "authorization_servers": ["file:///etc/passwd"]}}, "no plain http or https URL"),
+        ({PRM: {"resource": URL, "authorization_servers": ["http://idp.example"]}}, "is not https"),
+        ({PRM: 503}, "try again later"),
+        ({}, "where the server says its metadata is"),
+    ],
+)
+async def test_what_does_not_fit_is_not_believed(documents: dict[str, Any], says: str) -> None:
+    world = World()
+    world.documents = documents
+    with pytest.raises(SignInError, match=says) as caught:
+        await discover(URL, world.fetch, resource_metadata=PRM)
+    assert caught.value.step == "discovery"
+
+
+@pytest.mark.parametrize("issuer", ["https://evil.example", f"{ISSUER}/", "HTTPS://idp.example", None])
+async def test_metadata_of_another_issuer_are_not_believed(issuer: str | None) -> None:
+    world = World()
+    world.idp.faults.metadata = {"issuer": issuer}
+    with pytest.raises(SignInError, match="it says that it is"):
+        await discover(URL, world.fetch)
+
+
+async def test_whom_we_know_is_the_one_that_is_chosen() -> None:
+    world = World()
+    world.documents[PRM]["authorization_servers"] = ["https://first.example", ISSUER]
+    assert (await discover(URL, world.fetch, issuer=ISSUER)).server.issuer == ISSUER
+    with pytest.raises(SignInError, match=r"registered with https://third\.example: register it there"):
+        await discover(URL, world.fetch, issuer="https://third.example")
+
+
+async def test_no_redirect_is_followed_and_nobody_there_is_temporary() -> None:
+    world = World()
+    world.documents = {PRM: 302, ROOT: 302}
+    assert await discover_protected_resource(URL, world.fetch) is None
+    world.down = True
+    with pytest.raises(SignInError) as caught:
+        await discover(URL, world.fetch)
+    assert caught.value.temporary
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "https://a.example/$(id)`id`",
+        "https://a.example/ --flag",
+        "https://a.example/\nx",
+        "https://u:p@a.example/",
+        "http://a.example/",
+        "http://127.0.0.1.evil.example/",
+        "https://",
+        "",
+        "https://a.example/" + "a" * 9000,
+        'https://a.example/"',
+        "https://[::1/",
+    ],
+)
+def test_what_nobody_is_sent_to(url: str) -> None:
+    with pytest.raises(SignInError):
+        check_endpoint(url, "authorization")
+    check_endpoint("http://127.0.0.1:9/x", "authorization")
