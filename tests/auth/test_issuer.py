@@ -150,7 +150,13 @@ async def test_a_program_registers_itself_and_shows_itself_as_it_said() -> None:
     assert (await redeemed(idp, client, back, verifier))[0] == 401  # it has a secret, and did not show it
     form = {"grant_type": "authorization_code", "code": back["code"], "code_verifier": verifier}
     assert (await post(idp, "token", login(client.id, said["client_secret"]), **form))[0] == 200
-    for wrong in ({"redirect_uris": ["javascript:alert(1)"]}, {"redirect_uris": ["http://mcp.example/"]}, {}, []):
+    wrongs: tuple[Any, ...] = (
+        {"redirect_uris": ["javascript:alert(1)"]},
+        {"redirect_uris": ["http://mcp.example/"]},
+        {},
+        [],
+    )
+    for wrong in wrongs:
         answer = await idp.fetch(idp.url("register"), method="POST", body=json.dumps(wrong).encode())
         assert answer.status == 400
     off = made(registration=False)

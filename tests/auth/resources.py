@@ -1,0 +1,58 @@
+"""Protected resources to look at, and what their noes say."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from greenroom.auth.client.challenges import bearer_challenge
+from greenroom.auth.gate import Gate
+from greenroom.auth.info import AuthInfo
+from greenroom.auth.resource_server import OAuthResource
+from greenroom.transports.seam import Peer, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from greenroom.auth.seam import Asking
+
+RESOURCE = "https://mcp.example/mcp"
+ISSUER = "https://id.example"
+METADATA = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
+PLACES = ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource")
+FOREIGN = {"origin": "https://somewhere.example"}
+ANN = AuthInfo("ann", scopes=frozenset({"read"}))
+
+
+def made(**given: Any) -> OAuthResource:
+    usual: dict[str, Any] = {"resource": RESOURCE, "authorization_servers": [ISSUER]}
+    if not {"keys", "key", "introspection", "authorizer"} & set(given):
+        usual["authorizer"] = says(ANN)
+    return OAuthResource(**(usual | given))
+
+
+async def admit(provider: OAuthResource, authorization: str | None = "Bearer t", path: str = "/mcp") -> Peer | Refusal:
+    headers = {} if authorization is None else {"authorization": authorization}
+    return await Gate(provider).admit("POST", path, headers, Peer("http", "10.0.0.1:5"))
+
+
+def told(answer: Peer | Refusal) -> tuple[int, Mapping[str, str] | None, Any]:
+    """Status, what the challenge says, and the error."""
+    assert isinstance(answer, Refusal)
+    header = dict(answer.headers).get("www-authenticate")
+    found = bearer_challenge(header) if header is not None else None
+    return answer.status, None if found is None else found.params, json.loads(answer.body)["error"]
+
+
+def says(found: Any) -> Callable[..., Any]:
+    """An authorizer, or a function of the request, that always says the same."""
+
+    def decide(*_: Any) -> Any:
+        return found
+
+    return decide
+
+
+def by(function: Callable[[Asking], Any]) -> Callable[[Asking], Any]:
+    """A function of the request."""
+    return function
