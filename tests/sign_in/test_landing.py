@@ -1,0 +1,191 @@
+"""The page that a user comes back to, over real sockets; and how they get to sign in."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import sys
+import webbrowser
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from greenroom import DeviceCode, OAuth, SignInError, open_browser, paste_back, show_code
+from greenroom.auth.client.landing import Landing, page, read_return
+
+from .world import CHALLENGE, URL, World
+
+if TYPE_CHECKING:
+    from greenroom.auth.client.landing import Return
+
+
+async def visit(uri: str, target: str, method: str = "GET", raw: bytes | None = None) -> tuple[int, str, str]:
+    parts = urlsplit(uri)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(raw if raw is not None else f"{method} {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    if raw is not None:
+        writer.write_eof()
+    answer = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]) if head else 0, head, body
+
+
+@pytest.mark.row("CB-06")
+async def test_who_comes_back_with_the_state_is_heard_and_nobody_else() -> None:
+    async with Landing() as landing:
+        uri = landing.redirect_uri
+        assert urlsplit(uri).hostname == "127.0.0.1"
+        arrival = asyncio.create_task(landing.arrival("s1"))
+        await asyncio.sleep(0)
+        assert (await visit(uri, "/callback?code=evil&state=other"))[0] == 400
+        assert (await visit(uri, "/callback?code=evil"))[0] == 400
+        assert (await visit(uri, "/callback?code=evil&state=s1&state=s1"))[0] == 400
+        assert (await visit(uri, "/favicon.ico"))[0] == 404
+        assert (await visit(uri, "/callback?code=a&state=s1", "POST"))[0] == 404
+        assert (await visit(uri, "", raw=b"\x16\x03\x01 nonsense\r\n\r\n"))[0] == 404
+        assert (await visit(uri, "", raw=b"GET / HTTP/1.1\r\n" + b"a" * 40_000))[0] == 0
+        assert not arrival.done()
+        status, head, body = await visit(uri, "/callback?code=good&state=s1&iss=https%3A%2F%2Fidp.example")
+        assert status == 200
+        assert "default-src 'none'" in head
+        assert "no-store" in head
+        assert "good" not in body
+        found: Return = await arrival
+        assert (found.code, found.issuer, found.error) == ("good", "https://idp.example", None)
+        assert (await visit(uri, "/callback?code=again&state=s1"))[0] == 400
+    with pytest.raises(OSError, match="."):
+        await visit(uri, "/callback")
+
+
+def test_what_a_browser_is_shown_is_escaped() -> None:
+    assert "<script>" not in page("<script>x</script>", '"><img onerror=1>')
+    assert "&lt;script&gt;" in page("<script>", "")
+
+
+def test_what_comes_twice_does_not_count() -> None:
+    assert read_return("code=a&code=b&state=s").code is None
+    assert read_return("&".join(f"a{n}=1" for n in range(100))).state is None
+    assert read_return("error=x&error_description=%3Cb%3E").description == "<b>"
+
+
+@pytest.mark.row("CB-08")
+async def test_a_port_can_be_pinned_and_one_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SignInError, match=f"port {port}.*pin another port"):
+            async with Landing(port):
+                pass
+    async with Landing(port) as landing:
+        assert urlsplit(landing.redirect_uri).port == port
+
+
+@pytest.mark.row("CB-06")
+@pytest.mark.row("CB-08")
+async def test_a_user_comes_back_by_themselves_to_the_port_that_was_pinned() -> None:
+    world = World()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    seen: list[tuple[int, str, str]] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def come_back(url: str) -> None:
+        location = await world.idp.browse(url)
+        parts = urlsplit(location)
+        assert parts.port == port
+        seen.append(await visit(location, f"{parts.path}?{urlencode({'state': 'forged', 'code': 'x'})}"))
+        seen.append(await visit(location, f"{parts.path}?{parts.query}"))
+
+    async def browser(url: str, /) -> str | None:
+        tasks.append(asyncio.create_task(come_back(url)))
+        return None
+
+    credentials = OAuth(browser=browser, fetch=world.fetch, port=port).credentials(URL)
+    assert await credentials.refused(401, CHALLENGE, {})
+    await asyncio.gather(*tasks)
+    assert [status for status, _, _ in seen] == [400, 200]
+    assert (await credentials.headers()).keys() == {"authorization"}
+
+
+async def test_nobody_comes_back() -> None:
+    world = World()
+
+    async def nobody(url: str, /) -> str | None:
+        return None
+
+    with pytest.raises(SignInError, match="nobody came back from signing in within 20 s"):
+        await OAuth(browser=nobody, fetch=world.fetch, timeout=20).credentials(URL).refused(401, CHALLENGE, {})
+
+
+@pytest.mark.parametrize("pasted", ["", "nonsense", "http://[::1", "http://127.0.0.1/callback?code=x"])
+async def test_what_is_pasted_is_held_against_what_was_asked(pasted: str) -> None:
+    async def paste(url: str, /) -> str | None:
+        return pasted
+
+    with pytest.raises(SignInError) as caught:
+        await OAuth(browser=paste, fetch=World().fetch).credentials(URL).refused(401, CHALLENGE, {})
+    assert caught.value.step == "authorization"
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "https://a.example/`id`", "--help", "https://a/\n"])
+async def test_no_browser_is_given_what_is_no_web_address(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    for way in (open_browser, paste_back):
+        with pytest.raises(SignInError, match="nobody is sent there"):
+            await way(url)
+    assert opened == []
+
+
+async def test_the_browser_is_opened_and_the_address_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[str] = loop.create_future()
+
+    def note(url: str) -> None:
+        loop.call_soon_threadsafe(opened.set_result, url)
+        raise webbrowser.Error("there is none")
+
+    monkeypatch.setattr(webbrowser, "open", note)
+    assert await open_browser("https://idp.example/a?b=c") is None
+    assert await opened == "https://idp.example/a?b=c"
+    said = capsys.readouterr()
+    assert "https://idp.example/a?b=c" in said.err
+    assert said.out == ""
+
+
+async def test_an_address_is_pasted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    ready: list[str] = []
+
+    class Typed(io.StringIO):
+        def readline(self, *_: Any) -> str:
+            return ready[0]
+
+    monkeypatch.setattr(sys, "stdin", Typed())
+
+    async def paste(url: str, /) -> str | None:
+        ready.append(f"  {await world.idp.browse(url)}\n")
+        return await paste_back(url)
+
+    credentials = OAuth(browser=paste, fetch=world.fetch).credentials(URL)
+    assert await credentials.refused(401, CHALLENGE, {})
+    assert "Paste its whole address" in capsys.readouterr().err
+
+
+async def test_a_code_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    await show_code(DeviceCode("https://idp.example/device", "ABCD-EFGH", None, 600.0))
+    said = capsys.readouterr()
+    assert "https://idp.example/device" in said.err
+    assert "ABCD-EFGH" in said.err
+    assert said.out == ""
+
+
+async def test_a_user_is_sent_with_where_to_come_back_to() -> None:
+    world = World()
+    await OAuth(browser=world.browse, fetch=world.fetch).credentials(URL).refused(401, CHALLENGE, {})
+    [redirect_uri] = parse_qs(urlsplit(world.visits[0]).query)["redirect_uri"]
+    assert redirect_uri.startswith("http://127.0.0.1:")
+    assert redirect_uri.endswith("/callback")
