@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import os
 import sys
 import threading
 import traceback
@@ -31,6 +32,8 @@ S = TypeVar("S")
 
 
 _CLOSED = "the node was closed before it could answer"
+_FORKED = "this node was opened before a fork, and has stayed behind in the parent: open one here"
+_TOO_LATE = "the program ends, and this node's thread runs no more: leave its `with` block before that"
 
 
 class BackgroundNode:
@@ -49,6 +52,7 @@ class BackgroundNode:
         self._stop_timeout = stop_timeout
         self._ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._thread: threading.Thread | None = None
+        self._home = 0
         self._end: asyncio.Event | None = None
         self._open: set[concurrent.futures.Future[Any]] = set()
         self.node = Node(**options)
@@ -58,13 +62,14 @@ class BackgroundNode:
             raise ActorError("this node is open already")
         self._ready = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._main, name=f"greenroom-{self.node.name}", daemon=True)
+        self._home = os.getpid()
         self._thread.start()
         self._ready.result()
         return self
 
     def __exit__(self, *_: object) -> None:
         thread, self._thread = self._thread, None
-        if thread is None:
+        if thread is None or self._home != os.getpid():
             return
         loop = self._ready.result()
         end = self._end
@@ -99,6 +104,10 @@ class BackgroundNode:
         """Run an async function inside the node, wait for it, and return what it returns."""
         if self._thread is None:
             raise ActorError("this node is not open: use it inside its `with` block")
+        if self._home != os.getpid():
+            raise ActorError(_FORKED)
+        if sys.is_finalizing():  # what the collector closes at the very end: nobody would ever answer it
+            raise ActorError(_TOO_LATE)
         if threading.current_thread() is self._thread:
             raise ActorError("code that runs in the node must await; run() is for other threads")
         context = contextvars.copy_context()

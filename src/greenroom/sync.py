@@ -11,15 +11,16 @@ another thread). Any number of threads may use one client.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-from greenroom.supervision import BackgroundNode
+from greenroom.actors.client.errors import ClientClosed
+from greenroom.supervision import ActorError, BackgroundNode
 
 from .client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
     from types import TracebackType
 
     from greenroom.actors.client.seam import Progress, Status, Told, Updates
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .client_tools import ClientTools, PendingCall
     from .targets import Target
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -188,7 +190,10 @@ class SyncWords:
         try:
             yield self._each(updates)
         finally:
-            self._node.run(leave)
+            with suppress(
+                ActorError, ClientClosed
+            ):  # the client was closed meanwhile, and all that it had open with it
+                self._node.run(leave)
 
     def _each(self, updates: Updates) -> Iterator[Told]:
         news = aiter(updates)
@@ -222,6 +227,15 @@ class SyncWords:
         return self._node.run(self._words.tasks_result, task)
 
 
+class _OwnNode(BackgroundNode):
+    """A client's own: who asks it while it is closed, asks a client that is closed, and knows of no node."""
+
+    def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._thread is None:
+            raise ClientClosed("the client is closed: use it inside its `with` block")
+        return super().run(function, *args, **kwargs)
+
+
 class SyncClient(SyncWords):
     """A client behind a thread: ``with SyncClient(url) as client``."""
 
@@ -230,7 +244,7 @@ class SyncClient(SyncWords):
         self._client = Client(target, **options)
         self._shared = node is not None
         self._leaving = ExitStack()
-        super().__init__(self._client, BackgroundNode(handle_sigint=False) if node is None else node)
+        super().__init__(self._client, _OwnNode(handle_sigint=False) if node is None else node)
 
     def __repr__(self) -> str:
         return f"<SyncClient of {self._client.name}>"

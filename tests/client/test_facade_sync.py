@@ -23,6 +23,7 @@ from greenroom import (
     SyncClient,
     ToolFailed,
 )
+from greenroom.actors.client.errors import ClientClosed
 from greenroom.supervision import BackgroundNode
 
 if TYPE_CHECKING:
@@ -173,6 +174,18 @@ def test_nothing_is_left_of_it() -> None:
     assert [
         thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("greenroom-node")
     ] == []
+
+
+def test_a_client_that_is_closed_says_so() -> None:
+    client = SyncClient(make_server())
+    with pytest.raises(ClientClosed):
+        client.ping()
+    with client, client.subscribe("script://x") as updates:
+        client.close()
+        with pytest.raises(ClientClosed):
+            next(updates)
+    with pytest.raises(ClientClosed):
+        client.call("add", a=1, b=1)
 
 
 def test_a_command_is_started_and_ended(tmp_path: Path) -> None:

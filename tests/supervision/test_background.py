@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -180,3 +182,42 @@ def test_what_is_sent_when_the_loop_turns_no_more_is_told_so() -> None:
             begun.wait()
         with pytest.raises(ActorError, match="closed before it could answer"):
             asked.result()
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (
+            "child = os.fork()\nif child:\n    os.waitpid(child, 0)\n    os._exit(0)\nask()\nos._exit(0)",
+            "before a fork",
+        ),
+        ("left = leaving()\nnext(left)", ""),
+    ],
+    ids=["in a forked child", "by the collector, when the program ends"],
+)
+def test_who_asks_where_no_thread_answers_does_not_wait_for_ever(ending: str, said: str) -> None:
+    program = f"{ASKING}\n{ending}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert said in done.stdout
+    assert not said or "asked" not in done.stdout
+
+
+ASKING = """
+import asyncio, os
+from greenroom.supervision import ActorError, BackgroundNode
+
+node = BackgroundNode(log=False).__enter__()
+
+def ask():
+    try:
+        node.run(asyncio.sleep, 0)
+        print("asked", flush=True)
+    except ActorError as error:
+        print(error, flush=True)
+
+def leaving():
+    try:
+        yield
+    finally:
+        ask()
+"""
