@@ -82,6 +82,9 @@ async def cancel(scene: Scene) -> None:
         break
     call.cancel("enough")
     await ends("the cancelled call", call.result(), "RequestCancelled")
+    if scene.aside.get("goes_on"):
+        said = scene.ears.said
+        await becomes("it says all the same how it goes", lambda: said["notifications/progress"] > 2, True)
     late = scene.client.within(0.3).call_tool("trigger-long-running-operation", {"duration": 20, "steps": 2})
     await ends("a deadline", late, "RequestTimeout")
     same("the next call", await scene.client.call("echo", message="still here"), "Echo: still here")

@@ -82,9 +82,11 @@ def _everything() -> list[Row]:
         "failure": NO_TOOL,
         "tasks": "a result with isError for a tool that wants to be a task, called without; the text has the error -32601",
     }
+    on_and_on = {**differs, "cancel": "a call that is cancelled goes on, and still tells how it goes"}
+    goes_on = _knowing(goes_on=True)
     name, steps = "server-everything 2026.8.31", everything.STEPS
     return [
-        Row(name, "stdio", on_stdio(*words, "stdio"), steps, differs=differs),
+        Row(name, "stdio", on_stdio(*words, "stdio"), steps, differs=on_and_on, prepare=goes_on),
         Row(
             name,
             "Streamable HTTP",
@@ -93,7 +95,7 @@ def _everything() -> list[Row]:
             farewell="session termination request",
             differs=differs,
         ),
-        Row(name, "HTTP+SSE", on_http(*words, "sse", path="/sse"), steps, differs=differs),
+        Row(name, "HTTP+SSE", on_http(*words, "sse", path="/sse"), steps, differs=on_and_on, prepare=goes_on),
     ]
 
 
