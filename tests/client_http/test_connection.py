@@ -13,8 +13,9 @@ from greenroom.actors.client.errors import RequestLost, RequestTimeout
 from greenroom.actors.client.line import start_connection
 from greenroom.supervision import kill, which_children
 from greenroom.transports.client.http_route import HttpRoute
+from greenroom.transports.client.http_settings import HttpSettings
 
-from .owner import text
+from .owner import HELLO, opened, text
 from .scripted import Visit, scripted
 from .test_ours import company
 
@@ -105,3 +106,14 @@ async def test_clients_that_come_and_go_leave_no_descriptors() -> None:
             if number == 5:
                 before = descriptors()
         assert descriptors() <= before
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_who_gives_up_while_there_is_no_connection_yet_leaves_their_place_to_who_waits(turns: int) -> None:
+    async with scripted() as server, opened(HttpRoute(server.url, settings=HttpSettings(max_connections=1))) as owner:
+        given_up, waits = owner.ask("initialize", HELLO), owner.ask("initialize", HELLO)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        owner.wire.forget(given_up)
+        async with asyncio.timeout(1.0):
+            assert (await owner.answer(waits))["serverInfo"]["name"] == "s"

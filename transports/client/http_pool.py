@@ -80,7 +80,7 @@ class Pool:
         self.settings = settings
         self._idle: list[Connection] = []
         self._busy: dict[Connection, None] = {}
-        self._connecting = 0
+        self._connecting: dict[Ride, None] = {}
         self._waiting: deque[Ride] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
@@ -89,7 +89,7 @@ class Pool:
 
     def __len__(self) -> int:
         """How many connections there are, or are being made."""
-        return len(self._idle) + len(self._busy) + self._connecting
+        return len(self._idle) + len(self._busy) + len(self._connecting)
 
     # --- orders
 
@@ -104,8 +104,8 @@ class Pool:
         connection = self._free(address)
         if connection is not None:
             self._mount(ride, connection)
-        elif ride.order.urgent or len(self._busy) + self._connecting < self.settings.max_connections:
-            self._connecting += 1
+        elif ride.order.urgent or self._has_room():
+            self._connecting[ride] = None
             ride.connecting = self._loop.create_task(self._connect(ride, address), context=self._context.copy())
         else:
             self._waiting.append(ride)
@@ -148,6 +148,8 @@ class Pool:
             connection.abandon()
         elif ride.connecting is not None:
             ride.connecting.cancel()
+            del self._connecting[ride]  # here and now: a task that has not begun never comes to say so
+            self._next()
         elif ride in self._waiting:
             self._waiting.remove(ride)
 
@@ -197,7 +199,7 @@ class Pool:
         except (OSError, UnicodeError, ValueError) as failed:
             error = ConnectFailed(f"{address.origin}: {why(failed)}")
         finally:
-            self._connecting -= 1
+            self._connecting.pop(ride, None)
             ride.connecting = None
         if connection is not None:
             if ride.over or self._closed or connection.lost:
@@ -233,8 +235,11 @@ class Pool:
 
     def _next(self) -> None:
         """There may be room for who waits."""
-        while self._waiting and not self._closed and len(self._busy) + self._connecting < self.settings.max_connections:
+        while self._waiting and not self._closed and self._has_room():
             self._place(self._waiting.popleft())
+
+    def _has_room(self) -> bool:
+        return len(self._busy) + len(self._connecting) < self.settings.max_connections
 
     def _sweep_in(self, seconds: float) -> None:
         self._sweeping = self._loop.call_later(seconds + 0.01, self._sweep, context=self._context)
