@@ -48,9 +48,9 @@ class Board:
         self.supervised = False
         """Whether somebody starts the connection again when it crashes."""
         self.held: list[PendingRequest] = []
+        """What was asked while there was no process."""
         self.coming: dict[PendingRequest, None] = {}
         """What lies in the connection's mailbox, which nobody can look into once it has died."""
-        """What was asked while there was no process."""
         self.level: str | None = None
         """What the server was last told to log."""
         self.readers = Readers(settings.max_updates)
@@ -69,6 +69,10 @@ class Board:
     ) -> None:
         """It is different from now on."""
         self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
+        if phase is Phase.CLOSED:
+            self.readers.end()
+        else:
+            self.readers.over = False
         for watcher in self._watchers:
             watcher.wake()
 

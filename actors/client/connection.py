@@ -114,7 +114,6 @@ class Connection(GenStatem[Phase]):
         self._pass_on(reason)
         if is_orderly(reason):
             board.tell(Phase.CLOSED)
-            board.readers.end()
         else:
             board.tell(Phase.CONNECTING if board.supervised else Phase.CLOSED, _cause(reason))
 
@@ -126,8 +125,8 @@ class Connection(GenStatem[Phase]):
             pending.forgotten()
             if is_orderly(reason):
                 pending.settle(None, ClientClosed("the client was closed"))
-            elif board.supervised and pending.waits:
-                board.held.append(pending)
+            elif board.supervised and pending.waits and pending.deadline is not None:
+                board.held.append(pending)  # which nobody promises to come for
             else:
                 pending.settle(None, RequestLost(pending.method, _cause(reason), maybe_done=False))
 
@@ -326,7 +325,7 @@ class Connection(GenStatem[Phase]):
         requests = self.requests
         for heard in inbound.heard:
             if type(heard) is Response or type(heard) is Failure:
-                entry = requests.answered(heard)
+                entry = requests.answered(heard, wire.pid)
                 if entry is not None and entry.method != "initialize":
                     self.reach.proven = True
                     if entry.method == "logging/setLevel" and type(heard) is Response:
@@ -349,7 +348,7 @@ class Connection(GenStatem[Phase]):
         elif isinstance(heard, Gap):
             self.board.readers.gap()
         elif isinstance(heard, Broken):
-            self.requests.broken(heard.error)
+            self.requests.broken(heard.error, wire.pid)
             self.report(Quarantined, error=heard.error, sample=heard.sample)
 
     def _notified(self, wire: Wire, notification: Notification) -> None:

@@ -26,6 +26,8 @@ class Readers:
     def __init__(self, most: int) -> None:
         """`most` is how much is kept for each."""
         self.most = most
+        self.over = False
+        """Whether nothing will come, for as long as nobody begins anew."""
         self.by_uri: dict[str, dict[Reader, None]] = {}
         self.by_method: dict[str, dict[Reader, None]] = {}
         """Under an empty name those who want to hear everything."""
@@ -57,6 +59,7 @@ class Readers:
 
     def end(self) -> None:
         """Nothing will come any more."""
+        self.over = True
         for kept in (*self.by_uri.values(), *self.by_method.values()):
             for reader in kept:
                 reader.end()
@@ -84,6 +87,7 @@ class Reader:
         self._ended = False
 
     async def __aenter__(self) -> Self:
+        self._ended = self._readers.over
         for table, name in self._tables:
             table.setdefault(name, {})[self] = None
         if self._enter is not None:

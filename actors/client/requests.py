@@ -194,10 +194,10 @@ class Requests:
 
     # --- in
 
-    def answered(self, answer: Response | Failure) -> Entry | None:
+    def answered(self, answer: Response | Failure, wire: Pid) -> Entry | None:
         """Settle the request that it answers; returns that, if somebody waited for it."""
-        entry = None if answer.id is None else self.pop(answer.id)
-        if entry is None or entry.wire is None:
+        entry = self._pop_from(wire, answer.id)
+        if entry is None:
             self.strays += 1
             return None
         if not (entry.settle(answer.result) if isinstance(answer, Response) else entry.settle(None, answer.error)):
@@ -205,9 +205,9 @@ class Requests:
             return None
         return entry
 
-    def broken(self, error: RemoteProtocolError) -> Entry | None:
+    def broken(self, error: RemoteProtocolError, wire: Pid) -> Entry | None:
         """An answer that is none: its request has no other."""
-        entry = None if error.answers is None else self.pop(error.answers)
+        entry = self._pop_from(wire, error.answers)
         if entry is not None:
             entry.settle(None, BadAnswer(f"Invalid answer to {entry.method}: {error.message}"))
         return entry
@@ -233,6 +233,11 @@ class Requests:
             if entry.token is not None and self.tokens.get(entry.token) is entry:
                 del self.tokens[entry.token]
         return entry
+
+    def _pop_from(self, wire: Pid, id: RequestId | None) -> Entry | None:
+        """The same, if it was asked on that wire: a number alone is easily guessed, and one that waits was not asked at all."""
+        entry = None if id is None else self.table.get(id)
+        return self.pop(entry.id) if entry is not None and entry.wire == wire else None
 
     def end(self, entry: Entry, result: dict[str, Any] | None, error: BaseException | None) -> None:
         """Take it out and settle it."""

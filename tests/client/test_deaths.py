@@ -11,7 +11,7 @@ import pytest
 
 from greenroom.actors.client.errors import RequestLost
 from greenroom.actors.client.line import ConnectionLine, connection_spec
-from greenroom.supervision import Supervisor, kill, start, stop
+from greenroom.supervision import Supervisor, kill, start, stop, wait_down
 
 from .stage import After, Stage
 
@@ -58,3 +58,22 @@ async def test_a_connection_that_is_killed_at_any_moment_leaves_nobody_waiting(s
     assert await line.request("ping") == {}
     await line.close()
     await stop(top)
+
+
+@pytest.mark.row("CL-26")
+async def test_a_request_without_a_deadline_waits_for_no_connection_that_may_never_come() -> None:
+    stage = Stage()
+    line = ConnectionLine("mortal")
+    top = await start(Supervisor, [connection_spec(stage, line=line)], intensity=0)
+    await line.ready()
+    pid = line.pid
+    assert pid is not None
+    over = wait_down(top.pid)
+    asked = [line.begin("tools/call", {"name": "x"}, timeout=None) for _ in range(3)]
+    kill(pid)  # which has not looked at them, and will not be started again
+    await over
+    for each in asked:
+        with pytest.raises(RequestLost) as caught:
+            async with asyncio.timeout(1.0):
+                await each.result()
+        assert not caught.value.maybe_done

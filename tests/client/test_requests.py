@@ -402,3 +402,18 @@ async def test_a_settled_request_tells_who_asked_to_be_told() -> None:
         await asyncio.sleep(2)
         assert told == [(None, RequestCancelled), ({"content": []}, None)]
         await phase(line, Phase.READY)
+
+
+@pytest.mark.row("CL-26")
+@pytest.mark.parametrize("kind", ["an answer", "a broken one"])
+async def test_an_answer_to_what_was_not_asked_yet_settles_nothing_and_loses_nothing(kind: str) -> None:
+    stage = Stage()
+    stage.answers["initialize"] = lambda request: After(1.0, stage._welcome(request))
+    async with playing(stage, ready=False) as (line, _):
+        waiting = line.begin("ping", timeout=10.0)
+        wire = await stage.opened(1)
+        await wire.hears("initialize")
+        forged = RemoteProtocolError(-32600, "not an answer")
+        forged.answers = waiting.id
+        wire.say(Broken(forged) if kind == "a broken one" else Response(waiting.id, {"forged": True}))
+        assert await waiting.result() == {}

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.actors.client.errors import Unsupported
+from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.reports import NotRestored
 from greenroom.actors.client.seam import Phase, Told
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Notification
-from greenroom.supervision import Report, current_node
+from greenroom.supervision import Report, current_node, kill, wait_down
 from greenroom.transports.client.errors import ConnectionLost
 from greenroom.transports.client.seam import Gap
 
@@ -135,3 +136,27 @@ async def test_readers_end_with_the_client() -> None:
         await line.request("ping")
         await line.close()
         assert [told.method async for told in updates] == ["last"]
+
+
+@pytest.mark.row("CL-12")
+@pytest.mark.parametrize("how", ["closed", "killed"])
+async def test_whoever_reads_of_a_connection_that_is_over_hears_so_whenever_they_began(how: str) -> None:
+    async with playing(stage()) as (line, _), line.listen() as before:
+        if how == "killed":
+            assert line.pid is not None
+            kill(line.pid)
+            await wait_down(line.pid)
+        else:
+            await line.close()
+        async with line.listen() as after, asyncio.timeout(1.0):
+            assert await take(before, 1) == await take(after, 1) == []
+
+
+@pytest.mark.row("CL-12")
+async def test_closing_a_line_that_is_between_two_connections_ends_its_readers() -> None:
+    line = ConnectionLine("git")
+    connection_spec(stage(), line=line)
+    async with line.listen() as updates:
+        await line.close()
+        async with asyncio.timeout(1.0):
+            assert await take(updates, 1) == []
