@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SERVERS: Final = 20
 SPARED: Final = 5
 DEADLINE: Final = 3.0
+CALL: Final = "tools/call"
+"""What is lost on the way out. No real wire loses the end of a handshake and goes on: HTTP's ends when that is not taken note of."""
 KILLED: Final = (
     "kill connection",
     "crash connection",
@@ -127,17 +129,17 @@ class Far:
             case "cut":
                 route.cut()
             case "drop out":
-                route.out.drop(times=2)
+                route.out.drop(CALL, times=2)
             case "drop back":
                 route.back.drop(times=2)
             case "delay out":
-                route.out.delay(seconds, times=3)
+                route.out.delay(seconds, CALL, times=3)
             case "delay back":
                 route.back.delay(seconds, times=3)
             case "double":  # answers only: a request that comes twice is done twice, by whomever it was sent
                 route.back.double(times=3)
             case "garble out":
-                route.out.garble(times=1)
+                route.out.garble(CALL, times=1)
             case "garble back":
                 route.back.garble(times=2)
             case "hold":
@@ -185,11 +187,7 @@ async def storm(plan: list[Trouble], *, pause: float = 0.5) -> Outcome:
         for far in servers:
             assert far.route is not None
             far.route.clear()
-        async with asyncio.timeout(1000):
-            async for standing in host.watch():
-                if all(each.state is State.READY for each in host.status().values()):
-                    break
-                assert standing.state is not State.STOPPED
+        await _all_ready(host)
         for far in servers:
             assert (await host.call(f"{far.id}:book", what="last")) == "last"
             assert host.federation.roster[far.id].gate.idle, far.id
@@ -197,6 +195,18 @@ async def storm(plan: list[Trouble], *, pause: float = 0.5) -> Outcome:
         _foretold(tree(), servers)
     assert not crashes, "\n".join(f"{each}" for each in crashes[:5])
     return outcome
+
+
+async def _all_ready(host: Host) -> None:
+    """Without being told to."""
+    try:
+        async with asyncio.timeout(1000):
+            async for _ in host.watch():
+                if all(each.state is State.READY for each in host.status().values()):
+                    return
+    except TimeoutError:
+        away = [each for each in host.status().values() if each.state is not State.READY]
+        raise AssertionError(away) from None
 
 
 def _faults(plan: list[Trouble]) -> Iterator[Fault]:
