@@ -36,7 +36,7 @@ class CustomAuth:
         asked: Any = getattr(authenticate, "authenticate", authenticate)
         if not callable(asked):
             raise ConfigError(f"CustomAuth wants a function of the token, not a {type(authenticate).__name__}")
-        self._ask: Callable[[str], Found | Awaitable[Found]] = asked
+        self._ask: Any = asked
         self._realm = realm
 
     def __repr__(self) -> str:

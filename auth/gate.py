@@ -62,8 +62,8 @@ class Gate:
         """All of `required_scopes` are needed for anything at all."""
         self.provider = provider
         self.required_scopes = scopes_said(required_scopes)
-        self._per_source = per_source or Failures(100, 60.0)
-        self._per_claim = per_claim or Failures(20, 60.0)
+        self._per_source = Failures(100, 60.0) if per_source is None else per_source
+        self._per_claim = Failures(20, 60.0) if per_claim is None else per_claim
         self._good = Remembered(GOOD, FOR)
         self._nameless = Remembered(1, 0.0)
 

@@ -150,8 +150,8 @@ def public_key(pem: str | bytes, *, kid: str | None = None) -> Key:
     raw = pem.encode() if isinstance(pem, str) else bytes(pem)
     for family in ("RSA", "EC", "OKP"):
         try:
-            inner: Any = jwk.import_key(raw, cast("Any", family))
-        except (JoseError, ValueError, TypeError):
+            inner = cast("Any", jwk.import_key(raw, cast("Any", family)))
+        except (JoseError, ValueError, TypeError, Warning):  # some make errors of warnings
             continue
         if family == "RSA" and _bits(inner) < RSA_BITS:
             raise BadKey(f"this RSA key has {_bits(inner)} bits, and needs {RSA_BITS} or more")

@@ -177,7 +177,7 @@ async def test_what_a_challenge_says() -> None:
     own = made(authorizer=says(Denied("insufficient_scope", scopes=["pay"])), required_scopes=["read"])
     challenge = told(await admit(own))[1]
     assert challenge is not None
-    assert challenge["scope"] == "pay"
+    assert challenge["scope"] == "read pay"
 
 
 @pytest.mark.row("SA-28")

@@ -1,0 +1,177 @@
+"""What is kept of keys and passwords, how it is compared, and for how long that takes."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+
+import pytest
+
+from greenroom import ConfigError
+from greenroom.auth import hashing
+from greenroom.auth.api_key import APIKeyAuth
+from greenroom.auth.basic import BasicAuth
+from greenroom.auth.errors import Denied
+from greenroom.auth.hashing import (
+    PepperRequired,
+    dummy_like,
+    hash_key,
+    hash_password,
+    verify_key,
+    verify_password,
+)
+from greenroom.auth.seam import Asking
+
+from .reception import basic
+
+
+def asking(**headers: str | None) -> Asking:
+    return Asking("POST", "/mcp", {name.replace("_", "-"): value for name, value in headers.items() if value})
+
+
+@pytest.fixture(autouse=True)
+def _warn_again() -> None:
+    hashing._warn_once.cache_clear()
+
+
+@pytest.mark.row("SA-13", "SA-14")
+def test_keys_with_and_without_pepper(caplog: pytest.LogCaptureFixture) -> None:
+    stored = hash_key("key", "pepper")
+    assert stored.startswith("hmac-sha256$")
+    assert verify_key("key", stored, "pepper")
+    assert verify_key("key", stored, b"pepper")
+    assert not verify_key("key", stored, "other")
+    assert not verify_key("kex", stored, "pepper")
+    with pytest.raises(PepperRequired):
+        verify_key("key", stored)
+    assert caplog.text == ""
+    assert verify_key("key", hash_key("key"))
+    assert verify_key("key", hash_key("key").upper(), "pepper")  # of either form, where there is a pepper
+    assert caplog.text.count("plain SHA-256") == 1  # once, not with each request
+    for odd in ("", "x", "hmac-sha256$ä", "hmac-sha256$", "5" * 63):
+        assert not verify_key("key", odd, "pepper")
+
+
+@pytest.mark.row("SA-16", "SA-17")
+def test_passwords(caplog: pytest.LogCaptureFixture) -> None:
+    stored = hash_password("right", iterations=10)
+    scheme, rounds, salt, digest = stored.split("$")
+    assert (scheme, rounds, len(salt), len(digest)) == ("pbkdf2-sha256", "10", 24, 44)
+    assert stored != hash_password("right", iterations=10)
+    assert hash_password("x").split("$")[1] == "100000"
+    assert verify_password("right", stored)
+    assert not verify_password("wrong", stored)
+    assert caplog.text == ""
+    assert verify_password("right", hash_password("right", algorithm="sha256-hex"))
+    assert "easily guessed" in caplog.text
+    for odd in (
+        "",
+        "pbkdf2-sha256$",
+        "pbkdf2-sha256$99999999999$AA==$AA==",
+        "pbkdf2-sha256$1$ä$ä",
+        "pbkdf2-sha256$1$$",
+    ):
+        assert not verify_password("right", odd)
+    with pytest.raises(ConfigError):
+        hash_password("x", iterations=0)
+    with pytest.raises(ConfigError):
+        hash_password("x", algorithm="md5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.row("SA-18")
+def test_a_user_who_is_not_there_costs_what_the_others_do() -> None:
+    assert dummy_like([hash_password("a", iterations=7), hash_password("b", iterations=9)]).split("$")[1] == "9"
+    assert len(dummy_like([hash_password("a", algorithm="sha256-hex")])) == 64
+    assert dummy_like([]).split("$")[1] == "100000"
+
+
+@pytest.mark.row("SA-11")
+async def test_keys_of_a_list_and_of_old_stores(caplog: pytest.LogCaptureFixture) -> None:
+    one = APIKeyAuth(["key-a", "key-b"])
+    first, second = [await one.authenticate(asking(x_api_key=key)) for key in ("key-a", "key-b")]
+    assert first.subject != second.subject
+    assert "key-a" not in str(first)
+    assert first.scopes == frozenset()
+    old = APIKeyAuth({hash_key("a-key").upper(): {"subject": "old"}}, hash_keys=True, pepper="p")
+    assert (await old.authenticate(asking(authorization="apikey a-key"))).subject == "old"
+    assert "hash it again" in caplog.text
+    with pytest.raises(Denied):  # what is stored is no key
+        await old.authenticate(asking(x_api_key=hash_key("a-key")))
+    named = APIKeyAuth(["k"], header_name="X-My-Key")
+    assert named.headers == ("x-my-key", "authorization")
+    assert (await named.authenticate(asking(x_my_key="k"))).subject
+
+    async def look_up(key: str) -> dict[str, str] | None:
+        return {"subject": "v", "plan": "gold"} if key == "known" else None
+
+    verified = APIKeyAuth(verifier=look_up)
+    assert (await verified.authenticate(asking(x_api_key="known"))).claims == {"plan": "gold"}
+    with pytest.raises(Denied):
+        await verified.authenticate(asking(x_api_key="unknown"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        APIKeyAuth,
+        lambda: APIKeyAuth([""]),
+        lambda: APIKeyAuth("key"),
+        lambda: APIKeyAuth({"a": {"scope": "x"}}),
+        lambda: APIKeyAuth([hash_key("a", "p")], hash_keys=True),
+        BasicAuth,
+        lambda: BasicAuth({"ann": ""}),
+        lambda: BasicAuth({"ann": {"scopes": ["a"]}}),
+    ],
+)
+def test_what_would_let_everybody_in_is_refused_at_once(make: object) -> None:
+    with pytest.raises(ConfigError):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.row("SA-15")
+async def test_a_right_password_is_hashed_once_and_a_wrong_one_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+
+    def counted(password: str, stored: str) -> bool:
+        hashed.append(password)
+        return verify_password(password, stored)
+
+    monkeypatch.setattr("greenroom.auth.basic.verify_password", counted)
+    provider = BasicAuth({"ann": hash_password("right", iterations=1)})
+    for password in ("right", "right", "wrong", "wrong", "right"):
+        try:
+            await provider.authenticate(asking(**basic("ann", password)))
+        except Denied:
+            assert password == "wrong"
+    assert hashed == ["right", "wrong", "wrong"]
+    with pytest.raises(Denied):
+        await provider.authenticate(asking(**basic("bob", "right")))
+    plain = BasicAuth({"ann": "right"}, hash_passwords=False)
+    assert (await plain.authenticate(asking(**basic("ann", "right")))).subject == "ann"
+    with pytest.raises(Denied):
+        await plain.authenticate(asking(**basic("zoe", "\0x"[1:])))
+    checked = BasicAuth(verifier=lambda user, password: {"scopes": ["a"]} if password == "p" else None)
+    assert (await checked.authenticate(asking(**basic("ann", "p")))).subject == "ann"
+    with pytest.raises(Denied):
+        await checked.authenticate(asking(**basic("ann", "q")))
+
+
+@pytest.mark.soak
+@pytest.mark.row("SA-18")
+async def test_nobody_learns_who_is_there_by_the_clock() -> None:
+    provider = BasicAuth({"ann": hash_password("right", iterations=2000), "bob": hash_password("x", iterations=2000)})
+    tries = {"wrong": basic("ann", "wrong"), "unknown": basic("zoe", "wrong"), "other": basic("bob", "wrong")}
+    took: dict[str, list[float]] = {name: [] for name in tries}
+    logging.disable()
+    for _ in range(2000):
+        for name, shown in tries.items():
+            began = time.perf_counter()
+            with pytest.raises(Denied):
+                await provider.authenticate(asking(**shown))
+            took[name].append(time.perf_counter() - began)
+    logging.disable(logging.NOTSET)
+    medians = {name: statistics.median(times) for name, times in took.items()}
+    spread = max(medians.values()) - min(medians.values())
+    quarter = statistics.quantiles(took["wrong"], n=4)
+    assert spread < max(quarter[2] - quarter[0], 0.05 * medians["wrong"]), medians
