@@ -3,7 +3,7 @@
 ::
 
     BearerAuth(secret=…, issuer="https://id.example", audience="https://mcp.example/mcp")     # HS256
-    BearerAuth(keys=KeySet("https://id.example/jwks", Fetcher()), algorithms=("RS256",), audience=…)
+    BearerAuth(keys=KeySet("https://id.example/jwks"), algorithms=("RS256",), audience=…)
     BearerAuth(key=pem, algorithms=("ES256",), audience=…)
     BearerAuth(verifier=look_it_up, audience=…)
     BearerAuth(introspection=Introspection(…), audience=…)

@@ -17,6 +17,7 @@ from urllib.parse import quote_plus, urlencode
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.json import decode, is_object
 from greenroom.supervision import ActorError, GenServer, Ref, Reject, child, later, send, spawn
+from greenroom.transports.client.fetch import Fetcher
 
 from .errors import Denied
 from .grants import number
@@ -43,20 +44,20 @@ class Introspection:
     def __init__(
         self,
         url: str,
-        fetch: Fetch,
+        fetch: Fetch | None = None,
         *,
         client_id: str,
         client_secret: str,
         fresh: float = FRESH,
         most: int = MOST,
     ) -> None:
-        """`fresh` is for how long an answer is believed, `most` how many are kept."""
+        """`fetch` is a `Fetcher`, unless told otherwise. `fresh` is for how long an answer is believed, `most` how many are kept."""
         if not client_id or not client_secret:
             raise ConfigError("introspection is for those who show themselves: client_id and client_secret")
         if most < 1 or fresh < 0:
             raise ConfigError("most is 1 or more, and fresh 0 or more")
         self.url = url
-        self.fetch = fetch
+        self.fetch: Fetch = Fetcher() if fetch is None else fetch
         self.fresh = fresh
         self.most = most
         login = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()

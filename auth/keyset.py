@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from greenroom.errors import GreenroomError
 from greenroom.protocol.json import decode
 from greenroom.supervision import ActorError, GenServer, Ref, Reject, child, send_after
+from greenroom.transports.client.fetch import Fetcher
 
 from .errors import Denied
 from .jose import read_keys
@@ -109,10 +110,10 @@ def _now() -> float:
 class KeySet:
     """An issuer's keys, by the URL of its JWK set. `child_spec` is its process, which the server starts that it is for."""
 
-    def __init__(self, url: str, fetch: Fetch, *, fresh: float = FRESH, pause: float = PAUSE) -> None:
-        """`fetch` guards itself: the URL may have come from outside."""
+    def __init__(self, url: str, fetch: Fetch | None = None, *, fresh: float = FRESH, pause: float = PAUSE) -> None:
+        """`fetch` guards itself, since the URL may have come from outside: a `Fetcher`, unless told otherwise."""
         self.url = url
-        self._fetch = fetch
+        self._fetch = Fetcher() if fetch is None else fetch
         self._fresh = fresh
         self._pause = pause
         self._shown = Shown()

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from greenroom.actors.settings import Settings
     from greenroom.actors.task_store import TaskStoreError
     from greenroom.actors.task_store_sqlite import SqliteTasks
+    from greenroom.auth.api_key import APIKeyAuth
+    from greenroom.auth.basic import BasicAuth
+    from greenroom.auth.bearer import BearerAuth
     from greenroom.auth.client.browsers import open_browser, paste_back, show_code
     from greenroom.auth.client.device_flow import DeviceCode
     from greenroom.auth.client.door import SignIn
@@ -45,7 +48,13 @@ if TYPE_CHECKING:
     from greenroom.auth.client.machine import ClientCredentials, EnterpriseManaged, GivenTokens
     from greenroom.auth.client.oauth import OAuth
     from greenroom.auth.client.stores import FileStore, MemoryStore, TokenStore
+    from greenroom.auth.custom import CustomAuth
     from greenroom.auth.errors import SignInError
+    from greenroom.auth.hashing import hash_key, hash_password, verify_key, verify_password
+    from greenroom.auth.info import AuthInfo
+    from greenroom.auth.introspection import Introspection
+    from greenroom.auth.keyset import KeySet
+    from greenroom.auth.nobody import NoAuth
     from greenroom.protocol.content import (
         Audio,
         Contents,
@@ -119,10 +128,14 @@ if TYPE_CHECKING:
     from .sync import SyncClient
 
 __all__ = [
+    "APIKeyAuth",
     "Accepted",
     "Annotations",
     "Audio",
+    "AuthInfo",
     "BadAnswer",
+    "BasicAuth",
+    "BearerAuth",
     "CallEnded",
     "CallToolResult",
     "CircuitOpen",
@@ -140,6 +153,7 @@ __all__ = [
     "ConnectionLost",
     "Contents",
     "Context",
+    "CustomAuth",
     "Declined",
     "Deferred",
     "DeviceCode",
@@ -163,6 +177,8 @@ __all__ = [
     "Image",
     "InitFailed",
     "InitTimeout",
+    "Introspection",
+    "KeySet",
     "KeyringStore",
     "LogMessage",
     "McpError",
@@ -170,6 +186,7 @@ __all__ = [
     "MemoryStore",
     "Message",
     "Mismatch",
+    "NoAuth",
     "NotMcp",
     "NotReady",
     "OAuth",
@@ -247,6 +264,8 @@ __all__ = [
     "blob_resource",
     "completion",
     "embedded",
+    "hash_key",
+    "hash_password",
     "image",
     "message",
     "open_browser",
@@ -260,6 +279,8 @@ __all__ = [
     "text_resource",
     "tool",
     "user_message",
+    "verify_key",
+    "verify_password",
 ]
 
 __version__: Final[str] = "0.1.0.dev0"
@@ -267,6 +288,18 @@ __version__: Final[str] = "0.1.0.dev0"
 # Public name -> the module it lives in. To add a name: one line here, one above for the type checkers, one in `__all__`; the house
 # test compares the three.
 _HOMES: Final[dict[str, str]] = {
+    "BearerAuth": "greenroom.auth.bearer",
+    "APIKeyAuth": "greenroom.auth.api_key",
+    "BasicAuth": "greenroom.auth.basic",
+    "CustomAuth": "greenroom.auth.custom",
+    "NoAuth": "greenroom.auth.nobody",
+    "AuthInfo": "greenroom.auth.info",
+    "hash_key": "greenroom.auth.hashing",
+    "verify_key": "greenroom.auth.hashing",
+    "hash_password": "greenroom.auth.hashing",
+    "verify_password": "greenroom.auth.hashing",
+    "KeySet": "greenroom.auth.keyset",
+    "Introspection": "greenroom.auth.introspection",
     "signing_key": "greenroom.auth.client.identity",
     "DeviceCode": "greenroom.auth.client.device_flow",
     "show_code": "greenroom.auth.client.browsers",

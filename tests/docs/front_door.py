@@ -27,6 +27,10 @@ SHOWN = {"Server", "Context", "Client"}
 
 THEMES = (
     ("Servers", ("Server", "McpServer", "Context", "Settings", "HttpConfig", "Hooks")),
+    (
+        "Who may call",
+        ("BearerAuth", "KeySet", "Introspection", "APIKeyAuth", "BasicAuth", "CustomAuth", "NoAuth", "AuthInfo"),
+    ),
     ("Clients", ("Client", "SyncClient", "Command", "Host", "ClientSettings", "ClientHandler", "Deferred")),
     (
         "Signing in",
