@@ -29,7 +29,7 @@ from greenroom.transports.client.errors import ConnectFailed
 from greenroom.transports.client.fetch import Fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 END = Endpoint("https://idp.example/token", "https://idp.example")
 GOOD = {"access_token": "t0k", "token_type": "Bearer", "expires_in": 60, "refresh_token": "r", "scope": "a b"}
@@ -59,7 +59,9 @@ class Post:
 
 @pytest.mark.row("CA-05")
 def test_proofs_of_codes() -> None:
-    assert code_challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+    assert (
+        code_challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+    )
     verifier = gen_code_verifier()
     assert len(base64.urlsafe_b64decode(verifier + "==")) == 64
     assert verifier != gen_code_verifier()
@@ -70,7 +72,9 @@ def test_proofs_of_codes() -> None:
 
 @pytest.mark.row("CA-05")
 def test_the_address_that_a_user_is_sent_to() -> None:
-    found = build_authorization_url("https://idp.example/a?tenant=1&state=theirs", {"client_id": "me", "scope": None, "resource": "https://x/"})
+    found = build_authorization_url(
+        "https://idp.example/a?tenant=1&state=theirs", {"client_id": "me", "scope": None, "resource": "https://x/"}
+    )
     query = parse_qs(urlsplit(found.url).query)
     assert query == {
         "tenant": ["1"],
@@ -91,7 +95,9 @@ def test_the_address_that_a_user_is_sent_to() -> None:
 async def test_each_grant_as_it_travels() -> None:
     me = Identity("me")
     post = Post()
-    await exchange_code(END, me, post, code="c", verifier="v", redirect_uri="http://127.0.0.1/callback", resource="https://r/")
+    await exchange_code(
+        END, me, post, code="c", verifier="v", redirect_uri="http://127.0.0.1/callback", resource="https://r/"
+    )
     assert post.form == {
         "grant_type": "authorization_code",
         "code": "c",
@@ -102,12 +108,20 @@ async def test_each_grant_as_it_travels() -> None:
     }
     assert post.headers["content-type"] == "application/x-www-form-urlencoded"
     found = await refresh_token(END, me, post, token="r0", resource="https://r/", scopes=["b", "a"])
-    assert post.form == {"grant_type": "refresh_token", "refresh_token": "r0", "resource": "https://r/", "scope": "a b", "client_id": "me"}
-    assert (found.access_token, found.refresh_token, found.scopes) == ("t0k", "r", {"a", "b"})
+    assert post.form == {
+        "grant_type": "refresh_token",
+        "refresh_token": "r0",
+        "resource": "https://r/",
+        "scope": "a b",
+        "client_id": "me",
+    }
+    assert (found.access_token, found.refresh_token, found.scopes) == ("t0k", "r", frozenset("ab"))
     assert "t0k" not in repr(found)
     await client_credentials(END, Identity("me", secret="s"), post, resource="https://r/")
     assert post.form == {"grant_type": "client_credentials", "resource": "https://r/"}
-    await token_exchange(END, me, post, subject_token="id", subject_token_type=ID_TOKEN, audience="https://as/", resource="https://r/")
+    await token_exchange(
+        END, me, post, subject_token="id", subject_token_type=ID_TOKEN, audience="https://as/", resource="https://r/"
+    )
     assert post.form == {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
         "subject_token": "id",
@@ -149,9 +163,14 @@ async def test_how_a_client_shows_itself() -> None:
 
 
 def test_what_is_no_identity() -> None:
-    for bad in ({"client_id": ""}, {"client_id": "a", "method": "magic"}, {"client_id": "a", "secret": "s", "assertion": "a.b.c"}):
+    wrong: list[Callable[[], object]] = [
+        lambda: Identity(""),
+        lambda: Identity("a", method="magic"),
+        lambda: Identity("a", secret="s", assertion="a.b.c"),
+    ]
+    for make in wrong:
         with pytest.raises(ConfigError):
-            Identity(**bad)
+            make()
 
 
 async def test_an_identity_that_cannot_show_what_is_wanted_says_so() -> None:
@@ -167,7 +186,12 @@ async def test_an_identity_that_cannot_show_what_is_wanted_says_so() -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "says", "temporary"),
     [
-        ({"error": "invalid_grant", "error_description": "used\x1b[31m before"}, 400, r"invalid_grant \(used \[31m before\)", False),
+        (
+            {"error": "invalid_grant", "error_description": "used\x1b[31m before"},
+            400,
+            r"invalid_grant \(used \[31m before\)",
+            False,
+        ),
         ({"error": "temporarily_unavailable"}, 503, "temporarily_unavailable", True),
         ({"error": "slow"}, 429, "slow", True),
         (b"<html>", 502, "status 502 and no JSON", True),
@@ -189,13 +213,17 @@ async def test_what_is_no_answer(answer: Any, status: int, says: str, temporary:
 
 @pytest.mark.parametrize("lives", ["3600", 3600, 3600.5])
 async def test_times_are_read_leniently(lives: Any) -> None:
-    found = await client_credentials(END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None)
+    found = await client_credentials(
+        END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None
+    )
     assert found.expires_at is not None
 
 
 @pytest.mark.parametrize("lives", [None, "soon", True, [], "1e999"])
 async def test_times_that_are_none_are_none(lives: Any) -> None:
-    found = await client_credentials(END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None)
+    found = await client_credentials(
+        END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None
+    )
     assert found.expires_at is None
 
 
@@ -212,7 +240,9 @@ async def test_nobody_there_is_temporary() -> None:
 async def test_registration_returns_what_the_server_says() -> None:
     said = {"client_id": "new", "anything": [1, {"more": None}]}
     post = Post(said, 201)
-    found = await register_client("https://idp.example/register", {"client_name": "x"}, post, initial_access_token="first")
+    found = await register_client(
+        "https://idp.example/register", {"client_name": "x"}, post, initial_access_token="first"
+    )
     assert found == said
     assert json.loads(post.body) == {"client_name": "x"}
     assert post.headers["authorization"] == "Bearer first"
@@ -229,15 +259,23 @@ def registrar(post: Post, store: MemoryStore | None = None, **options: Any) -> R
 @pytest.mark.row("CA-09")
 async def test_who_is_known_is_not_registered_and_else_a_document_goes_before() -> None:
     post = Post({"client_id": "new"})
-    full = ServerMetadata("https://idp.example", registration_endpoint="https://idp.example/register", client_documents=True)
+    full = ServerMetadata(
+        "https://idp.example", registration_endpoint="https://idp.example/register", client_documents=True
+    )
     assert (await registrar(post, known=Identity("old")).identity(full, None, None)).client_id == "old"
     document = "https://us.example/client.json"
     assert (await registrar(post, document=document).identity(full, None, None)).client_id == document
     assert post.body == b""
     without = ServerMetadata("https://idp.example", registration_endpoint="https://idp.example/register")
-    assert (await registrar(post, document=document).identity(without, "http://127.0.0.1:1/callback", "a")).client_id == "new"
+    assert (
+        await registrar(post, document=document).identity(without, "http://127.0.0.1:1/callback", "a")
+    ).client_id == "new"
     sent = json.loads(post.body)
-    assert (sent["application_type"], sent["redirect_uris"], sent["scope"]) == ("native", ["http://127.0.0.1:1/callback"], "a")
+    assert (sent["application_type"], sent["redirect_uris"], sent["scope"]) == (
+        "native",
+        ["http://127.0.0.1:1/callback"],
+        "a",
+    )
     assert "refresh_token" in sent["grant_types"]
     with pytest.raises(SignInError, match="register this program there, and give its client_id"):
         await registrar(post).identity(ServerMetadata("https://idp.example"), None, None)
@@ -265,12 +303,14 @@ async def test_a_registration_is_its_issuers_and_is_kept_while_it_fits() -> None
 
 async def test_a_secret_that_is_over_is_no_registration() -> None:
     store, post = MemoryStore(), Post({"client_id": "one", "client_secret": "s", "client_secret_expires_at": 1})
+    server = ServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
     with pytest.raises(SignInError, match="did not say as whom"):
-        server = ServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
         await registrar(post, store).identity(server, None, None)
 
 
-@pytest.mark.parametrize("url", ["http://a.example/x", "https://a.example", "https://a.example/", "https://a.example/x#y", "x"])
+@pytest.mark.parametrize(
+    "url", ["http://a.example/x", "https://a.example", "https://a.example/", "https://a.example/x#y", "x"]
+)
 def test_what_is_no_document(url: str) -> None:
     with pytest.raises(ConfigError):
         check_document(url)

@@ -24,13 +24,17 @@ ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
 
 def test_the_challenge_names_the_metadata() -> None:
     assert parse_www_authenticate(CHALLENGE) == PRM
-    assert parse_www_authenticate('Basic realm="x", Bearer resource_metadata=https://a.example/x') == "https://a.example/x"
+    assert (
+        parse_www_authenticate('Basic realm="x", Bearer resource_metadata=https://a.example/x') == "https://a.example/x"
+    )
     assert parse_www_authenticate("Bearer") is None
     assert parse_www_authenticate('Digest nonce="Bearer resource_metadata=\\"x\\""') is None
     assert parse_www_authenticate("") is None
 
 
-@pytest.mark.parametrize("junk", ["=", ",,,", 'Bearer a="', "Bearer =x", "\x00", 'Bearer a="b" c', "Bearer " * 5000, '"' * 9000])
+@pytest.mark.parametrize(
+    "junk", ["=", ",,,", 'Bearer a="', "Bearer =x", "\x00", 'Bearer a="b" c', "Bearer " * 5000, '"' * 9000]
+)
 def test_whatever_a_header_says_it_is_read(junk: str) -> None:
     parse_challenges(junk)
     parse_www_authenticate(junk)
@@ -83,7 +87,9 @@ async def test_what_the_challenge_names_is_asked_and_nothing_else() -> None:
 
 async def test_without_it_both_forms_are_tried() -> None:
     world = World()
-    world.documents = {ROOT: {"resource": "https://mcp.example", "authorization_servers": [ISSUER], "scopes_supported": ["a"]}}
+    world.documents = {
+        ROOT: {"resource": "https://mcp.example", "authorization_servers": [ISSUER], "scopes_supported": ["a"]}
+    }
     place = await discover(URL, world.fetch)
     assert (place.resource, place.scopes) == ("https://mcp.example", ("a",))
     assert world.asked[:2] == [PRM, ROOT]
@@ -118,7 +124,10 @@ async def test_an_old_server_is_its_own_authorization_server() -> None:
 @pytest.mark.parametrize(
     ("documents", "says"),
     [
-        ({PRM: {"resource": "https://evil.example/mcp", "authorization_servers": [ISSUER]}}, "not of the server that was asked"),
+        (
+            {PRM: {"resource": "https://evil.example/mcp", "authorization_servers": [ISSUER]}},
+            "not of the server that was asked",
+        ),
         ({PRM: {"authorization_servers": [ISSUER]}}, "names no resource"),
         ({PRM: ["no object"]}, "is no JSON object"),
         ({PRM: {"resource": URL}}, "names no authorization server"),

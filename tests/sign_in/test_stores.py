@@ -181,7 +181,9 @@ def test_without_a_keyring_it_is_a_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
         KeyringStore()
 
 
-@pytest.mark.parametrize("kept", [{}, {"issuer": 1}, {"issuer": "a", "resource": "b", "token_endpoint": "c", "client_id": "d"}])
+@pytest.mark.parametrize(
+    "kept", [{}, {"issuer": 1}, {"issuer": "a", "resource": "b", "token_endpoint": "c", "client_id": "d"}]
+)
 def test_what_is_kept_and_not_whole_is_nothing(kept: dict[str, Any]) -> None:
     assert Record.read(kept) is None
     record = Record("i", "r", "t", "c", "a", "f", 1.0, 2.0, ("x",))
