@@ -210,15 +210,14 @@ class OAuthResource:
             return None
 
     async def _hint(self, denied: Denied, asking: Asking) -> str | None:
-        """The scopes to ask for."""
+        """The scopes to ask for: what was missing, and what it takes to come in, since some clients ask for just what they are told."""
         if denied.kind not in ("missing", "insufficient_scope"):
             return None
         wanted: Collection[str] = denied.scopes
-        if not wanted:
-            try:
-                wanted = await self.required_scopes(asking)
-            except Exception:  # somebody's function
-                log.exception("nobody can say which scopes %s needs", self.resource)
+        try:
+            wanted = tuple(dict.fromkeys((*await self.required_scopes(asking), *denied.scopes)))
+        except Exception:  # somebody's function
+            log.exception("nobody can say which scopes %s needs", self.resource)
         if not wanted and denied.kind == "insufficient_scope":
             wanted = self.notice.scopes_supported or ()
         return " ".join(wanted) or None

@@ -36,6 +36,10 @@ KEPT = ("calling", "elicitation", "roots", "subscription", "logging", "tasks")
 """What the command line beside it can say more, since it keeps a connection."""
 
 
+SIGNING_IN = ("sign in", "registration", "refresh", "step-up")
+"""Where a server lets nobody in without a token, and a client has to get one."""
+
+
 @dataclass(frozen=True)
 class Peer:
     """A client in one of its modes: the revision that it asks for, or how it finds it out.
@@ -79,6 +83,14 @@ def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...], *, old: 
 
 SERVERS = (Peer("server-everything 2026.8", "tasks", (sys.executable, "-m", "tests.interop.tasks"), BESIDE),)
 """Others' servers, whose answers are compared with ours."""
+
+GUESTS = (
+    Peer("Python mcp 2.3.0", "legacy", (*_python("mcp-2", "sign_in"), "legacy"), SIGNING_IN),
+    Peer("Python mcp 2.3.0", "auto", (*_python("mcp-2", "sign_in"), "auto"), SIGNING_IN),
+    Peer("TypeScript sdk 1.32.2", "legacy", (*_node("sign_in"), "1"), SIGNING_IN),
+    Peer("TypeScript client 2.4.0", "legacy", (*_node("sign_in"), "2"), SIGNING_IN),
+)
+"""Those who sign in by themselves, each with an OAuth of their own."""
 
 PEERS = (
     *_plain("Python mcp 2.3.0", ("auto", "legacy"), _python("mcp-2", "sdk2")),
