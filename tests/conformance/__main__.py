@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tests.serving import served
 
-from .figures import CLIENT_LEGS, LEGS, complaints, count, summary
+from .figures import CLIENT_LEGS, ISSUER, LEGS, complaints, count, summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return judge_client(options.client, folder)
         with served([sys.executable, str(HERE / "server.py")], folder / "server.log") as url:
             server = judge(url, folder)
-        return max(server, judge_client(f"{sys.executable} {HERE / 'client.py'}", folder))
+        with served([sys.executable, "-m", "greenroom.auth.testing"], folder / "issuer.log") as url:
+            issuer = _judge(ISSUER, ("--url", url.removesuffix("/mcp")), folder)
+        return max(server, issuer, judge_client(f"{sys.executable} {HERE / 'client.py'}", folder))
 
 
 def judge(url: str, folder: Path) -> int:

@@ -39,7 +39,7 @@ class Leg:
     unscored: frozenset[str] = frozenset()
     beyond: Mapping[str, int] = field(default_factory=dict[str, int])
     """Checks that pass here, but count for nothing as others get a warning for them."""
-    side: Literal["server", "client"] = "server"
+    side: Literal["server", "client", "authorization"] = "server"
     """Who is judged."""
     later: tuple[str, ...] = ()
     """Scenarios that run with the others, and are of what is not built yet."""
@@ -189,10 +189,19 @@ NEWEST_CLIENT = Leg(
     ),
 )
 
+# The authorization server for tests: clients that pass against it should pass elsewhere.
+ISSUER = Leg(
+    release="0.2.0-alpha.12",
+    package="conformance-next",
+    arguments=("--scenario", "authorization-server-metadata-endpoint"),
+    checks={"authorization-server-metadata-endpoint": 2},
+    side="authorization",
+)
+
 LEGS = (STABLE, NEXT, OLDER)
 CLIENT_LEGS = (STABLE_CLIENT, NEXT_CLIENT, NEWEST_CLIENT)
 
-_FOLDER = re.compile(r"(?:server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_FOLDER = re.compile(r"(?:authorization-server-|server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 _FAMILY = re.compile(r"[a-z]+")
 
 
