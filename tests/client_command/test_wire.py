@@ -380,3 +380,26 @@ def test_a_loop_that_ends_abruptly_leaves_no_child(mark: str) -> None:
 
     asyncio.run(another())  # whoever starts the next one looks after those whose loop is gone
     assert not gone(mark, 3.0)
+
+
+async def test_what_is_said_to_a_child_that_has_ended_is_written_to_nobody_else() -> None:
+    async with opened(wicked()) as owner:
+        await owner.call("echo")
+        child = owner.wire._child
+        assert child is not None
+        descriptor = child.input
+        os.kill(child.pid, signal.SIGKILL)
+        await child.reaped.wait()
+        pipes = [os.pipe()]
+        try:
+            while max(pipes[-1]) < descriptor:
+                pipes.append(os.pipe())
+            owner.ask("secret")
+            for reading, _ in pipes:
+                os.set_blocking(reading, False)
+                with pytest.raises(BlockingIOError):
+                    os.read(reading, 1024)
+        finally:
+            for each in (end for pipe in pipes for end in pipe):
+                os.close(each)
+        assert isinstance(await owner.end(), ProcessDied)

@@ -136,7 +136,7 @@ class CommandWire:
             self._listen()
             reason = await self._end_of(child)
         except asyncio.CancelledError:  # killed: so is the child, and it is not gone before that is
-            child.close_pipes()
+            self._let_go(child)
             await child.kill()
             raise
         except NotImplementedError:
@@ -294,8 +294,13 @@ class CommandWire:
                     self._hear(self._lines.feed(chunk))
             self._hear(self._last_line())
             self._errors.rest(child.errors)
-            child.close_pipes()
+        self._let_go(child)
         send(self.pid, Ended())
+
+    def _let_go(self, child: Child) -> None:
+        """Of the pipes, and first of all of the one that is written to: its number is soon somebody else's."""
+        self._outlet.close()
+        child.close_pipes()
 
 
 async def finish(child: Child, grace: float) -> None:
