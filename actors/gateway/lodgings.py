@@ -141,6 +141,9 @@ class Lodgings:
         except BaseException:
             self._close(lodger)
             raise
+        # Here, and not where it is waited for: whoever that was may have gone away.
+        lodger.since = asyncio.get_running_loop().time()
+        self._lodgers[key] = lodger
         return lodger
 
     async def _usable(self, lodger: Lodger) -> None:
@@ -171,10 +174,11 @@ class Lodgings:
 
     def sweep(self, now: float, lives: Callable[[str], bool]) -> None:
         """Close what nobody has used for a while, and what belongs to sessions that have ended."""
+        for session in [one for one in self._levels if not lives(one)]:
+            del self._levels[session]
         for key, lodger in tuple(self._lodgers.items()):
             for session in [one for one in lodger.desk.sessions if not lives(one)]:
                 lodger.desk.forget(session)
-                self._levels.pop(session, None)
             orphan = key.principal is None and not lives(key.session)
             if not lodger.desk.busy and (orphan or now - lodger.since >= self._idle):
                 del self._lodgers[key]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from greenroom import Client, Server
 from greenroom.actors.cancellation import RequestCancelled
+from greenroom.actors.client.seam import Phase
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import kill, wait_down, whereis
+from greenroom.supervision import kill, wait_down, whereis, which_children
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -245,6 +246,60 @@ def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
             assert len(mounted.lodgings) == 1  # Ann may come again
             await mounted.sweep(asyncio.get_running_loop().time() + 301)
             assert len(mounted.lodgings) == 0
+
+    run(main)
+
+
+def test_a_connection_that_nobody_waited_for_is_closed_like_any_other() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up)
+        (mounted,) = server._gateways
+        lodgings = mounted.lodgings
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+        usable = lodgings._usable
+
+        async def slow(lodger: Any) -> None:
+            arrived.set()
+            await go_on.wait()
+            await usable(lodger)
+
+        lodgings._usable = slow  # type: ignore[method-assign]  # as a server is that takes its time
+        async with server.started(), Client(server) as peer:
+            call = peer.start_tool("one__add", {"a": 1, "b": 2})
+            await arrived.wait()
+            worker = (await which_children(server.company.workers))[0].ref
+            call.cancel()
+            await wait_down(worker)
+            (opening,) = lodgings._opening.values()
+            go_on.set()
+            line = (await opening).line
+            assert len(lodgings) == 1
+            await mounted.sweep(asyncio.get_running_loop().time() + 301)
+            assert len(lodgings) == 0
+            async with asyncio.timeout(5):
+                async for status in line.watch():
+                    if status.phase is Phase.CLOSED:
+                        break
+
+    run(main)
+
+
+def test_what_a_session_wanted_to_hear_is_forgotten_with_it() -> None:
+    async def main() -> None:
+        server = gateway(Upstream("one"))
+        (mounted,) = server._gateways
+        async with server.started():
+            async with Client(server) as peer:
+                await peer.set_log_level("debug")
+                (id,) = [card.id for card in await server.company.peers.all()]
+                await mounted.sweep(0.0)
+                assert list(mounted.lodgings._levels) == [id]
+            pid = server.company.peers.whereis(id)
+            if pid is not None:
+                await wait_down(pid)
+            await mounted.sweep(0.0)
+            assert not mounted.lodgings._levels
 
     run(main)
 
