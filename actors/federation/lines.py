@@ -231,10 +231,15 @@ class Relay:
                 yield told
             before = self._upstream
             await self._leave()
-            while self._federation.roster.get(self._id) is before and before is not None and not before.gone:
+            while before is not None and self._awaits(before):
                 await before.bell.wait()
             if await self._enter():
                 yield GAP
+
+    def _awaits(self, before: Upstream) -> bool:
+        """Whether nobody has come yet: neither its processes again (they were parked, perhaps) nor another upstream."""
+        there = self._federation.roster.get(self._id) is before and not before.gone
+        return there and before.line.status.phase in (Phase.CLOSING, Phase.CLOSED)
 
     async def _enter(self) -> bool:
         upstream = self._federation.roster.get(self._id)

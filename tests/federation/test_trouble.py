@@ -14,6 +14,7 @@ from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.federation.breaker import BreakerSettings
 from greenroom.actors.federation.specs import State
 from greenroom.protocol.errors import PeerError
+from greenroom.protocol.messages import Notification
 from greenroom.supervision import kill, whereis
 from greenroom.supervision.testing import kill as kill_and_wait
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
@@ -257,3 +258,28 @@ async def test_when_those_who_start_upstreams_are_away_it_is_tried_again() -> No
         kill(whereis(federation.name("errands")))
         assert await call(federation, "git") == "echo"
         assert federation.standing("git").state is State.READY
+
+
+@pytest.mark.row("FE-04")
+@pytest.mark.parametrize("kind", ["listen", "subscribe"])
+async def test_whoever_reads_of_an_upstream_that_was_parked_hears_it_again_when_it_is_back(kind: str) -> None:
+    stage = Upstairs()
+    async with federated({"git": spec(stage, intensity=2)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        async with line.listen() if kind == "listen" else line.subscribe("a:1") as updates:
+            for _ in range(3):
+                await kill_and_wait(child_of(federation, "git", "curator"))
+                await asyncio.sleep(0.1)
+            await reaches(federation, "git", State.PARKED)
+            reading = aiter(updates)
+            soonest = asyncio.ensure_future(anext(reading))
+            await reaches(federation, "git", State.READY, within=60.0)
+            async with asyncio.timeout(1.0):
+                assert (await soonest).gap
+            stage.wire.say(Notification("notifications/resources/updated", {"uri": "a:1"}))
+            async with asyncio.timeout(1.0):
+                while (told := await anext(reading)).gap:
+                    pass
+            assert told.params == {"uri": "a:1"}
