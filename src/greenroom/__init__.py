@@ -49,12 +49,14 @@ if TYPE_CHECKING:
     from greenroom.auth.client.oauth import OAuth
     from greenroom.auth.client.stores import FileStore, MemoryStore, TokenStore
     from greenroom.auth.custom import CustomAuth
-    from greenroom.auth.errors import SignInError
+    from greenroom.auth.errors import Denied, SignInError
     from greenroom.auth.hashing import hash_key, hash_password, verify_key, verify_password
     from greenroom.auth.info import AuthInfo
     from greenroom.auth.introspection import Introspection
     from greenroom.auth.keyset import KeySet
     from greenroom.auth.nobody import NoAuth
+    from greenroom.auth.resource_server import OAuthResource
+    from greenroom.auth.stage import Protected
     from greenroom.protocol.content import (
         Audio,
         Contents,
@@ -112,6 +114,8 @@ if TYPE_CHECKING:
         Unauthorized,
         WireFull,
     )
+    from greenroom.transports.client.fetch import Fetcher
+    from greenroom.transports.client.guard import Guard
     from greenroom.transports.client.http_route import HttpRoute, SseRoute
     from greenroom.transports.client.http_settings import HttpSettings
     from greenroom.transports.client.http_tls import Trust
@@ -156,6 +160,7 @@ __all__ = [
     "CustomAuth",
     "Declined",
     "Deferred",
+    "Denied",
     "DeviceCode",
     "Dismissed",
     "ElicitationRequest",
@@ -163,10 +168,12 @@ __all__ = [
     "Embedded",
     "EnterpriseManaged",
     "ErrorCode",
+    "Fetcher",
     "FileStore",
     "FixedHeaders",
     "GivenTokens",
     "GreenroomError",
+    "Guard",
     "Hooks",
     "Host",
     "HttpConfig",
@@ -190,6 +197,7 @@ __all__ = [
     "NotMcp",
     "NotReady",
     "OAuth",
+    "OAuthResource",
     "Page",
     "Parked",
     "PeerError",
@@ -203,6 +211,7 @@ __all__ = [
     "PromptOptions",
     "PromptReply",
     "PromptResult",
+    "Protected",
     "ProtocolError",
     "ProtocolVersionError",
     "RegistrationError",
@@ -316,6 +325,11 @@ _HOMES: Final[dict[str, str]] = {
     "ClientCredentials": "greenroom.auth.client.machine",
     "OAuth": "greenroom.auth.client.oauth",
     "SignInError": "greenroom.auth.errors",
+    "Denied": "greenroom.auth.errors",
+    "OAuthResource": "greenroom.auth.resource_server",
+    "Protected": "greenroom.auth.stage",
+    "Fetcher": "greenroom.transports.client.fetch",
+    "Guard": "greenroom.transports.client.guard",
     "Accepted": "greenroom.actors.questions",
     "Annotations": "greenroom.protocol.definitions",
     "Audio": "greenroom.protocol.content",
