@@ -14,10 +14,12 @@ many words that it is not looked at.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import ConfigError
 
@@ -45,6 +47,18 @@ if TYPE_CHECKING:
     Verifier = Callable[[str], "Claims | Awaitable[Claims | None] | None"]
 
 _UNSAID: Final[Any] = object()
+
+
+SEEN: Final = 1000
+"""How many tokens are known again, by their digest: signatures are dear, and a client shows the same token for an hour."""
+
+
+class _Seen(NamedTuple):
+    """What came of a token."""
+
+    claims: Claims
+    info: AuthInfo
+    version: object
 
 
 class BearerAuth:
@@ -89,6 +103,7 @@ class BearerAuth:
         self._audience = None if audience is None else _texts("audience", audience)
         if clock_skew < 0:
             raise ConfigError("clock_skew is 0 seconds or more")
+        self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
         self._skew = clock_skew
         self._scope_claim = scope_claim
         self._realm = realm
@@ -109,9 +124,22 @@ class BearerAuth:
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Whose token it is."""
         token = extract_bearer_token(asking.headers)
-        claims = await self._claims(token)
+        digest = hashlib.sha256(token.encode()).digest()
+        seen = self._seen.get(digest)
+        claims = await self._claims(token) if seen is None or not self._still(seen) else seen.claims
         check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
-        return from_claims(claims, self._scope_claim)
+        if seen is not None and seen.claims is claims:
+            return seen.info
+        info = from_claims(claims, self._scope_claim)
+        if self._verifier is None:  # who asks a function wants it to be asked each time
+            self._seen[digest] = _Seen(claims, info, None if self._keys is None else self._keys.version)
+            while len(self._seen) > SEEN:
+                self._seen.popitem(last=False)
+        return info
+
+    def _still(self, seen: _Seen) -> bool:
+        """Whether nobody need look at the signature again: it is the same token, and the keys are the same. Its claims are looked at each time."""
+        return self._introspection is None and (self._keys is None or seen.version is self._keys.version)
 
     async def _claims(self, token: str) -> Claims:
         if self._introspection is not None:

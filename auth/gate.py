@@ -13,12 +13,11 @@ import logging
 import re
 import traceback
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
-from greenroom.transports.seam import Refusal
+from greenroom.transports.seam import Peer, Refusal
 
 from .answers import refusal
 from .errors import Denied
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.seam import Notices, Peer
+    from greenroom.transports.seam import Notices
 
     from .seam import Notice, Provider
 
@@ -65,7 +64,6 @@ class Gate:
         self._per_source = Failures(100, 60.0) if per_source is None else per_source
         self._per_claim = Failures(20, 60.0) if per_claim is None else per_claim
         self._good = Remembered(GOOD, FOR)
-        self._nameless = Remembered(1, 0.0)
 
     @property
     def headers(self) -> Sequence[str]:
@@ -86,20 +84,21 @@ class Gate:
         """The peer with its principal, or a refusal."""
         asking = asking_of(method, path, headers, peer)
         shown = [headers.get(name, "") for name in self.provider.headers]
-        books = ((self._per_source, source_of(peer.address)), (self._per_claim, self._claim(headers, shown)))
-        if not self._good.has(*shown):
+        digest = self._good.digest(*shown)
+        known = self._good.knows(digest)
+        if not known:
             now = asyncio.get_running_loop().time()
-            wait = max(book.wait(who, now) for book, who in books)
+            wait = max(book.wait(who, now) for book, who in self._books(headers, peer, digest))
             if wait > 0:
                 return too_many(wait)
         try:
             info = _found(await self.provider.authenticate(asking))
-            who = self._principal(info, shown)
+            who = self._principal(info, digest)
         except Denied as denied:
             if denied.kind in _GUESSES:
-                self._good.drop(*shown)
+                self._good.drop(digest)
                 now = asyncio.get_running_loop().time()
-                for book, each in books:
+                for book, each in self._books(headers, peer, digest):
                     book.failed(each, now)
             return await self._refuse(denied, asking)
         except Exception as error:  # noqa: BLE001 - somebody's verifier: whatever it raises, nobody gets in
@@ -107,11 +106,11 @@ class Gate:
                 "the provider of authentication failed\n%s", told_without(error, shown)
             )
             return await self._refuse(Denied("server_error", detail=type(error).__name__), asking)
-        if not info.anonymous:
-            self._good.add(*shown)
+        if not known and not info.anonymous:
+            self._good.keep(digest)
         if not info.has(self.required_scopes):
             return await self._refuse(Denied("insufficient_scope", scopes=self.required_scopes), asking)
-        return replace(peer, principal=who, auth=info)
+        return Peer(peer.transport, peer.address, who, info)
 
     async def lacking(
         self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
@@ -121,17 +120,18 @@ class Gate:
         asking = asking_of(method, path, headers, peer)
         return await self._refuse(Denied("insufficient_scope", scopes=needed), asking)
 
-    def _claim(self, headers: Mapping[str, str], shown: Sequence[str]) -> Hashable:
-        """Whom it claims to be: a user by name, anything else by the credential itself, as a digest."""
+    def _books(self, headers: Mapping[str, str], peer: Peer, digest: bytes) -> Sequence[tuple[Failures, Hashable]]:
+        """Where it is counted: by where it comes from, and by whom it claims to be, a user by name, anything else by what was shown."""
+        claim = digest
         with suppress(Denied):
-            return self._good.digest("user", extract_basic_auth(headers)[0])
-        return self._good.digest(*shown)
+            claim = self._good.digest("user", extract_basic_auth(headers)[0])
+        return (self._per_source, source_of(peer.address)), (self._per_claim, claim)
 
-    def _principal(self, info: AuthInfo, shown: Sequence[str]) -> Hashable:
+    def _principal(self, info: AuthInfo, digest: bytes) -> Hashable:
         """Whose sessions these are. Genuine callers whom nobody has named are told apart by what they have shown."""
         principal = info.principal
         if principal is None and not info.anonymous:
-            return ("", self._nameless.digest(*shown).hex())
+            return ("", digest.hex())
         hash(principal)  # raises for what cannot be told from others
         return principal
 

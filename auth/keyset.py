@@ -91,6 +91,7 @@ class KeyKeeper(GenServer):
             log.warning("%s", self._failure)
         else:
             self._shown.names = frozenset(key.kid for key in keys if key.kid is not None)
+            # Another snapshot each time: what was found out with the keys of before is not known any more.
             self._shown.keys, self._shown.known = tuple(keys), True
         if self._timer is not None:
             self._timer.cancel()
@@ -118,6 +119,11 @@ class KeySet:
         self._pause = pause
         self._shown = Shown()
         self._name = ("greenroom key set", id(self))
+
+    @property
+    def version(self) -> object:
+        """Which keys there are: the same object for as long as they are the same."""
+        return self._shown.keys
 
     def __repr__(self) -> str:
         return f"KeySet({self.url.partition('?')[0]!r})"

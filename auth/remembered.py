@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
+import hashlib
 import secrets
 import time
 from collections import OrderedDict
@@ -26,7 +26,10 @@ class Remembered:
 
     def has(self, *parts: str) -> bool:
         """Whether it was good a moment ago."""
-        digest = self.digest(*parts)
+        return self.knows(self.digest(*parts))
+
+    def knows(self, digest: bytes) -> bool:
+        """The same, by what is kept of it."""
         until = self._until.get(digest)
         if until is None:
             return False
@@ -38,17 +41,20 @@ class Remembered:
 
     def add(self, *parts: str) -> None:
         """It is good."""
-        digest = self.digest(*parts)
+        self.keep(self.digest(*parts))
+
+    def keep(self, digest: bytes) -> None:
+        """The same, by what is kept of it."""
         self._until[digest] = time.monotonic() + self._seconds
         self._until.move_to_end(digest)
         while len(self._until) > self._most:
             self._until.popitem(last=False)
 
-    def drop(self, *parts: str) -> None:
+    def drop(self, digest: bytes) -> None:
         """It is good no more."""
-        self._until.pop(self.digest(*parts), None)
+        self._until.pop(digest, None)
 
     def digest(self, *parts: str) -> bytes:
         """What is kept of it. Parts do not run into each other."""
-        whole = b"".join(b"%d:%s" % (len(part), part.encode(errors="surrogatepass")) for part in parts)
-        return hmac.digest(self._key, whole, "sha256")
+        whole = "".join([f"{len(part)}:{part}" for part in parts]).encode(errors="surrogatepass")
+        return hashlib.blake2b(whole, key=self._key, digest_size=32).digest()

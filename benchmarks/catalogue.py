@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from . import bench, calls, curves, floors, gateways, imports, lives, looking, memory, protocol, sizes
+from . import auth, bench, calls, curves, floors, gateways, imports, lives, looking, memory, protocol, sizes
 from .serving import layers
 
 __all__ = ["BENCHMARKS", "CURVES"]
 
-MODULES = (floors, calls, lives, memory, looking, imports, protocol, layers, sizes, gateways)
+MODULES = (floors, calls, lives, memory, looking, imports, protocol, layers, sizes, gateways, auth)
 BENCHMARKS = bench.registered()
 CURVES = curves.registered()
