@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -93,7 +94,9 @@ class Host(HostWords):
         self._separator = separator
         self._guests: dict[str, Guest] = {}
         self._turns: dict[str, int] = {}
-        self._specs = {id: self._spec(id, server) for id, server in (servers or {}).items()}
+        self._specs: dict[str, UpstreamSpec] = {}
+        for id, server in (servers or {}).items():
+            self._settle(id, self._spec(id, server), _guest(server))
         self.federation = Federation(self._specs, name=name)
         """The servers as actors have them."""
         self._pin_file = pins if isinstance(pins, str | os.PathLike) else None
@@ -118,12 +121,17 @@ class Host(HostWords):
     def _spec(self, id: str, server: SomeServer) -> UpstreamSpec:
         if not id or self._separator in id:
             raise ConfigError(f"a server's id is a text without {self._separator!r} in it, not {id!r}")
-        self._guests.pop(id, None)
-        if isinstance(server, Server):
-            self._guests[id] = Guest(server)
-        self._turns[id] = self._turns.get(id, 0) + 1
         spec = server if isinstance(server, UpstreamSpec) else UpstreamSpec(route_of(server), settings=self._settings)
         return spec if spec.handler is not None else replace(spec, handler=lambda: self._handler(id))
+
+    def _settle(self, id: str, spec: UpstreamSpec, guest: Guest | None) -> Guest | None:
+        """It has its place: from now on whoever asks for that id is sent there. Returns who had to run for the one before."""
+        before = self._guests.pop(id, None)
+        if guest is not None:
+            self._guests[id] = guest
+        self._specs[id] = spec
+        self._turns[id] = self._turns.get(id, 0) + 1
+        return before
 
     def _handler(self, id: str) -> ClientHandler:
         told: dict[str, Any] = {word: partial(one, id) if callable(one) else one for word, one in self._answers.items()}
@@ -188,13 +196,13 @@ class Host(HostWords):
         """One more. It need not be reachable yet. Raises `AlreadyRegistered`."""
         if id in self._specs:
             raise ConfigError(f"there is a server called {id!r}: replace it, or remove it first")
-        spec = self._spec(id, server)
+        spec, guest = self._spec(id, server), _guest(server)
         if self._runs:
-            await self._enter(id)
-            await self.federation.start(id, spec)
+            async with _running(guest):
+                await self.federation.start(id, spec)
         else:
             self.federation.first = {**self.federation.first, id: spec}
-        self._specs[id] = spec
+        self._settle(id, spec, guest)
 
     async def replace(self, id: str, server: SomeServer, *, ready_within: float = 30.0, keep_old: bool = False) -> None:
         """Another one under the same id. What is under way comes to its end on the old one.
@@ -202,11 +210,10 @@ class Host(HostWords):
         With `keep_old`, a new one that is not ready in time is given up, and `Unavailable` raised.
         """
         self._known(id)
-        before = self._guests.get(id)
-        spec = self._spec(id, server)
-        await self._enter(id)
-        await self.federation.replace(id, spec, ready_within=ready_within, keep_old=keep_old)
-        self._specs[id] = spec
+        spec, guest = self._spec(id, server), _guest(server)
+        async with _running(guest):
+            await self.federation.replace(id, spec, ready_within=ready_within, keep_old=keep_old)
+        before = self._settle(id, spec, guest)
         if before is not None:
             await before.leave()
 
@@ -219,11 +226,6 @@ class Host(HostWords):
         guest = self._guests.pop(id, None)
         if guest is not None:
             await guest.leave()
-
-    async def _enter(self, id: str) -> None:
-        guest = self._guests.get(id)
-        if guest is not None:
-            await guest.enter()
 
     def _known(self, id: str) -> None:
         if id not in self._specs:
@@ -264,6 +266,24 @@ class Host(HostWords):
     def retry(self, id: str) -> None:
         """Try now: whatever was parked, backs off or has its breaker open."""
         self.federation.retry(id)
+
+
+def _guest(server: SomeServer) -> Guest | None:
+    return Guest(server) if isinstance(server, Server) else None
+
+
+@asynccontextmanager
+async def _running(guest: Guest | None) -> AsyncGenerator[None]:
+    """Have it run, and go on to, unless what follows fails."""
+    if guest is None:
+        yield
+        return
+    await guest.enter()
+    try:
+        yield
+    except BaseException:
+        await guest.leave()
+        raise
 
 
 def _pins(given: SomePins | None) -> Pins | None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Image, Server, ToolError
+from greenroom.actors.client.errors import Unavailable
 from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator, UnknownServer, UnknownTool
+from greenroom.actors.federation.errors import UpstreamBusy
 from greenroom.actors.federation.specs import State
 from greenroom.errors import ConfigError
 from greenroom.host import Host
@@ -222,6 +224,24 @@ def test_servers_come_and_go_while_it_runs() -> None:
                 await host.remove("calc")
             await host.add("calc", calc())
             assert await host.call("calc:add", a=1, b=2) == 3
+
+    run(main)
+
+
+def test_what_was_not_replaced_or_not_added_leaves_everything_as_it_was() -> None:
+    async def main() -> None:
+        before, after, twice = calc(), asking(), calc()
+        async with Host({"calc": before}) as host:
+            turn = host.turn("calc")
+            given_up = host.replace("calc", NOBODY, ready_within=0.1, keep_old=True)
+            first, second = await asyncio.gather(given_up, host.replace("calc", after), return_exceptions=True)
+            assert isinstance(first, Unavailable)
+            assert isinstance(second, UpstreamBusy)
+            assert host.turn("calc") == turn
+            outcomes = await asyncio.gather(*(host.add("new", twice) for _ in range(2)), return_exceptions=True)
+            assert [type(each) for each in outcomes if each is not None] == [AlreadyRegistered]
+            assert await host.call("calc:add", a=1, b=2) == await host.call("new:add", a=1, b=2) == 3
+        assert [server._hosting.concerned for server in (before, after, twice)] == [False] * 3
 
     run(main)
 
