@@ -14,7 +14,8 @@ from greenroom.auth.errors import SignInError
 from .discovery import check_endpoint
 from .landing import Landing, read_return, same
 from .pkce import build_authorization_url
-from .token_calls import Endpoint, exchange_code, plain, quoted
+from .token_calls import Endpoint, exchange_code
+from .words import plain, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

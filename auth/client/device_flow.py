@@ -11,7 +11,8 @@ from greenroom.auth.grants import number, text
 
 from .discovery import reach
 from .pkce import check_web
-from .token_calls import DEVICE, Endpoint, ask, plain, said
+from .token_calls import DEVICE, Endpoint, ask, said
+from .words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -17,6 +17,7 @@ from greenroom.transports.client.http_address import Address
 
 from .metadata import ServerMetadata, canonical, read_resource, read_server, resource_urls, server_urls
 from .pkce import check_web
+from .words import plain
 
 if TYPE_CHECKING:
     from greenroom.transports.client.fetch import Fetch, Fetched
@@ -48,7 +49,7 @@ async def discover(url: str, fetch: Fetch, *, resource_metadata: str | None = No
     if issuer is not None and issuer not in offered:
         raise SignInError(
             _STEP,
-            f"{canonical(url)} wants tokens of {', '.join(offered)}, and the client was registered with {issuer}: register it there",
+            f"{canonical(url)} wants tokens of {plain(', '.join(offered))}, and the client was registered with {issuer}: register it there",
         )
     server = await discover_authorization_server(issuer or offered[0], fetch)
     return Place(resource.resource, server, resource.scopes)
@@ -71,6 +72,7 @@ async def discover_protected_resource(
 
 async def discover_authorization_server(issuer: str, fetch: Fetch) -> ServerMetadata:
     """What an authorization server says of itself (RFC 8414, OpenID Connect). Raises `SignInError`."""
+    check_endpoint(issuer, _STEP)
     for place in server_urls(issuer):
         body = await _document(place, fetch)
         if body is not None:

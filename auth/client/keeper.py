@@ -239,6 +239,11 @@ class Keeper(GenServer):
         if place is None:
             place = await self._found(None)
         before = old if old is not None and old.issuer == place.server.issuer else None
+        if self._way.bound and old is not None and before is None:
+            raise SignInError(
+                "discovery",
+                f"the server wants tokens of {place.server.issuer} now, and this client is known to {old.issuer}: register it there",
+            )
         return await self._keep(await self._way.obtain(place, Need(scopes, before)))
 
     def _count_step(self, scopes: tuple[str, ...]) -> None:

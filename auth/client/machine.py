@@ -152,6 +152,7 @@ class _Base:
 
     eager = False
     alone = True
+    bound = True
 
     def __init__(self, url: str, name: str, issuer: str | None, place: Place | None) -> None:
         self.url = url
@@ -249,6 +250,7 @@ class _EnterpriseWay(_Base):
 
 class _GivenWay(_Base):
     alone = False
+    bound = False
 
     def __init__(self, settings: GivenTokens, url: str, fetch: Fetch) -> None:
         resource = settings.resource or canonical(url)

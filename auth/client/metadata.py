@@ -14,6 +14,8 @@ from greenroom.auth.grants import text, texts
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, is_object
 
+from .words import plain
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -76,7 +78,7 @@ def read_resource(body: bytes, server: str) -> ResourceMetadata:
     if resource is None:
         raise SignInError("discovery", "the resource's metadata names no resource")
     if not covers(resource, server):
-        raise SignInError("discovery", f"the metadata is of {resource}, and not of the server that was asked")
+        raise SignInError("discovery", f"the metadata is of {plain(resource)}, and not of the server that was asked")
     scopes = said.get("scopes_supported")
     return ResourceMetadata(
         resource, texts(said.get("authorization_servers")), None if scopes is None else texts(scopes), said
@@ -88,7 +90,9 @@ def read_server(body: bytes, issuer: str | None) -> ServerMetadata:
     said = _object(body, "discovery", "the authorization server's metadata")
     named = text(said.get("issuer"))
     if named is None or (issuer is not None and named != issuer):
-        raise SignInError("discovery", f"the metadata looked for is {issuer}'s, and it says that it is {named}'s")
+        raise SignInError(
+            "discovery", f"the metadata looked for is {issuer}'s, and it says that it is {plain(named or 'nobody')}'s"
+        )
     methods = said.get("code_challenge_methods_supported")
     return ServerMetadata(
         named,
@@ -108,8 +112,8 @@ def read_server(body: bytes, issuer: str | None) -> ServerMetadata:
 
 def covers(resource: str, server: str) -> bool:
     """Whether that resource is the server, or what it is part of: same origin, and a path that leads to it."""
-    one, other = urlsplit(resource), urlsplit(server)
     try:
+        one, other = urlsplit(resource), urlsplit(server)
         if (one.scheme.lower(), one.hostname, _port(one)) != (other.scheme.lower(), other.hostname, _port(other)):
             return False
     except ValueError:

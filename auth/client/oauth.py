@@ -117,6 +117,7 @@ class OAuthWay:
         self.url = url
         self.name = f"user {settings.account} {settings.client_id or ''} {canonical(url)}"
         self.issuer = settings.issuer
+        self.bound = settings.client_id is not None
         known = None
         if settings.client_id is not None:
             known = Identity(

@@ -16,6 +16,7 @@ from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, is_object
 
 from .discovery import reach
+from .words import plain, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +35,6 @@ _OK: Final = 200
 _BROKEN: Final = 500
 _PATIENCE: Final = frozenset({408, 425, 429})
 _LONGEST: Final = 16 * 1024
-_SAID: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +173,6 @@ def said(answer: Fetched, step: str) -> dict[str, Any]:
         raise SignInError(step, f"the authorization server answers with {what}", temporary=temporary)
     detail = text(found.get("error_description")) if is_object(found) else None
     raise SignInError(step, quoted(code, detail), code=plain(code), temporary=temporary)
-
-
-def quoted(code: str, detail: str | None) -> str:
-    """An error of somebody else's, in words that may be shown."""
-    return f"the authorization server refuses: {plain(code)}{f' ({plain(detail)})' if detail else ''}"
-
-
-def plain(words: str) -> str:
-    """One line of it, without what a terminal would take for more than text."""
-    return "".join(each if each.isprintable() else " " for each in words[:_SAID]).strip()
 
 
 def _tokens(found: Mapping[str, Any], step: str, *, bearer: bool) -> Tokens:

@@ -59,6 +59,11 @@ class Way(Protocol):
         """Where we are known, when that was agreed beforehand."""
         ...
 
+    @property
+    def bound(self) -> bool:
+        """Whether we are known by what was agreed with one issuer: then no other is shown it."""
+        ...
+
     async def begin(self) -> Record | None:
         """A login that was brought along."""
         ...

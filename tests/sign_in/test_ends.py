@@ -24,6 +24,8 @@ from greenroom.auth.testing import AuthorizationServer, Flood, Redirect, Refuse,
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from greenroom.auth.testing import Wish
+
 
 @asynccontextmanager
 async def theatre(**options: Any) -> AsyncGenerator[tuple[AuthorizationServer, str]]:
@@ -37,7 +39,7 @@ async def theatre(**options: Any) -> AsyncGenerator[tuple[AuthorizationServer, s
             resource=url,
             authorization_servers=[idp.issuer],
             keys=keys,
-            authorizer=None if keys else (lambda token, _resource, _asking: idp.given.get(token, (None, None))[1]),
+            authorizer=None if keys else (lambda token, *_: idp.given[token][1] if token in idp.given else None),
             scopes_supported=["read"],
             allow_insecure_authorization_servers=True,
         )
@@ -54,6 +56,18 @@ async def theatre(**options: Any) -> AsyncGenerator[tuple[AuthorizationServer, s
         async with server.started():
             await server.listen(config=HttpConfig(port=port))
             yield idp, url
+
+
+def no(idp: AuthorizationServer) -> list[Wish]:
+    """From now on the user says no; what they were asked."""
+    asked: list[Wish] = []
+
+    def consent(wish: Wish) -> Refuse:
+        asked.append(wish)
+        return Refuse()
+
+    idp.consent = consent
+    return asked
 
 
 def grants(idp: AuthorizationServer) -> list[str]:
@@ -118,8 +132,7 @@ async def test_what_goes_wrong_is_raised_where_the_client_is_opened(
 
 async def test_a_user_who_says_no_is_not_asked_again_and_again() -> None:
     async with theatre() as (idp, url):
-        asked: list[Any] = []
-        idp.consent = lambda wish: asked.append(wish) or Refuse()
+        asked = no(idp)
         with pytest.raises(SignInError, match="access_denied"):
             await Client(url, auth=OAuth(browser=idp.browse)).open()
         assert len(asked) == 1
@@ -128,8 +141,7 @@ async def test_a_user_who_says_no_is_not_asked_again_and_again() -> None:
 async def test_a_user_who_says_no_to_more_loses_that_call_and_nothing_else() -> None:
     async with theatre() as (idp, url), Client(url, auth=OAuth(browser=idp.browse)) as client:
         assert await client.call("look") == "a stage"
-        asked: list[Any] = []
-        idp.consent = lambda wish: asked.append(wish) or Refuse()
+        asked = no(idp)
         with pytest.raises(RequestLost) as caught:
             await client.call("paint")
         assert isinstance(caught.value.cause, SignInError)

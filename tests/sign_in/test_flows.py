@@ -382,6 +382,19 @@ async def test_what_was_agreed_with_one_issuer_is_for_no_other() -> None:
     assert world.visits == []
 
 
+async def test_without_a_word_about_it_the_first_issuer_is_the_one() -> None:
+    world = World()
+    world.idp.add_client("robot", secret="s3cret")
+    credentials = ClientCredentials(client_id="robot", client_secret="s3cret", fetch=world.fetch).credentials(URL)
+    old = await signed_in(credentials)
+    other = AuthorizationServer(issuer="https://other.example")
+    world.others.append(other)
+    world.documents[PRM]["authorization_servers"] = [other.issuer]
+    with pytest.raises(SignInError, match=f"is known to {ISSUER}: register it there"):
+        await credentials.refused(401, CHALLENGE, old)
+    assert not [each for each in other.requests if each.path == "/token"]
+
+
 # --- what comes back
 
 

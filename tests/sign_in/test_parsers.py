@@ -1,0 +1,108 @@
+"""Whatever a stranger sends is read, or refused in words: nothing else comes out of what reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom import SignInError
+from greenroom.auth.client.challenges import parse_challenges
+from greenroom.auth.client.discovery import check_endpoint, discover_authorization_server
+from greenroom.auth.client.landing import page, read_return
+from greenroom.auth.client.metadata import covers, read_resource, read_server
+from greenroom.auth.client.record import Record
+from greenroom.auth.client.token_calls import said
+from greenroom.auth.client.words import plain
+from greenroom.transports.client.fetch import Fetched
+
+from .world import URL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from([URL, "https://[", "a" * 9000, 10**400]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(
+    ["resource", "issuer", "authorization_servers", "scopes_supported", "token_endpoint", "error", "error_description", "access_token", "expires_in", "expires_at", "scope", "refresh_token", "client_id", "code_challenge_methods_supported", "token_type"]
+)
+OBJECTS = st.dictionaries(NAMES, VALUES, max_size=6)
+
+
+def refusal(read: Callable[[], object]) -> str:
+    """In which words it is refused; none when it is not."""
+    try:
+        read()
+    except SignInError as error:
+        return str(error)
+    return ""
+
+
+@given(st.text() | st.from_regex(r"Bearer( [a-z]+=(\"[^\"]*\"|x),?)*"))
+def test_challenges(header: str) -> None:
+    for each in parse_challenges(header):
+        assert each.scheme == each.scheme.lower()
+
+
+@given(OBJECTS | VALUES)
+def test_documents(value: Any) -> None:
+    body = json.dumps(value).encode()
+    for read in (
+        lambda: read_resource(body, URL),
+        lambda: read_server(body, None),
+        lambda: said(Fetched(400, {}, body, URL), "token"),
+    ):
+        assert refusal(read).isprintable()
+
+
+@given(OBJECTS)
+def test_tokens(value: Any) -> None:
+    from greenroom.auth.client.token_calls import _tokens  # noqa: PLC0415
+
+    try:
+        found = _tokens(value, "token", bearer=True)
+    except SignInError:
+        return
+    assert found.access_token.isprintable()
+
+
+@given(OBJECTS)
+def test_what_is_kept(value: Any) -> None:
+    Record.read(value)
+
+
+@given(st.text() | st.from_regex(r"https?://[\[\]a-z0-9:@/.]*"))
+def test_addresses(url: str) -> None:
+    covers(url, URL)
+    try:
+        check_endpoint(url, "discovery")
+    except SignInError:
+        return
+    assert url.startswith(("https://", "http://"))
+
+
+async def test_an_issuer_that_is_none() -> None:
+    async def fetch(url: str, **_: Any) -> Fetched:
+        return Fetched(404, {}, b"", url)
+
+    for issuer in ("https://[", "", "x", "javascript:1"):
+        with pytest.raises(SignInError, match=r"^discovery: "):
+            await discover_authorization_server(issuer, fetch)
+
+
+@given(st.text())
+def test_what_comes_back(text: str) -> None:
+    read_return(text)
+    assert "<script" not in page(text, text).lower().replace("&lt;", "")
+    assert plain(text).isprintable()
