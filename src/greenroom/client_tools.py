@@ -15,7 +15,7 @@ from greenroom.protocol.errors import BadAnswer, ToolError
 from greenroom.protocol.received import ToolReply, read_tool_reply, text_of
 from greenroom.protocol.reply_values import Promise, plain_value, typed_value
 from greenroom.protocol.schemas import kind_of
-from greenroom.protocol.wire import plain
+from greenroom.protocol.wire import sendable
 
 from .answering import told
 from .client_words import ClientWords
@@ -193,11 +193,11 @@ class ClientTools(ClientWords):
         idempotent: bool = False,
     ) -> PendingCall:
         """Begin a call, to be awaited, followed or cancelled later. Never raises for what happens on the way: the call tells."""
-        params: dict[str, Any] = {"name": name, "arguments": plain(dict(arguments or {}))}
+        params: dict[str, Any] = {"name": name, "arguments": sendable(f"the arguments of {name!r}", arguments or {})}
         if task is not False:
             params["task"] = {} if task is True else {"ttl": round(task * 1000)}
         if meta:
-            params["_meta"] = plain(dict(meta))
+            params["_meta"] = sendable("meta", meta)
         again = True if idempotent else None
         return PendingCall(
             name,

@@ -29,7 +29,7 @@ from greenroom.protocol.received import (
 )
 from greenroom.protocol.results import json_text
 from greenroom.protocol.shapes import LEVELS, Level
-from greenroom.protocol.wire import is_object, plain
+from greenroom.protocol.wire import is_object, sendable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -101,11 +101,13 @@ class ClientWords:
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask anything: the result as it came."""
-        return await self.line.request(method, None if params is None else plain(dict(params)), **self.options())
+        return await self.line.request(
+            method, None if params is None else sendable(f"the params of {method}", params), **self.options()
+        )
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Tell anything."""
-        await self.line.notify(method, None if params is None else plain(dict(params)))
+        await self.line.notify(method, None if params is None else sendable(f"the params of {method}", params))
 
     async def ping(self) -> float:
         """Whether it answers: after how many seconds."""

@@ -33,6 +33,7 @@ from greenroom import (
     Unsupported,
     image,
 )
+from greenroom.protocol.errors import LocalProtocolError
 from greenroom.protocol.hints import BadHint
 
 if TYPE_CHECKING:
@@ -376,3 +377,19 @@ async def test_a_task_that_was_not_asked_for_is_read_all_the_same(client: Client
 def test_what_is_no_server_is_refused_with_what_to_write(target: Any, advice: str) -> None:
     with pytest.raises(ConfigError, match=advice.replace("('", r"\('").replace("')", r"'\)")):
         Client(target)
+
+
+@pytest.mark.row("CL-10")
+@pytest.mark.greenroom
+async def test_arguments_that_cannot_be_written_are_refused_before_anything_is_sent() -> None:
+    within: dict[str, Any] = {}
+    within["itself"] = within
+    async with Client(Server("strict")) as client:
+        with pytest.raises(
+            LocalProtocolError, match="the arguments of 'add' cannot be written as JSON: nested too deeply"
+        ):
+            await client.call("add", a=within)
+        with pytest.raises(
+            LocalProtocolError, match="the params of my/word cannot be written as JSON: object has no form"
+        ):
+            await client.request("my/word", {"it": object()})

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
+from .errors import LocalProtocolError
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -92,6 +94,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, Wire):
         return value.to_wire()
     return msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_of_others)
+
+
+def sendable(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of an object that is to be sent. Raises `LocalProtocolError`, which says what of it cannot be: nothing is sent then."""
+    try:
+        made: dict[str, Any] = plain(dict(value))
+    except RecursionError:
+        raise LocalProtocolError(f"{what} cannot be written as JSON: nested too deeply, or within itself") from None
+    except (TypeError, ValueError) as error:
+        raise LocalProtocolError(f"{what} cannot be written as JSON: {error}") from error
+    return made
 
 
 def _plain_of_others(value: Any) -> Any:
