@@ -29,9 +29,10 @@ from greenroom.transports.client.fetch import Fetched
 from .bench import benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from greenroom.auth.seam import Provider
+    from greenroom.transports.client.fetch import Fetch
     from greenroom.transports.http_engine import Engine
 
     from .bench import Run
@@ -107,8 +108,14 @@ def _claims() -> dict[str, Any]:
     return {"sub": "ann", "iss": "https://id.example", "aud": _AUDIENCE, "exp": time.time() + 3600, "scope": "use"}
 
 
-def _answering(said: Mapping[str, Any]) -> Callable[..., Awaitable[Fetched]]:
-    async def fetch(url: str, **_: Any) -> Fetched:
+def _answering(said: Mapping[str, Any]) -> Fetch:
+    async def fetch(
+        url: str,
+        *,
+        method: str = "GET",  # noqa: ARG001 - as a fetch is called
+        headers: Mapping[str, str] | None = None,  # noqa: ARG001
+        body: bytes = b"",  # noqa: ARG001
+    ) -> Fetched:
         return Fetched(200, {}, json.dumps(said).encode(), url)
 
     return fetch
