@@ -156,11 +156,16 @@ def test_nothing_secret_is_shown() -> None:
         "-v",
         "https://u:k3@host/path?key=k4",
         "GITHUB_TOKEN=k5",
+        "--header",
+        "Authorization: Bearer k7",
+        "--header=X-Api-Key:k8",
+        "C:\\auth\\here",
         env={"PASSWORD": "k6"},
     )
     for shown in (repr(command), command.description):
-        assert not [secret for secret in ("k1", "k2", "k3", "k4", "k5", "k6") if secret in shown]
+        assert not [secret for secret in ("k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8") if secret in shown]
     assert "serve" in command.description
+    assert "C:\\auth\\here" in command.description
     assert "https://host/path" in command.description
 
 

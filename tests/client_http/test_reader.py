@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom import ConfigError
 from greenroom.transports.client.http_address import Address
 from greenroom.transports.client.http_reader import Answers, Head
 from greenroom.transports.http1 import Malformed, State
@@ -104,3 +105,10 @@ def test_one_wrong_byte_is_refused_or_read_as_it_stands(place: int, which: int) 
 def test_where_a_reference_leads(location: str, leads: str | None) -> None:
     found = Address.of("http://host:81/a/mcp?secret").beside(location)
     assert (None if found is None else found.target) == leads
+
+
+@pytest.mark.parametrize("url", ["http://bob:hunter2/x@host/", "http://bob:hunter2[@host/", "ftp://bob:hunter2@host/"])
+def test_what_is_no_url_is_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Address.of(url)
+    assert "hunter2" not in str(caught.value)

@@ -33,8 +33,9 @@ HANDED_ON: Final = frozenset(
 
 _SHOWN: Final = 400
 """Characters of a description."""
-_SECRET: Final = re.compile(r"(?i)(token|secret|passw|api[-_]?key|auth|credential|bearer)")
+_SECRET: Final = re.compile(r"(?i)(token|secret|passw|api[-_]?key|auth|credential|bearer|cookie)")
 _OPTION: Final = re.compile(r"(?P<name>-{0,2}[\w.-]+)(?:=.*)?", re.DOTALL)
+_HEADER: Final = re.compile(r"(?P<name>(?:-[\w.-]+=)?[\w.-]{2,}:)(?!//).*", re.DOTALL)
 _URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,20}://)(?:[^/@\s]*@)?(?P<place>[^?#\s]*)\S*", re.IGNORECASE)
 
 
@@ -149,6 +150,9 @@ def _shown(words: Sequence[str]) -> list[str]:
         elif name and _SECRET.search(name) and len(shown) > 0 and (word.startswith("-") or "=" in word):
             secret = "=" not in word
             shown.append(word if secret else f"{name}=…")
+        elif (header := _HEADER.fullmatch(word)) and _SECRET.search(word) and shown:
+            secret = False
+            shown.append(f"{header['name']} …")
         else:
             secret = False
             shown.append(_URL.sub(r"\g<scheme>\g<place>", word))

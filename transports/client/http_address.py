@@ -34,8 +34,8 @@ class Address:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:
-            raise ConfigError(f"this is no URL: {error}") from None
+        except ValueError:  # whose message repeats a part of it, and that may be one of a password
+            raise ConfigError("this is no URL: its host or its port is none") from None
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ConfigError("a server's URL begins with http:// or https://, and names a host")
         login = ""
