@@ -79,6 +79,9 @@ class Curator(GenServer):
 
     def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False) -> None:
         self._wanted.update(parts)
+        if at_once and self._fetching is not None:
+            self._fetching.cancel()  # which waits for a connection that is gone, or to ask that one again
+            self._fetching = None
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.create_task(self._fetch_all(0.0 if at_once else self._upstream.spec.settling))
 

@@ -184,3 +184,15 @@ async def test_the_level_of_logs_is_told_to_successors() -> None:
         await federation.stop("git")
         with pytest.raises(ClientError):
             await line.set_level("info")
+
+
+async def test_after_a_new_handshake_nobody_waits_for_what_could_not_be_had_before_it() -> None:
+    stage = Upstairs()
+    stage.answers["tools/list"] = PeerError(-32603, "not now")
+    async with federated({"git": spec(stage)}) as federation:
+        await asyncio.sleep(30.0)  # by now the next one would be asked for in half a minute
+        await reaches(federation, "git", State.DEGRADED)
+        stage.answers["tools/list"] = stage.list_tools
+        await stage.wire.break_off(ConnectionLost("pulled out"))
+        await asyncio.sleep(1.0)
+        assert federation.standing("git").state is State.READY
