@@ -202,11 +202,11 @@ class PendingRequest:
         if self._owner is not None:
             self._owner.forget(self)
             self._owner = None
+        if self._progress is not None:
+            self._progress.wake()
         connection, self._connection = self._connection, None
         if connection is None:
             return False
-        if self._progress is not None:
-            self._progress.wake()
         connection.deliver_exempt((INFO, Withdrawn(self, reason)))
         return True
 

@@ -16,8 +16,9 @@ from greenroom.supervision import Supervisor, kill, start, stop, wait_down
 from .stage import After, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
+    from greenroom.actors.client.seam import Progress
     from greenroom.protocol.messages import Request
 
 
@@ -77,3 +78,20 @@ async def test_a_request_without_a_deadline_waits_for_no_connection_that_may_nev
             async with asyncio.timeout(1.0):
                 await each.result()
         assert not caught.value.maybe_done
+
+
+@pytest.mark.row("CL-26")
+async def test_who_follows_a_request_that_waits_for_a_connection_hears_that_it_was_cancelled() -> None:
+    line = ConnectionLine("mortal")
+    connection_spec(Stage(), line=line)
+    pending = line.begin("tools/call", {"name": "x"}, timeout=20.0, progress=True)
+    following = asyncio.create_task(_all(pending.progress()))
+    waiting = asyncio.create_task(pending.result())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    async with asyncio.timeout(1.0):
+        assert await following == []
+
+
+async def _all(steps: AsyncIterator[Progress]) -> list[Progress]:
+    return [step async for step in steps]
