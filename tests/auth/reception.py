@@ -20,6 +20,7 @@ from greenroom.auth.hashing import hash_key, hash_password
 from greenroom.auth.introspection import Introspection
 from greenroom.auth.jose import make_key, secret_key, shown_key, sign
 from greenroom.auth.keyset import KeySet
+from greenroom.auth.resource_server import OAuthResource
 from greenroom.transports.client.fetch import Fetched
 
 if TYPE_CHECKING:
@@ -196,6 +197,15 @@ KINDS: dict[str, Kind] = {
         ),
         _tokens(_BOOK.issue, "nobody-knows"),
         _TO_BEARER,
+    ),
+    "OAuth resource": Kind(
+        lambda: OAuthResource(
+            resource=AUDIENCE,
+            authorization_servers=[ISSUER],
+            keys=KeySet("https://id.example/jwks", fetch_keys),
+        ),
+        _tokens(_by(KEY, "ES256"), sign(claims(), STRANGERS, "ES256")),
+        "Bearer ",
     ),
     "API key": Kind(lambda: APIKeyAuth(_KEYS), _BY_KEY, 'ApiKey header="x-api-key"'),
     "API key, hashed": Kind(
