@@ -18,6 +18,7 @@ from greenroom.supervision import Backoff, GenServer
 from greenroom.supervision.kernel.current import current_node
 
 from .offering import PARTS, Part
+from .vital import vital
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +61,7 @@ class Curator(GenServer):
 
     def init(self) -> None:
         """Follow the line."""
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._hear())]
+        self._tasks = [vital(self._follow()), vital(self._hear())]
 
     async def _follow(self) -> None:
         """How the connection is: after each handshake, everything is fetched."""
@@ -83,7 +84,7 @@ class Curator(GenServer):
             self._fetching.cancel()  # which waits for a connection that is gone, or to ask that one again
             self._fetching = None
         if self._fetching is None or self._fetching.done():
-            self._fetching = asyncio.create_task(self._fetch_all(0.0 if at_once else self._upstream.spec.settling))
+            self._fetching = vital(self._fetch_all(0.0 if at_once else self._upstream.spec.settling))
 
     async def _fetch_all(self, pause: float) -> None:
         upstream = self._upstream

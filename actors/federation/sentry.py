@@ -6,7 +6,6 @@ failed in time, and its successor sends the next.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from greenroom.actors.client.seam import Phase
@@ -16,7 +15,11 @@ from greenroom.supervision import GenServer
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import current_node
 
+from .vital import vital
+
 if TYPE_CHECKING:
+    import asyncio
+
     from .upstream import Upstream
 
 
@@ -32,7 +35,7 @@ class Sentry(GenServer):
 
     def init(self) -> None:
         """Begin."""
-        self._task = asyncio.create_task(self._watch())
+        self._task = vital(self._watch())
 
     def _now(self) -> float:
         return clock.now(self._otp_process.node.loop)

@@ -15,7 +15,7 @@ from greenroom.actors.federation.breaker import BreakerSettings
 from greenroom.actors.federation.specs import State
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Notification
-from greenroom.supervision import kill, whereis
+from greenroom.supervision import kill, wait_down, whereis
 from greenroom.supervision.testing import kill as kill_and_wait
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
@@ -283,3 +283,38 @@ async def test_whoever_reads_of_an_upstream_that_was_parked_hears_it_again_when_
                 while (told := await anext(reading)).gap:
                     pass
             assert told.params == {"uri": "a:1"}
+
+
+class _FailsOnce:
+    """In front of somebody else's object: the first call of one method raises."""
+
+    def __init__(self, behind: Any, method: str) -> None:
+        self._behind = behind
+        self._method: str | None = method
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method:
+            self._method = None
+            raise RuntimeError("a bug of ours")
+        return getattr(self._behind, name)
+
+
+@pytest.mark.row("FE-04")
+async def test_a_bug_in_the_curators_or_the_sentrys_task_is_its_crash_and_not_its_silence() -> None:
+    stage = Upstairs("a")
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        upstream: Any = federation.roster["git"]
+        upstream.spec = _FailsOnce(upstream.spec, "settings")
+        before = child_of(federation, "git", "curator")
+        stage.tools["b"] = ""
+        stage.changed()
+        await wait_down(before)
+        await asyncio.sleep(1.0)
+        known = federation.known("git")
+        assert known is not None
+        assert list(known.tools) == ["a", "b"]
+        await break_it(federation, stage)
+        upstream.breaker = _FailsOnce(upstream.breaker, "probed")
+        await wait_down(child_of(federation, "git", "sentry"), 10.0)
+        await reaches(federation, "git", State.READY)
