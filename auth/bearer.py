@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.errors import ConfigError
 
 from .answers import CODES, refusal, told
-from .claims import check_claims
+from .claims import check_claims, check_times
 from .errors import Denied
 from .grants import from_claims, texts
 from .headers import challenge, extract_bearer_token
@@ -50,7 +50,7 @@ _UNSAID: Final[Any] = object()
 
 
 SEEN: Final = 1000
-"""How many tokens are known again, by their digest: signatures are dear, and a client shows the same token for an hour."""
+"""How many tokens are known again, by a digest of their header: signatures are dear, and a client shows the same token for an hour."""
 
 
 class _Seen(NamedTuple):
@@ -59,6 +59,7 @@ class _Seen(NamedTuple):
     claims: Claims
     info: AuthInfo
     version: object
+    digest: bytes
 
 
 class BearerAuth:
@@ -123,23 +124,28 @@ class BearerAuth:
 
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Whose token it is."""
-        token = extract_bearer_token(asking.headers)
-        digest = hashlib.sha256(token.encode()).digest()
-        seen = self._seen.get(digest)
-        claims = await self._claims(token) if seen is None or not self._still(seen) else seen.claims
-        check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
-        if seen is not None and seen.claims is claims:
+        place = _digest(asking.headers.get("authorization", ""))
+        seen = self._seen.get(place)
+        if seen is not None and self._still(seen):
+            check_times(seen.claims, now=time.time(), skew=self._skew)
             return seen.info
+        token = extract_bearer_token(asking.headers)
+        claims = await self._claims(token)
+        check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
         info = from_claims(claims, self._scope_claim)
         if self._verifier is None:  # who asks a function wants it to be asked each time
-            self._seen[digest] = _Seen(claims, info, None if self._keys is None else self._keys.version)
+            version = None if self._keys is None else self._keys.version
+            self._seen[place] = _Seen(claims, info, version, hashlib.sha256(token.encode()).digest())
             while len(self._seen) > SEEN:
                 self._seen.popitem(last=False)
         return info
 
     def _still(self, seen: _Seen) -> bool:
         """Whether nobody need look at the signature again: it is the same token, and the keys are the same. Its claims are looked at each time."""
-        return self._introspection is None and (self._keys is None or seen.version is self._keys.version)
+        if self._introspection is not None:
+            known = self._introspection.known(seen.digest)
+            return known is not None and known.claims is seen.claims
+        return self._keys is None or seen.version is self._keys.version
 
     async def _claims(self, token: str) -> Claims:
         if self._introspection is not None:
@@ -172,6 +178,10 @@ class BearerAuth:
             resource_metadata=self._metadata if self.notice is None else await self.notice.url(asking),
         )
         return refusal(denied, asked)
+
+
+def _digest(header: str) -> bytes:
+    return hashlib.sha256(header.encode(errors="surrogatepass")).digest()
 
 
 def _texts(word: str, value: Any) -> tuple[str, ...]:
