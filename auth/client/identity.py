@@ -62,12 +62,11 @@ class Identity:
     ) -> None:
         """Put it into a request. `audience` is whom an assertion is for. Raises `SignInError`."""
         method = self.method_at(offered)
+        form["client_id"] = self.client_id  # also beside a login, since some servers look for it there first
         if method == "client_secret_basic":
             login = f"{quote_plus(self.client_id)}:{quote_plus(self._needed(step))}".encode()
             headers["authorization"] = f"Basic {base64.b64encode(login).decode('ascii')}"
-            return
-        form["client_id"] = self.client_id
-        if method == "client_secret_post":
+        elif method == "client_secret_post":
             form["client_secret"] = self._needed(step)
         elif method == "private_key_jwt":
             form["client_assertion_type"] = _ASSERTION

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.serving import served
 
-from .peers import GUESTS, HERE, MODULES, PEERS, SERVERS, Peer
+from .peers import ABROAD, GUESTS, HERE, MODULES, PEERS, SERVERS, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if guests:
             with served([sys.executable, str(HERE / "guarded.py")], folder / "guarded.log") as url:
                 rows += [_shown(play(peer, "signin", [url], folder)) for peer in guests]
+        rows += [_shown(play(peer, "abroad", [], folder)) for peer in _chosen("abroad", options.only, ABROAD)]
         rows += [_shown(play(peer, "beside", [], folder)) for peer in _chosen("beside", options.only, SERVERS)]
     wrong = sum(1 for row in rows if row.wrong)
     steps = sum(len(row.passed) for row in rows)

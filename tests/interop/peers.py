@@ -40,6 +40,10 @@ SIGNING_IN = ("sign in", "registration", "refresh", "step-up")
 """Where a server lets nobody in without a token, and a client has to get one."""
 
 
+SIGNING_IN_ABROAD = ("registration", "sign in", "refresh")
+"""What our client gets through at servers that others wrote."""
+
+
 @dataclass(frozen=True)
 class Peer:
     """A client in one of its modes: the revision that it asks for, or how it finds it out.
@@ -91,6 +95,9 @@ GUESTS = (
     Peer("TypeScript client 2.4.0", "legacy", (*_node("sign_in"), "2"), SIGNING_IN),
 )
 """Those who sign in by themselves, each with an OAuth of their own."""
+
+ABROAD = (Peer("Python mcp 2.3.0", "server", (sys.executable, "-m", "tests.interop.abroad"), SIGNING_IN_ABROAD),)
+"""Others' servers, where our client signs in."""
 
 PEERS = (
     *_plain("Python mcp 2.3.0", ("auto", "legacy"), _python("mcp-2", "sdk2")),

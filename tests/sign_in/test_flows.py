@@ -497,7 +497,8 @@ async def test_a_program_logs_in_as_itself_before_the_first_request() -> None:
     first = await credentials.headers()
     assert token(first) in world.idp.given
     assert world.asked == [f"{ISSUER}/token"]
-    assert world.tokens()[0] == {"grant_type": "client_credentials", "resource": URL, "scope": "read"}
+    asked = {"grant_type": "client_credentials", "client_id": "robot", "resource": URL, "scope": "read"}
+    assert world.tokens()[0] == asked
     assert await credentials.refused(401, CHALLENGE, first)
     assert await credentials.headers() != first
     wrong = replace(way, client_secret="wrong", store=MemoryStore()).credentials(URL)
