@@ -395,3 +395,14 @@ async def test_a_wire_that_is_killed_leaves_nothing_and_nothing_raises_afterward
         owner.wire.agreed("2025-11-25")
         exit(owner.wire.pid, Shutdown())
         assert owner.silent()
+
+
+@pytest.mark.parametrize("credentials", [None, FixedHeaders({"authorization": "Bearer credentials"})])
+async def test_who_we_are_is_said_once_however_often_it_was_given(credentials: FixedHeaders | None) -> None:
+    async with scripted() as server:
+        url = server.url.replace("http://", "http://user:password@")
+        route = HttpRoute(url, headers={"Authorization": "Bearer headers"}, credentials=credentials)
+        async with opened(route) as owner:  # the server looks that no header came twice
+            await owner.greet()
+        said = "Bearer headers" if credentials is None else "Bearer credentials"
+        assert {visit.headers["authorization"] for visit in server.visits} == {said}

@@ -52,8 +52,9 @@ class Letterhead:
         return Order(method, address, last[3], visit.frame, visit.urgent)
 
     def _common(self, credentials: Mapping[str, str], login: str) -> Headers:
-        found = [*self._own]
-        if login and not any(name.lower() == "authorization" for name in credentials):
+        given = {name.lower() for name in credentials}
+        found = [each for each in self._own if each[0] not in given]  # a server that sees two refuses both
+        if login and not any(name == "authorization" for name in (*given, *(name for name, _ in found))):
             found.append(("authorization", login))
         for name, value in credentials.items():
             if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
