@@ -119,10 +119,14 @@ class Reach:
             return
         board, wire, requests = self._board, self.wire, self._requests
         assert wire is not None
+        wire.agreed(welcome.version)
+        try:
+            wire.send(encode_notification("notifications/initialized"), ordered=True)
+        except WireFull as full:  # the server asks more than it reads
+            self.fall(full)
+            return
         board.welcome = welcome
         board.generation += 1
-        wire.agreed(welcome.version)
-        wire.send(encode_notification("notifications/initialized"), ordered=True)
         requests.wire = wire
         self.proven, self._ready_at, self._missed_pings = False, self._connection.now, 0
         board.tell(Phase.READY)

@@ -44,6 +44,7 @@ from greenroom.transports.client.errors import (
     ProcessDied,
     SessionGone,
     Unauthorized,
+    WireFull,
 )
 from greenroom.transports.client.seam import Lost
 
@@ -510,3 +511,20 @@ async def test_fifty_are_opened_and_closed_in_any_order_from_any_task() -> None:
     order = sorted(lines, key=lambda line: hash(line.board.key))
     await asyncio.gather(*(asyncio.create_task(line.close()) for line in order))
     assert all(line.pid is None for line in lines)
+
+
+@pytest.mark.row("CL-03")
+async def test_a_wire_that_takes_no_word_after_the_greeting_is_an_attempt_in_vain() -> None:
+    stage = Stage()
+
+    def clogged(request: Request) -> Any:
+        stage.wire.full = len(stage.wires) == 1
+        return stage._welcome(request)
+
+    stage.answers["initialize"] = clogged
+    reports: list[Report] = []
+    current_node().reports.subscribe(reports.append)
+    async with playing(stage, backoff=STEADY) as (line, _):
+        assert len(stage.wires) == 2
+        assert line.status.generation == 1
+    assert [type(each.cause) for each in reports if isinstance(each, Disconnected)] == [WireFull]
