@@ -6,8 +6,9 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from greenroom import Client, Fetcher, Guard, OAuth
 from tests.serving import served
+
+from greenroom import Client, Fetcher, Guard, OAuth
 
 from .peers import HERE, PLACE
 

@@ -54,7 +54,7 @@ class Everybody:
         )
         return construct_redirect_uri(str(params.redirect_uri), code=code, state=params.state)
 
-    async def load_authorization_code(self, client: Any, authorization_code: str) -> Any:  # noqa: ARG002
+    async def load_authorization_code(self, client: Any, authorization_code: str) -> Any:
         return self.codes.get(authorization_code)
 
     async def exchange_authorization_code(self, client: Any, authorization_code: AuthorizationCode) -> OAuthToken:
@@ -62,7 +62,7 @@ class Everybody:
         del self.codes[authorization_code.code]
         return self.give(client.client_id, authorization_code.scopes, authorization_code.resource)
 
-    async def load_refresh_token(self, client: Any, refresh_token: str) -> Any:  # noqa: ARG002
+    async def load_refresh_token(self, client: Any, refresh_token: str) -> Any:
         return self.refreshes.get(refresh_token)
 
     async def exchange_refresh_token(self, client: Any, refresh_token: RefreshToken, scopes: list[str]) -> OAuthToken:
