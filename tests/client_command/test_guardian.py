@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from greenroom.supervision import Exit, Shutdown, exit, inbox
 from greenroom.transports.client import command_guardian
-from greenroom.transports.client.command_guardian import guardian
+from greenroom.transports.client.command_guardian import Guardian, guardian
 from greenroom.transports.client.errors import ConnectFailed, ProcessDied
 
 from .owner import Owner, opened, wicked
 
 pytestmark = pytest.mark.greenroom(clock="real")
+NOBODYS_GROUP = 2**30
+"""More than there are numbers for processes."""
 
 
 async def test_it_is_there_while_there_are_children() -> None:
@@ -98,3 +102,26 @@ async def test_the_guardian_does_not_outlive_a_crowd() -> None:
             os.kill(owner.process, signal.SIGKILL)
             assert isinstance(await owner.end(), ProcessDied)
         assert guardian.pid == 0
+
+
+def test_for_want_of_a_shell_no_child_is_started_but_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Guardian()
+    own.expect(1)
+    os.kill(own.pid, signal.SIGKILL)
+    os.waitpid(own.pid, 0)
+
+    def no_room(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", no_room)
+        own.guard(NOBODYS_GROUP, 1)
+        with pytest.raises(OSError, match="no room"):
+            own.expect(2)
+        own.failed(2)
+    own.expect(3)
+    assert own.pid
+    assert own._groups == {NOBODYS_GROUP}
+    own.failed(3)
+    own.dismiss(NOBODYS_GROUP)
+    assert own.pid == 0

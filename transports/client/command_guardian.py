@@ -71,7 +71,7 @@ class Guardian:
         return 0 if self._lifeline is None else self._pid
 
     def expect(self, pipe: int) -> None:
-        """A child is about to be started whose input is the pipe of that inode."""
+        """A child is about to be started whose input is the pipe of that inode. Raises `OSError` when there is no room for a shell."""
         with self._lock:
             self._expected.add(pipe)
             self._tell(f"? {pipe}")
@@ -81,14 +81,14 @@ class Guardian:
         with self._lock:
             self._expected.discard(pipe)
             self._groups.add(group)
-            self._tell(f"+ {group} {pipe}")
+            self._mention(f"+ {group} {pipe}")
 
     def failed(self, pipe: int) -> None:
         """It was not."""
         with self._lock:
             self._expected.discard(pipe)
             if self._lifeline is not None:
-                self._tell(f"! {pipe}")
+                self._mention(f"! {pipe}")
             self._rest()
 
     def dismiss(self, group: int) -> None:
@@ -96,7 +96,7 @@ class Guardian:
         with self._lock:
             if group in self._groups:
                 self._groups.discard(group)
-                self._tell(f"- {group}")
+                self._mention(f"- {group}")
                 self._rest()
 
     def forget(self) -> None:
@@ -105,6 +105,11 @@ class Guardian:
             with contextlib.suppress(OSError):
                 os.close(self._lifeline)
         self._renew()
+
+    def _mention(self, word: str) -> None:
+        """Tell it, or the next one, which will be told everything: a child that runs is not given up for want of a shell."""
+        with contextlib.suppress(OSError):
+            self._tell(word)
 
     def _tell(self, word: str) -> None:
         if self._missing:
