@@ -1,8 +1,9 @@
-"""Our client signs in elsewhere: to a server that others wrote, with their authorization server: `python -m tests.interop.abroad`."""
+"""Our client signs in elsewhere, to servers that others wrote with authorization servers of theirs: `python -m tests.interop.abroad python`."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.serving import served
 
 from greenroom import Client, Fetcher, Guard, OAuth
 
-from .peers import HERE, PLACE
+from .peers import HERE, NODE, PLACE
 
 LIFETIME = 2.0
 
@@ -22,25 +23,40 @@ async def browse(url: str, /) -> str:
     return answer.headers["location"]
 
 
-async def play(url: str) -> None:
-    """Each step prints a line."""
+async def python(url: str) -> None:
+    """The Python SDK's: its tokens end soon, and it says what it was asked for."""
     async with Client(url, auth=OAuth(browser=browse)) as client:
         history = await client.call("history")
         assert str(history).split() == ["register", "authorize", "code"], history
-        print("ok registration\nok sign in")
+        print("ok sign in")
         await asyncio.sleep(LIFETIME + 0.5)
         history = await client.call("history")
         assert str(history).split() == ["register", "authorize", "code", "refresh"], history
         print("ok refresh")
 
 
-def main() -> None:
+async def typescript(url: str) -> None:
+    """The TypeScript SDK's example: it takes tokens only that were given for it."""
+    async with Client(url.replace("127.0.0.1", "localhost"), auth=OAuth(browser=browse)) as client:
+        assert await client.call("greet", {"name": "Ann"}) == "Hello, Ann!"
+        print("ok sign in")
+
+
+THEIRS = {
+    "python": ([str(PLACE / "mcp-2" / "bin" / "python"), str(HERE / "python" / "guarded.py")], python),
+    "typescript": ([str(NODE), str(HERE / "node" / "guarded.cjs")], typescript),
+}
+
+
+def main(name: str) -> None:
     """Start their server, and sign in."""
-    with tempfile.TemporaryDirectory(prefix="abroad-") as place:
-        command = [str(PLACE / "mcp-2" / "bin" / "python"), str(HERE / "python" / "guarded.py")]
-        with served(command, Path(place) / "log") as url:
-            asyncio.run(play(url))
+    command, play = THEIRS[name]
+    with (
+        tempfile.TemporaryDirectory(prefix="abroad-") as place,
+        served(command, Path(place) / "log") as url,
+    ):
+        asyncio.run(play(url))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
