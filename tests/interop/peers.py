@@ -40,10 +40,6 @@ SIGNING_IN = ("sign in", "registration", "refresh", "step-up")
 """Where a server lets nobody in without a token, and a client has to get one."""
 
 
-SIGNING_IN_ABROAD = ("registration", "sign in", "refresh")
-"""What our client gets through at servers that others wrote."""
-
-
 @dataclass(frozen=True)
 class Peer:
     """A client in one of its modes: the revision that it asks for, or how it finds it out.
@@ -96,7 +92,12 @@ GUESTS = (
 )
 """Those who sign in by themselves, each with an OAuth of their own."""
 
-ABROAD = (Peer("Python mcp 2.3.0", "server", (sys.executable, "-m", "tests.interop.abroad"), SIGNING_IN_ABROAD),)
+ABROAD = (
+    Peer(
+        "Python mcp 2.3.0", "server", (sys.executable, "-m", "tests.interop.abroad", "python"), ("sign in", "refresh")
+    ),
+    Peer("TypeScript sdk 1.32.2", "server", (sys.executable, "-m", "tests.interop.abroad", "typescript"), ("sign in",)),
+)
 """Others' servers, where our client signs in."""
 
 PEERS = (
