@@ -110,12 +110,12 @@ class Connection(GenStatem[Phase]):
         """The process is gone, however that came: nobody may wait for it any more."""
         board = self.board
         board.process = None
-        self._settle_all(reason)
-        self._pass_on(reason)
         if is_orderly(reason):
             board.tell(Phase.CLOSED)
         else:
             board.tell(Phase.CONNECTING if board.supervised else Phase.CLOSED, _cause(reason))
+        self._settle_all(reason)  # after that: a handshake that ends so is no failed attempt
+        self._pass_on(reason)
 
     def _pass_on(self, reason: ExitReason) -> None:
         """What nobody has read of the mailbox: surely not sent, so a successor may have it."""

@@ -528,3 +528,19 @@ async def test_a_wire_that_takes_no_word_after_the_greeting_is_an_attempt_in_vai
         assert len(stage.wires) == 2
         assert line.status.generation == 1
     assert [type(each.cause) for each in reports if isinstance(each, Disconnected)] == [WireFull]
+
+
+@pytest.mark.row("CL-03")
+async def test_a_connection_that_is_killed_in_its_handshake_promises_no_other_attempt() -> None:
+    stage = Stage()
+    stage.answers["initialize"] = SILENCE
+    reports: list[Report] = []
+    current_node().reports.subscribe(reports.append)
+    async with playing(stage, ready=False) as (line, _):
+        await (await stage.opened(1)).hears("initialize")
+        assert line.pid is not None
+        kill(line.pid)
+        await wait_down(line.pid)
+        assert line.status.phase is Phase.CLOSED
+        assert isinstance(line.status.cause, ConnectionLost)
+    assert not [each for each in reports if isinstance(each, Disconnected)]
