@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import text, texts
+from greenroom.auth.urls import covers
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, is_object
 
@@ -110,28 +111,11 @@ def read_server(body: bytes, issuer: str | None) -> ServerMetadata:
     )
 
 
-def covers(resource: str, server: str) -> bool:
-    """Whether that resource is the server, or what it is part of: same origin, and a path that leads to it."""
-    try:
-        one, other = urlsplit(resource), urlsplit(server)
-        if (one.scheme.lower(), one.hostname, _port(one)) != (other.scheme.lower(), other.hostname, _port(other)):
-            return False
-    except ValueError:
-        return False
-    above = one.path.rstrip("/")
-    return other.path.rstrip("/") == above or other.path.startswith(f"{above}/")
-
-
 def canonical(server: str) -> str:
     """How a server is named as the resource that a token is for (RFC 8707): without a fragment or a query, and no slash at the end."""
     parts = urlsplit(server)
     netloc = parts.netloc.rpartition("@")[2].lower()
     return urlunsplit((parts.scheme.lower(), netloc, parts.path.rstrip("/"), "", ""))
-
-
-def _port(parts: Any) -> int | None:
-    port: int | None = parts.port
-    return {"http": 80, "https": 443}.get(parts.scheme.lower()) if port is None else port
 
 
 def _at(url: str, path: str) -> str:

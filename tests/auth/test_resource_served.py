@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from greenroom import Fetcher, Guard, HttpConfig, Server
 from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.client.challenges import bearer_challenge
 from greenroom.auth.introspection import Introspection
@@ -232,3 +233,33 @@ async def test_the_document_alone_for_the_root_of_another_application() -> None:
     assert (await ask(document, PLACES[0], method="POST")).status == 405
     with pytest.raises(ConfigError):
         Document(BearerAuth(secret="s" * 32, audience=None))
+
+
+@pytest.mark.row("SA-22", "SA-30")
+@pytest.mark.parametrize("config", [{}, {"plain": True}, {"old_sse": True}, {"hypercorn": True}])
+async def test_over_a_socket_by_every_transport(config: dict[str, Any]) -> None:
+    fetch = Fetcher(Guard(loopback=True))
+    server = Server("here", auth=made())
+    async with server.started():
+        url = await server.listen(config=HttpConfig(port=0, **config))
+        for place in PLACES:
+            where = url.replace("/mcp", place)
+            whole = await fetch(where, headers=FOREIGN)
+            assert (whole.status, json.loads(whole.body)["resource"]) == (200, RESOURCE)
+            bare = await fetch(where, method="HEAD")
+            assert (bare.status, bare.body, bare.headers["cache-control"]) == (200, b"", "no-store")
+            assert (await fetch(where, method="OPTIONS", headers=FOREIGN)).status == 204
+            assert (await fetch(where, method="POST", body=b"{}")).status == 405
+        assert (await fetch(url, method="POST", body=b"{}")).status == 401
+
+
+@pytest.mark.row("SA-30")
+async def test_mounted_it_is_below_the_mount() -> None:
+    mounted = Server("here", auth=made()).asgi()
+    try:
+        for path in (f"/tools{PLACES[1]}", PLACES[1]):  # hosts differ in what they leave of it
+            heard = await ask(mounted, path, root_path="/tools")
+            assert json.loads(heard.body)["resource"] == RESOURCE
+        assert (await ask(mounted, "/tools/mcp", root_path="/tools", method="POST")).status == 401
+    finally:
+        await mounted.close()

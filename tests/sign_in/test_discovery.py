@@ -14,7 +14,8 @@ from greenroom.auth.client.discovery import (
     discover_authorization_server,
     discover_protected_resource,
 )
-from greenroom.auth.client.metadata import canonical, covers, resource_urls, server_urls
+from greenroom.auth.client.metadata import canonical, resource_urls, server_urls
+from greenroom.auth.urls import covers
 
 from .world import CHALLENGE, ISSUER, PRM, URL, World
 

@@ -13,10 +13,11 @@ from greenroom import SignInError
 from greenroom.auth.client.challenges import parse_challenges
 from greenroom.auth.client.discovery import check_endpoint, discover_authorization_server
 from greenroom.auth.client.landing import page, read_return
-from greenroom.auth.client.metadata import covers, read_resource, read_server
+from greenroom.auth.client.metadata import read_resource, read_server
 from greenroom.auth.client.record import Record
 from greenroom.auth.client.token_calls import said
 from greenroom.auth.client.words import plain
+from greenroom.auth.urls import covers
 from greenroom.transports.client.fetch import Fetched
 
 from .world import URL
@@ -35,7 +36,23 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     max_leaves=8,
 )
 NAMES = st.sampled_from(
-    ["resource", "issuer", "authorization_servers", "scopes_supported", "token_endpoint", "error", "error_description", "access_token", "expires_in", "expires_at", "scope", "refresh_token", "client_id", "code_challenge_methods_supported", "token_type"]
+    [
+        "resource",
+        "issuer",
+        "authorization_servers",
+        "scopes_supported",
+        "token_endpoint",
+        "error",
+        "error_description",
+        "access_token",
+        "expires_in",
+        "expires_at",
+        "scope",
+        "refresh_token",
+        "client_id",
+        "code_challenge_methods_supported",
+        "token_type",
+    ]
 )
 OBJECTS = st.dictionaries(NAMES, VALUES, max_size=6)
 
