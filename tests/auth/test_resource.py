@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from greenroom.auth.errors import Denied
 from greenroom.auth.info import AuthInfo
+from greenroom.auth.testing import AuthorizationServer
+from greenroom.auth.urls import covers, issuer_url, resource_url, same_resource
 from greenroom.errors import ConfigError
 from greenroom.transports.seam import Peer, Refusal
 
@@ -170,8 +175,8 @@ async def test_what_a_challenge_says() -> None:
         ({"scopes_supported": ["all", "more"]}, "all more"),
         ({}, None),
     )
-    for given, scope in cases:
-        challenge = told(await admit(made(authorizer=lacking, **given), path="/mcp?x=1"))[1]
+    for settings, scope in cases:
+        challenge = told(await admit(made(authorizer=lacking, **settings), path="/mcp?x=1"))[1]
         assert challenge is not None
         assert challenge.get("scope") == scope
     own = made(authorizer=says(Denied("insufficient_scope", scopes=["pay"])), required_scopes=["read"])
@@ -254,3 +259,25 @@ def test_claims_in_all_their_spellings() -> None:
 )
 def test_which_audience_covers_a_resource(audience: str, *, covers: bool) -> None:
     assert AuthInfo("ann", audience=("x", audience)).covers_resource(RESOURCE) is covers
+
+
+@given(one=st.text(max_size=40) | st.from_regex(r"https?://[a-zA-Z0-9\[\]:@.%/?#-]{0,20}", fullmatch=True))
+def test_whatever_stands_for_a_url_is_compared_and_checked_without_a_crash(one: str) -> None:
+    assert covers(one, RESOURCE) in (True, False)
+    assert same_resource(one, RESOURCE) is (
+        covers(one, RESOURCE) and covers(RESOURCE, one) and "?" not in one.partition("#")[0]
+    )
+    for check in (resource_url, issuer_url):
+        with contextlib.suppress(ConfigError):
+            found = check(one)
+            assert (found, covers(found, found)) == (one, True)
+
+
+async def test_one_key_is_enough() -> None:
+    idp = AuthorizationServer(issuer=ISSUER)
+    resource = made(key=idp.keys.current.inner.as_pem(private=False))
+    assert isinstance(await admit(resource, f"Bearer {idp.token(resource=RESOURCE)}"), Peer)
+    assert told(await admit(resource, f"Bearer {idp.token(resource='https://other.example')}"))[0] == 401
+    named = made(key=idp.keys.current.inner.as_pem(private=False), audience="api://calendar")
+    assert isinstance(await admit(named, f"Bearer {idp.token(resource='api://calendar')}"), Peer)
+    assert told(await admit(named, f"Bearer {idp.token(resource=RESOURCE)}"))[0] == 401
