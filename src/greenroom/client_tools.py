@@ -11,7 +11,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from greenroom.protocol.errors import BadAnswer, ToolError
+from greenroom.protocol.errors import BadAnswer, PeerError, ToolError
 from greenroom.protocol.received import ToolReply, read_tool_reply, text_of
 from greenroom.protocol.reply_values import Promise, plain_value, typed_value
 from greenroom.protocol.schemas import kind_of
@@ -108,14 +108,16 @@ class Promises:
         return known.get(name, _NO_PROMISE)
 
     async def _look_up(self, words: ClientWords, generation: int) -> dict[str, Promise]:
-        """What was found. It is kept, unless the tools have become others meanwhile."""
+        """What was found. It is kept, unless the tools have become others meanwhile, or the server was not there to say."""
         changes = self._changes
+        answered = True
         try:
             found = {tool.name: Promise(tool.output_schema) for tool in await words.list_tools()}
         except GreenroomError as error:
             _logger.warning("what the tools of %s promise is not known: %s", words.line.name, error)
             found = {}
-        if changes == self._changes:
+            answered = isinstance(error, PeerError)
+        if answered and changes == self._changes:
             self._known, self._generation = found, generation
         return found
 

@@ -6,8 +6,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from greenroom.actors.client.errors import RequestTimeout
 from greenroom.client_tools import Promises
 from greenroom.protocol.definitions import Tool
+from greenroom.protocol.errors import PeerError
 
 SCHEMA = {"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}
 
@@ -39,6 +41,30 @@ def test_a_list_that_changes_while_it_is_read_is_used_and_not_kept() -> None:
         words.changing = False
         for _ in range(3):
             assert (await promises.of("add", words)).schema == SCHEMA
+        assert words.listed == 3
+
+    asyncio.run(main())
+
+
+def test_a_list_that_was_not_to_be_had_is_asked_for_again_and_one_that_was_refused_is_not() -> None:
+    promises = Promises()
+    words: Any = Words(promises)
+    words.changing = False
+    errors: list[Exception] = [RequestTimeout("tools/list", 1.0), PeerError(-32601, "no such list")]
+
+    async def fail() -> list[Tool]:
+        words.listed += 1
+        raise errors[0]
+
+    words.list_tools = fail
+
+    async def main() -> None:
+        await promises.of("add", words)
+        await promises.of("add", words)
+        assert words.listed == 2
+        del errors[0]
+        await promises.of("add", words)
+        await promises.of("add", words)
         assert words.listed == 3
 
     asyncio.run(main())
