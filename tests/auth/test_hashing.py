@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import statistics
+import threading
 import time
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from greenroom import ConfigError
 from greenroom.auth import hashing
 from greenroom.auth.api_key import APIKeyAuth
-from greenroom.auth.basic import BasicAuth
+from greenroom.auth.basic import AT_ONCE, QUEUE, BasicAuth
 from greenroom.auth.errors import Denied
 from greenroom.auth.hashing import (
     PepperRequired,
@@ -155,6 +157,30 @@ async def test_a_right_password_is_hashed_once_and_a_wrong_one_each_time(monkeyp
     assert (await checked.authenticate(asking(**basic("ann", "p")))).subject == "ann"
     with pytest.raises(Denied):
         await checked.authenticate(asking(**basic("ann", "q")))
+
+
+async def test_a_flood_of_guesses_is_not_queued_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+
+    def slow(password: str, stored: str) -> bool:
+        return not go.wait(30)
+
+    monkeypatch.setattr("greenroom.auth.basic.verify_password", slow)
+    provider = BasicAuth({"ann": hash_password("right", iterations=1)})
+    guesses = [asyncio.ensure_future(why_not(provider, f"guess {number}")) for number in range(AT_ONCE + QUEUE)]
+    for _ in range(3):
+        await asyncio.sleep(0)  # each guess takes its place in its first turn
+    assert provider._threads.waiting == QUEUE
+    assert provider._threads.running == AT_ONCE
+    assert await why_not(provider, "one too many") == "too_many_failures"
+    go.set()
+    assert set(await asyncio.gather(*guesses)) == {"invalid_credentials"}
+
+
+async def why_not(provider: BasicAuth, password: str) -> str:
+    with pytest.raises(Denied) as denied:
+        await provider.authenticate(asking(**basic("ann", password)))
+    return denied.value.kind
 
 
 @pytest.mark.soak

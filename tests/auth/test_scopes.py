@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.http.desk import Paper, sse
 
-from greenroom import Client, Context, McpError, McpServer, RegistrationError, Server, tool
+from greenroom import Client, Context, McpError, McpServer, RegistrationError, Server, ToolOptions, tool
+from greenroom.actors.entries import tool_entry
 from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.custom import CustomAuth
 from greenroom.auth.info import AuthInfo
@@ -283,6 +284,31 @@ async def test_a_task_and_a_replay_of_somebody_else_look_unknown() -> None:
         go.set()
         await hears(stream, b"secret of ann")
         assert b"secret" not in b"".join(replay.chunks)
+
+
+@pytest.mark.row("TF-12")
+async def test_a_tool_that_gets_scopes_before_its_worker_runs_is_not_run() -> None:
+    server, ran = vault(auth=provider())
+    async with opened(server) as desk:
+        session = await desk.enter(SHOWN["bob"])
+        asked = asyncio.create_task(ask(desk, "bob", session, "tools/call", {"name": "late", "arguments": {}}))
+
+        @server.tool
+        async def late() -> str:
+            ran.append("late")
+            return "ran"
+
+        entry = tool_entry("late", late, ToolOptions(scopes=["write"]))
+        original = server.company.work
+
+        async def work(job: Any) -> None:
+            server.company.shelf.write(lambda catalogue: catalogue.put(entry))
+            await original(job)
+
+        server.company.work = work
+        paper = await asked
+        assert paper.json["error"]["data"] == {"required_scopes": ["write"]}
+        assert ran == []
 
 
 def test_audience_is_no_default() -> None:
