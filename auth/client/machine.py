@@ -173,7 +173,7 @@ class _Base:
 class _ClientWay(_Base):
     def __init__(self, settings: ClientCredentials, url: str, fetch: Fetch) -> None:
         place = _fixed(settings.token_endpoint, settings.issuer, settings.resource or canonical(url))
-        super().__init__(url, f"client {settings.client_id}", settings.issuer, place)
+        super().__init__(url, f"program {settings.client_id}", settings.issuer, place)
         self._settings = settings
         self._fetch = fetch
         self.eager = place is not None

@@ -35,11 +35,15 @@ async def theatre(**options: Any) -> AsyncGenerator[tuple[AuthorizationServer, s
     url = f"http://127.0.0.1:{port}/mcp"
     async with AuthorizationServer(**options) as idp:
         keys = None if idp.opaque else idp.key_set()
+
+        def known(token: str, _resource: object, _asking: object) -> dict[str, Any] | None:
+            return idp.given[token][1] if token in idp.given else None
+
         resource = OAuthResource(
             resource=url,
             authorization_servers=[idp.issuer],
             keys=keys,
-            authorizer=None if keys else (lambda token, *_: idp.given[token][1] if token in idp.given else None),
+            authorizer=None if keys else known,
             scopes_supported=["read"],
             allow_insecure_authorization_servers=True,
         )

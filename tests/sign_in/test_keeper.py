@@ -1,0 +1,130 @@
+"""The keeper of a login: begun twice at once, killed in the middle, with a store that fails, and with programs that change what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom import ClientCredentials, MemoryStore, OAuth, SignInError
+from greenroom.auth.testing import Said
+from greenroom.supervision import kill, send, whereis
+
+from .test_flows import end, oauth, signed_in, token
+from .world import CHALLENGE, ISSUER, URL, World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Full(MemoryStore):
+    """It takes nothing any more."""
+
+    async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        raise SignInError("store", "the disk is full")
+
+
+async def test_many_who_begin_at_once_have_one_keeper() -> None:
+    world, store = World(), MemoryStore()
+    many = [oauth(world, store=store).credentials(URL) for _ in range(20)]
+    assert await asyncio.gather(*(each.headers() for each in many)) == [{}] * 20
+    assert len({each._pid for each in many}) == 1
+    await asyncio.gather(*(each.refused(401, CHALLENGE, {}) for each in many))
+    assert len(world.visits) == 1
+
+
+async def test_a_keeper_that_is_killed_in_the_middle_is_told_and_the_next_one_goes_on() -> None:
+    world = World()
+    waits = asyncio.Event()
+
+    async def slow(url: str, /) -> str | None:
+        await waits.wait()
+        return await world.browse(url)
+
+    credentials = oauth(world, browser=slow).credentials(URL)
+    asking = asyncio.create_task(credentials.refused(401, CHALLENGE, {}))
+    await asyncio.sleep(1)
+    pid = whereis(credentials._name)
+    assert pid is not None
+    kill(pid)
+    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
+        await asking
+    assert caught.value.temporary
+    waits.set()
+    assert await credentials.refused(401, CHALLENGE, {})
+
+
+async def test_what_cannot_be_kept_is_used_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    key = "client_id"
+    world.idp.add_client("me", redirect_uris=["http://127.0.0.1/callback"])
+    credentials = oauth(world, store=Full(), **{key: "me"}).credentials(URL)
+    assert token(await signed_in(credentials)) in world.idp.given
+    assert "could not be kept: store: the disk is full" in caplog.text
+
+
+async def test_what_another_program_has_renewed_is_taken() -> None:
+    world, store = World(), MemoryStore()
+    first = oauth(world, store=store).credentials(URL)
+    old = await signed_in(first)
+    end(store, access_token="theirs")
+    assert await first.refused(401, CHALLENGE, old)
+    assert token(await first.headers()) == "theirs"
+    assert world.tokens("refresh_token") == []
+
+
+async def test_a_token_that_ends_is_renewed_alone_by_who_can() -> None:
+    world, store = World(), MemoryStore()
+    world.idp.add_client("robot", secret="s")
+    way = ClientCredentials(
+        client_id="robot", client_secret="s", token_endpoint=f"{ISSUER}/token", fetch=world.fetch, store=store
+    )
+    old = await way.credentials(URL).headers()
+    end(store, expires_at=1.0, obtained_at=0.0)
+    other = MemoryStore()
+    other._entries.update(store._entries)
+    again = ClientCredentials(
+        client_id="robot", client_secret="s", token_endpoint=f"{ISSUER}/token", fetch=world.fetch, store=other
+    )
+    new = await again.credentials(URL).headers()
+    assert token(new) != token(old)
+    assert len(world.tokens()) == 2
+
+
+async def test_a_token_that_ends_and_cannot_be_renewed_is_used_until_it_is_refused() -> None:
+    world, store = World(), MemoryStore()
+    old = await signed_in(oauth(world, store=store).credentials(URL))
+    end(store, expires_at=1.0, obtained_at=0.0, refresh_token=None)
+    other = MemoryStore()
+    other._entries.update(store._entries)
+    credentials = OAuth(browser=None, fetch=world.fetch, store=other).credentials(URL)
+    asked = len(world.asked)
+    for _ in range(3):
+        assert await credentials.headers() == old
+    assert len(world.asked) == asked
+
+
+async def test_a_client_that_its_issuer_has_forgotten_is_registered_anew() -> None:
+    world = World()
+    credentials = oauth(world).credentials(URL)
+    old = await signed_in(credentials)
+    [first] = world.idp.clients
+    world.idp.clients.clear()
+    world.idp.plan("/token", Said(401, b'{"error": "invalid_client"}'), times=1)
+    assert await credentials.refused(401, CHALLENGE, old)
+    [second] = world.idp.clients
+    assert first != second
+
+
+async def test_a_keeper_that_is_in_use_stays_and_takes_no_notice_of_strangers() -> None:
+    world = World()
+    credentials = oauth(world).credentials(URL)
+    await signed_in(credentials)
+    pid = whereis(credentials._name)
+    assert pid is not None
+    send(pid, "what is this?")
+    for _ in range(5):
+        await asyncio.sleep(400)
+        await credentials.headers()
+    assert whereis(credentials._name) == pid
