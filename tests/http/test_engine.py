@@ -17,7 +17,7 @@ from .desk import BOTH, HELLO, Desk, Paper, note, sse
 from .fakes import FakeDoor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 VERBS = ["POST", "GET", "DELETE", "OPTIONS"]
 
@@ -173,6 +173,11 @@ class _Keeper:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Mapping[str, str]]] = []
+
+    async def lacking(
+        self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
+    ) -> Refusal:
+        return Refusal(403, [("www-authenticate", f"Bearer scope={' '.join(scopes)}")])
 
     async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
         self.asked.append((method, path, headers))

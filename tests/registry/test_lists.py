@@ -105,7 +105,8 @@ def test_a_page_is_made_once_for_each_snapshot_and_revision() -> None:
     catalogue = office.shelf.catalogue
     assert answer(catalogue, {}, office.settings, facts) is answer(catalogue, {}, office.settings, facts)
     walk(office)
-    (whole,) = (kept for key, kept in catalogue.pages.items() if key[0] == "tool")
+    pages: Any = catalogue.pages
+    (whole,) = (kept for key, kept in pages.items() if key[0] == "tool")
     assert sorted(whole.pages) == [0, 50, 100]
     office.registry.declare(tool_entry("new", hello))
     assert office.shelf.catalogue.pages == {}
