@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -73,7 +74,10 @@ def _parts(value: Any, name: str) -> SplitResult:
 
 
 def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"  # names that only look like an address are names
 
 
 def _query(url: str) -> str:

@@ -67,7 +67,17 @@ def test_issuers_are_https_or_here_and_nobody_overrides_what_is_managed() -> Non
         "http://[::1]:1",
     ):
         assert made(authorization_servers=[good]).notice.issuers == (good,)
-    for bad in ("http://id.example", f"{ISSUER}?a=1", f"{ISSUER}#a", f"{ISSUER}?", "id.example", "https://", ""):
+    for bad in (
+        "http://id.example",
+        "http://127.0.0.1.evil.example",
+        "http://127.evil.example",
+        f"{ISSUER}?a=1",
+        f"{ISSUER}#a",
+        f"{ISSUER}?",
+        "id.example",
+        "https://",
+        "",
+    ):
         with pytest.raises(ConfigError):
             made(authorization_servers=[bad])
     made(authorization_servers=["http://id.example"], allow_insecure_authorization_servers=True)
