@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
+
+from greenroom.protocol.errors import ProtocolError
+from greenroom.protocol.json import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,8 +47,8 @@ class Asked:
     def json(self) -> Any:
         """The body; None for what is no JSON."""
         try:
-            return json.loads(self.body)
-        except ValueError:
+            return decode(self.body)
+        except ProtocolError:
             return None
 
 
@@ -79,7 +81,7 @@ class OAuthError(Exception):
 def told(value: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
     """An answer in JSON, for this one reader."""
     shared = (("content-type", "application/json"), ("cache-control", "no-store"), ("access-control-allow-origin", "*"))
-    return Answer(status, (*shared, *headers), json.dumps(value).encode())
+    return Answer(status, (*shared, *headers), encode(value))
 
 
 def page(text: str, status: int = 200) -> Answer:
