@@ -200,7 +200,8 @@ class Visit:
         challenge = head.get(b"www-authenticate")
         if head.status == _UNAUTHORIZED or (head.status == _FORBIDDEN and "insufficient_scope" in challenge):
             error: HttpError = Unauthorized(head.status, shown(body), self.address.origin, challenge)
-            if head.status not in self._tried:  # so a token may be renewed, and then be given more scopes; and that is all
+            # So a token may be renewed, and then be given more scopes; and that is all.
+            if head.status not in self._tried:
                 self._tried |= {head.status}
                 self._task = self.wire.task(self._refused(error, body, head, challenge))
                 return
