@@ -266,6 +266,8 @@ class Machine(RuleBasedStateMachine):
                 await ride.gone()
         for card in await self.company.sessions.call(Sessions.cards):
             await self.company.peers.end(card.id)
+        # What a session's tasks were doing is told to stop, and has the grace to do so.
+        await asyncio.sleep(2 * self.company.settings.cancel_grace + 1)
         raise_for(await settled_here(self.before))
         self.watch.check()
 
