@@ -53,7 +53,6 @@ class Listening(Visit):
         """Whatever is no stream is as good as none."""
         if content_type(head) != EVENTS:
             self._close()
-            self.wire.stopped_listening(self)
             return
         mark = "" if self._stream is None else self._stream.mark
         self._stream = EventStream(self.wire.event_limits, mark)
@@ -96,7 +95,6 @@ class Listening(Visit):
             self._later()
         else:
             self._close()
-            self.wire.stopped_listening(self)
 
     def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - it is opened again, whatever it was
         """It broke."""

@@ -281,9 +281,6 @@ class HttpWire:
         assert self._gone is not None
         self.end(self._gone)
 
-    def stopped_listening(self, listening: Listening) -> None:
-        """There is no such stream here, and nobody asks again."""
-
     def patience(self, retry: float | None) -> float:
         """How long to wait before a stream is opened again."""
         return self.settings.retry if retry is None else max(_SOONEST, min(retry, self.settings.max_retry))
