@@ -46,13 +46,15 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
     if isinstance(pid, Pid):
         return node.process(pid), pid, None
     process = find(node, who)
-    return process, (None if process is None else process.pid), who
+    return process, (None if process is None or (process.away and isinstance(who, On)) else process.pid), who
 
 
 def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnection:
     """Why `resolve` found nobody: there is nobody, or it is on a node that cannot be reached."""
     elsewhere = name.node if isinstance(name, On) else node.name if pid is None else pid.node
-    return NO_PROCESS if elsewhere == node.name else NO_CONNECTION
+    if elsewhere == node.name:
+        return NO_PROCESS
+    return NO_CONNECTION if node.elsewhere is None else node.elsewhere.absence(elsewhere)
 
 
 VOID = "the calling process is gone: its code was abandoned when it did not unwind in time"

@@ -97,7 +97,8 @@ def bury(process: Process) -> None:
 def _bury(process: Process) -> None:
     node, pid, reason = process.node, process.pid, process.reason
     assert reason is not None
-    node.processes.pop(pid.serial, None)
+    if not process.away:
+        node.processes.pop(pid.serial, None)
     if process.names is not None:
         for name in tuple(process.names):
             leave(process, name)
@@ -113,13 +114,16 @@ def _bury(process: Process) -> None:
         process.watching = None
         for monitor in tuple(watching):
             target, monitor.target = monitor.target, None
-            if target is not None and target.monitors is not None:
-                target.monitors.pop(monitor, None)
+            if target is not None:
+                links.drop_monitor(target, monitor)
     if (linked := process.links) is not None:
         process.links = None
         for other in linked if isinstance(linked, dict) else (linked,):
             links.forget_link(other, process)
-            signal(other, pid, reason)
+            if links.is_away(other):
+                other.cut(process, reason)
+            else:
+                signal(other, pid, reason)
     if (monitors := process.monitors) is not None:
         process.monitors = None
         for monitor in monitors:
@@ -150,7 +154,9 @@ def signal(process: Process, source: Pid, reason: ExitReason) -> None:
 
     `Normal` from oneself ends too, as OTP has it.
     """
-    if process.trap_exit:
+    if links.is_away(process):
+        process.signalled(source, reason)
+    elif process.trap_exit:
         process.deliver_signal(make_exit(source, reason))
     elif not isinstance(reason, Normal) or source == process.pid:
         condemn(process, reason)
@@ -158,4 +164,7 @@ def signal(process: Process, source: Pid, reason: ExitReason) -> None:
 
 def kill(process: Process) -> None:
     """The one exit that nothing can trap."""
-    condemn(process, KILLED)
+    if links.is_away(process):
+        process.killed()
+    else:
+        condemn(process, KILLED)

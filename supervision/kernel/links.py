@@ -7,7 +7,7 @@ not a set: the order in which exits travel must not depend on memory addresses, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from .messages import SIGNAL, Down
 from .reasons import NO_PROCESS
@@ -15,9 +15,15 @@ from .reasons import NO_PROCESS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from .away import Away
     from .pid import Pid
     from .process import Process
     from .reasons import ExitReason
+
+
+def is_away(process: Process) -> TypeGuard[Away]:
+    """Whether it is a process of another node."""
+    return process.away
 
 
 class Monitor:
@@ -68,14 +74,23 @@ def forget_link(process: Process, other: Process) -> None:
 def join(one: Process, other: Process) -> None:
     """Link two living processes; a second link between the same two is the first."""
     if one is not other:
-        _add(one, other)
-        _add(other, one)
+        tie(one, other)
+        if is_away(other):
+            other.joined(one)
+
+
+def tie(one: Process, other: Process) -> None:
+    """As `join`, when whoever is elsewhere knows of it already."""
+    _add(one, other)
+    _add(other, one)
 
 
 def part(one: Process, other: Process) -> None:
     """Take the link away: afterwards no exit signal passes between the two."""
     forget_link(one, other)
     forget_link(other, one)
+    if is_away(other):
+        other.parted(one)
 
 
 def watch(
@@ -90,7 +105,7 @@ def watch(
     if target is None:
         watcher.deliver_signal(Down(monitor, pid, absence, name))
         return monitor
-    if target.pid.serial not in target.node.processes:
+    if target.pid.serial not in target.node.processes and (target.life or not target.away):
         # It died between the look-up and now, as a process may whose start was waited for: its reason is still known.
         monitor.target = None
         watcher.deliver_signal(Down(monitor, pid, target.reason or absence, name))
@@ -101,6 +116,8 @@ def watch(
     if target.monitors is None:
         target.monitors = {}
     target.monitors[monitor] = None
+    if is_away(target):
+        target.watched()
     if watcher.watching is None:
         watcher.watching = {}
     watcher.watching[monitor] = None
@@ -112,10 +129,7 @@ def unwatch(monitor: Monitor, *, flush: bool) -> bool:
     target, watcher = monitor.target, monitor.watcher
     monitor.target = None
     if target is not None:
-        if target.monitors is not None:
-            target.monitors.pop(monitor, None)
-            if not target.monitors:
-                target.monitors = None
+        drop_monitor(target, monitor)
         forget_monitor(monitor)
         return True
     mailbox = watcher.mailbox
@@ -127,6 +141,16 @@ def unwatch(monitor: Monitor, *, flush: bool) -> bool:
                     watcher.exempt -= 1
                 break
     return False
+
+
+def drop_monitor(target: Process, monitor: Monitor) -> None:
+    """Take a monitor off its target's list."""
+    if target.monitors is not None:
+        target.monitors.pop(monitor, None)
+        if not target.monitors:
+            target.monitors = None
+    if is_away(target):
+        target.unwatched()
 
 
 def forget_monitor(monitor: Monitor) -> None:

@@ -87,7 +87,9 @@ def find(node: Node, who: Pid | Hashable | Via | On) -> Process | None:
     if isinstance(who, Pid):
         return node.process(who)
     if isinstance(who, On):
-        return node.names.get(who.name) if who.node == node.name else None
+        if who.node == node.name:
+            return node.names.get(who.name)
+        return None if node.elsewhere is None else node.elsewhere.named(who)
     if is_via(who):
         pid = who.whereis()
         return None if pid is None else node.process(pid)
@@ -122,8 +124,10 @@ def unregister(name: Hashable | Via) -> None:
 
 
 def whereis(name: Hashable | Via) -> Pid | None:
-    """Who has this name now, or None."""
+    """Who has this name now, or None. A name on another node has to be asked for there."""
     process = find(current_node(), name)
+    if process is not None and process.away and isinstance(name, On):
+        raise ActorError(f"who is {name.name!r} on {name.node!r} is known there: send to it by name, or ask that node")
     return None if process is None else process.pid
 
 

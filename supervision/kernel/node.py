@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from types import TracebackType
 
+    from .away import Elsewhere
     from .gate import Gate
     from .messages import Entry
     from .pid import Pid
@@ -99,6 +100,7 @@ class Node:
         self.incarnation = 0
         self.processes: dict[int, Process] = {}
         self.names: dict[Hashable, Process] = {}
+        self.elsewhere: Elsewhere | None = None
         self.graves: deque[Process] = deque()
         self.burying = False
         self.spare: deque[Entry] | None = None  # an emptied mailbox: the next process that needs one takes it
@@ -266,9 +268,9 @@ class Node:
         exits.bury(process)
 
     def process(self, pid: Pid) -> Process | None:
-        """The process behind `pid`, if it is one of this node in this life, and alive or dying."""
+        """The process behind `pid`, if it is one of this node in this life, and alive or dying; or one of a node that can be reached."""
         if pid.incarnation != self.incarnation or pid.node != self.name:
-            return None
+            return None if self.elsewhere is None or pid.node == self.name else self.elsewhere.process(pid)
         return self.processes.get(pid.serial)
 
     def root_pid(self) -> Pid:

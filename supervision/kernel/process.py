@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from contextvars import Context
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from . import exits, forks, watchdog
 from .current import current
@@ -62,6 +62,9 @@ class Waiter(Protocol):
 
 class Process:
     """The cell behind a pid."""
+
+    away: ClassVar[bool] = False
+    """Whether it is one of another node."""
 
     __slots__ = (
         "activity",
