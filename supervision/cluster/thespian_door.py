@@ -1,6 +1,10 @@
-"""The door of Thespian: the one file that imports it. What is used of it here has its name and its shape below, since it ships no types.
+"""Thespian's door: no other file imports it.
 
-Importing this loads Thespian's public module and changes nothing in it.
+Who imports this one is a warden with the processes below it, and whoever has a Thespian system of their own: a guest actor, or a program that
+asks an actor of theirs. Importing it changes nothing in Thespian.
+
+What is taken from it is of two kinds: its public words (an actor, the messages that it gets, the system), and the internals that
+`hardening` replaces. `versions` refuses any Thespian but the one that both were read in.
 """
 
 from __future__ import annotations
@@ -8,52 +12,50 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    class ActorAddress:
-        """Who an actor is, to be sent to."""
+    class Address:
+        """Of an actor."""
 
     class Actor:
         """What Thespian runs in a process of its own."""
 
-        @property
-        def myAddress(self) -> ActorAddress: ...  # noqa: N802, D102 - theirs
-        def createActor(self, actor: type | str, /, *args: Any, **more: Any) -> ActorAddress: ...  # noqa: N802, D102
-        def send(self, to: ActorAddress, message: Any) -> None: ...  # noqa: D102
-        def wakeupAfter(self, period: Any, payload: Any = None) -> None: ...  # noqa: N802, D102
+        myAddress: Address  # noqa: N815 - Thespian's name
+        _myRef: Any
 
-    class ActorSystem:
-        """A system of actors, as a program outside of it has it in hands."""
+        def createActor(self, actor_class: type | str, requirements: dict[str, object] | None = None) -> Address:  # noqa: N802
+            """Start a child; what is sent to it waits until it runs."""
+            ...
 
-        capabilities: dict[str, Any]
+        def send(self, target: Address, message: object) -> None:
+            """Some time."""
+            ...
 
-        def __init__(self, base: str | None = None, *args: Any, **more: Any) -> None: ...  # noqa: D107
-        def createActor(self, actor: type | str, /, *args: Any, **more: Any) -> ActorAddress: ...  # noqa: N802, D102
-        def ask(self, to: ActorAddress, message: Any, timeout: Any = None) -> Any: ...  # noqa: D102
-        def tell(self, to: ActorAddress, message: Any) -> None: ...  # noqa: D102
-        def listen(self, timeout: Any = None) -> Any: ...  # noqa: D102
-        def private(self) -> AbstractContextManager[ActorSystem]: ...  # noqa: D102
-        def shutdown(self) -> None: ...  # noqa: D102
+        def receiveMessage(self, message: object, sender: Address) -> object:  # noqa: N802
+            """One message."""
+            ...
+
+        def wakeupAfter(self, period: object, payload: object = None) -> None:  # noqa: N802
+            """Have a `WakeupMessage`, after a `timedelta`."""
+            ...
 
     class ActorSystemException(Exception):
-        """Whatever Thespian itself raises."""
+        """Whatever Thespian raises."""
 
     class ActorSystemMessage:
-        """What Thespian itself sends."""
+        """Whatever Thespian itself sends."""
 
     class ActorExitRequest(ActorSystemMessage):
-        """End."""
+        """An actor is to end."""
 
     class ChildActorExited(ActorSystemMessage):
         """A child has ended."""
 
-        childAddress: ActorAddress  # noqa: N815 - theirs
+        childAddress: Address  # noqa: N815
 
     class PoisonMessage(ActorSystemMessage):
         """A message that its receiver has failed at, twice."""
 
-        poisonMessage: Any  # noqa: N815 - theirs
         details: str | None
 
     class WakeupMessage(ActorSystemMessage):
@@ -62,19 +64,60 @@ if TYPE_CHECKING:
         payload: Any
 
     class WatchMessage(ActorSystemMessage):
-        """These descriptors can be read."""
+        """A watched descriptor has something to read."""
 
-        ready: Sequence[int]
+        ready: list[int]
 
     class ThespianWatch:
-        """The descriptors to watch until the next message: returned by a handler."""
+        """What a handler returns to have descriptors watched until the next message."""
 
-        def __init__(self, filenos: Sequence[int]) -> None: ...  # noqa: D107
+        def __init__(self, descriptors: list[int]) -> None: ...
 
+    class ActorSystem:
+        """The system, seen from outside."""
+
+        def __init__(
+            self,
+            base: str,
+            capabilities: dict[str, object],
+            logDefs: dict[str, object],  # noqa: N803 - Thespian's name
+            *,
+            transientUnique: bool,  # noqa: N803
+        ) -> None: ...
+        def createActor(self, actor_class: type | str) -> Address:  # noqa: N802
+            """Have the admin start one."""
+            ...
+
+        def tell(self, target: Address, message: object) -> None:
+            """Send, and wait until that is done."""
+            ...
+
+        def ask(self, target: Address, message: object, timeout: object = None) -> Any:
+            """Send, and wait for whatever comes next."""
+            ...
+
+        def listen(self, timeout: object = None) -> Any:
+            """Wait for whatever comes next."""
+            ...
+
+        def private(self) -> AbstractContextManager[ActorSystem]:
+            """An endpoint of its own."""
+            ...
+
+        def shutdown(self) -> None:
+            """Ask all of it to end, and wait for that."""
+            ...
+
+    tcp: Any
+    streams: Any
+    addresses: Any
+    processes: Any
+    system_base: Any
+    system_logs: Any
 else:
     from thespian.actors import (
         Actor,
-        ActorAddress,
+        ActorAddress as Address,
         ActorExitRequest,
         ActorSystem,
         ActorSystemException,
@@ -85,17 +128,25 @@ else:
         WakeupMessage,
         WatchMessage,
     )
+    from thespian.system import multiprocCommon as processes, systemBase as system_base, utilis as system_logs
+    from thespian.system.transport import IPBase as addresses, TCPTransport as tcp, streamBuffer as streams
 
 __all__ = [
     "Actor",
-    "ActorAddress",
     "ActorExitRequest",
     "ActorSystem",
     "ActorSystemException",
     "ActorSystemMessage",
+    "Address",
     "ChildActorExited",
     "PoisonMessage",
     "ThespianWatch",
     "WakeupMessage",
     "WatchMessage",
+    "addresses",
+    "processes",
+    "streams",
+    "system_base",
+    "system_logs",
+    "tcp",
 ]
