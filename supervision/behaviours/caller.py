@@ -25,7 +25,7 @@ from greenroom.supervision.kernel.process import GONE, Process
 from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS, Crash, ExitReason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from greenroom.supervision.kernel.messages import Entry
     from greenroom.supervision.kernel.node import Node
@@ -62,6 +62,10 @@ class Caller(Generic[R]):
     def over(self) -> bool:
         """Whether nobody waits any more: it was answered, timed out, or its caller is gone."""
         return self._future.done()
+
+    def when_over(self, act: Callable[[], object]) -> None:
+        """Have `act` called when nobody waits any more, in the loop's next turn; if that is so already, in the next one, too."""
+        self._future.add_done_callback(lambda _: act())
 
     def reply(self, value: R) -> bool:
         """Answer. False when it was too late, or had been answered."""

@@ -80,6 +80,11 @@ class Ref(Generic[S]):
             raise NotRegistered(NO_PROCESS, name)
         return pid
 
+    @property
+    def seconds(self) -> float | None:
+        """How long its calls may take; None is for ever."""
+        return self._seconds
+
     def within(self, seconds: float | None) -> Ref[S]:
         """The same handle with another deadline for its calls; None waits for ever."""
         ref: Ref[S] = Ref(self.target, seconds)

@@ -90,6 +90,17 @@ class Request(Generic[R]):
             raise ActorError(f"{self!r} was abandoned")
         return future.result()
 
+    def result(self) -> R:
+        """The answer, of one that is done. Raises what `wait` would."""
+        future = self._caller._future
+        if not future.done() or future.cancelled():
+            raise ActorError(f"{self!r} {'was abandoned' if future.done() else 'has no answer yet'}")
+        return future.result()
+
+    def when_done(self, act: Callable[[], object]) -> None:
+        """Have `act` called in the loop's next turn when it is done, or abandoned; for those who cannot wait."""
+        self._caller.when_over(act)
+
     def abandon(self) -> None:
         """Nobody wants the answer any more."""
         self._caller._future.cancel()

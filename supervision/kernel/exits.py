@@ -129,7 +129,8 @@ def _bury(process: Process) -> None:
         for monitor in monitors:
             monitor.target = None
             links.forget_monitor(monitor)
-            monitor.watcher.deliver_signal(make_down(monitor, pid, reason, monitor.name))
+            whose = monitor.pid if process.away else pid  # a name on another node may have been anybody's
+            monitor.watcher.deliver_signal(make_down(monitor, whose, reason, monitor.name))
     process.behaviour._otp_exiting(reason)
     # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
     process.behaviour = TOMBSTONE

@@ -1,0 +1,279 @@
+"""A link: one socket between two nodes, from the handshake to the last frame.
+
+What is posted in one turn of the loop goes out as one frame. More than the socket takes is kept here, up to a bound, and written piece by
+piece: a large value keeps neither the loop nor anybody's heartbeat waiting. It knows of bytes and frames; what they mean is its `Party`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from .framing import Unframer, batch, frames
+from .sealing import GREETING_LIMIT, Handshake, LinkRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .sealing import Greeting
+
+HANDSHAKE_SECONDS: Final = 5.0
+_HIGH_WATER: Final = 1024 * 1024
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Party(Protocol):
+    """Whose link it is."""
+
+    def greet(self) -> tuple[bytes, Greeting]:
+        """The key, and what to say of oneself."""
+        ...
+
+    def met(self, link: Link, peer: Greeting) -> str | None:
+        """The handshake is done; why the other end is not wanted, or None."""
+        ...
+
+    def came(self, link: Link, payload: bytes) -> None:
+        """A whole payload has come."""
+
+    def lost(self, link: Link, why: str) -> None:
+        """The link is over, whether it was up or not."""
+
+
+class Link(asyncio.Protocol):
+    """One end."""
+
+    def __init__(self, party: Party, *, dialling: bool) -> None:
+        """Made for a connection; who listens waits for the other to begin."""
+        self._party = party
+        self.dialling = dialling
+        key, mine = party.greet()
+        self._handshake = Handshake(key, mine, dialling=dialling)
+        self._transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
+        self._greetings = bytearray()
+        self._unframer: Unframer | None = None
+        self._out: list[bytes] = []
+        self._frames: deque[Iterator[bytes]] = deque()
+        self._flushing = False
+        self._paused = False
+        self._closing = False
+        self._why = ""
+        self._welcomed = not dialling
+        self.arrived: asyncio.Future[str] | None = None
+        self.up = False
+        self.over = False
+        self.waiting = 0
+        """How many bytes were posted and are not written yet."""
+        self.heard = self._loop.time()
+        self.spoke = self.heard
+
+    def __repr__(self) -> str:
+        peer = self._handshake.peer
+        return f"<Link to {peer.name if peer else 'whom, it does not know yet'}{', up' if self.up else ''}>"
+
+    @property
+    def why(self) -> str:
+        """Why it is over, once it is."""
+        return self._why
+
+    def arrive(self, name: str) -> None:
+        """Whoever dialled goes on."""
+        if self.arrived is not None and not self.arrived.done():
+            self.arrived.set_result(name)
+
+    def fail(self, why: str) -> None:
+        """Whoever dialled hears why not."""
+        if self.arrived is not None and not self.arrived.done():
+            self.arrived.set_exception(LinkRefused(why))
+            self.arrived.exception()
+
+    # --- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """There is a connection: shake hands, and not for ever."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER)
+        if (stranger := _stranger(transport)) is not None:
+            self.end(f"it belongs to another user ({stranger})")
+            return
+        self._alarm = self._loop.call_later(HANDSHAKE_SECONDS, self._too_late)
+        if self.dialling:
+            self._say(self._handshake.first())
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes; the first are a handshake's."""
+        self.heard = self._loop.time()
+        try:
+            if self._unframer is None:
+                self._greetings += data
+                self._shake()
+                data, self._greetings = bytes(self._greetings), self._greetings[:0]
+            self._read(data)
+        except LinkRefused as error:
+            self.end(str(error))
+
+    def _read(self, data: bytes) -> None:
+        unframer = self._unframer
+        if unframer is None:
+            self._greetings += data
+            return
+        for payload in unframer.feed(data):
+            if self.over:
+                return
+            if self._welcomed:
+                self._party.came(self, payload)
+            else:
+                self._answered(payload)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._finish(self._why or (f"the connection broke: {exc}" if exc else "the other end closed it"))
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._paused = False
+        self._flush()
+
+    # --- the handshake
+
+    def _say(self, message: bytes) -> None:
+        self._transport.write(_LENGTH.pack(len(message)) + message)
+
+    def _shake(self) -> None:
+        handshake = self._handshake
+        while not handshake.done and len(self._greetings) >= _LENGTH.size:
+            length = _LENGTH.unpack_from(self._greetings)[0]
+            if length > GREETING_LIMIT:
+                raise LinkRefused("the other end does not speak the protocol of a greenroom cluster")
+            if len(self._greetings) < _LENGTH.size + length:
+                return
+            message = bytes(self._greetings[_LENGTH.size : _LENGTH.size + length])
+            del self._greetings[: _LENGTH.size + length]
+            answer = handshake.take(message)
+            if answer is not None:
+                self._say(answer)
+        if handshake.done:
+            self._seal, back = handshake.seals()
+            self._unframer = Unframer(back)
+            if not self.dialling:
+                self._decide()
+
+    def _decide(self) -> None:
+        """Who listens has the last word: the first frame is empty, or says why not."""
+        assert self._handshake.peer is not None
+        refusal = self._party.met(self, self._handshake.peer)
+        if refusal is None:
+            self._begin()
+            self._write(frames(b"", self._seal))
+        else:
+            self._write(frames(refusal.encode()[:GREETING_LIMIT], self._seal))
+            self.end(refusal)
+
+    def _answered(self, payload: bytes) -> None:
+        if payload:
+            raise LinkRefused(f"refused by the other end: {payload.decode(errors='replace')}")
+        assert self._handshake.peer is not None
+        self._welcomed = True
+        refusal = self._party.met(self, self._handshake.peer)
+        if refusal is not None:
+            raise LinkRefused(refusal)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._alarm.cancel()
+        self.up = True
+        self._flush()
+
+    def _too_late(self) -> None:
+        self.end(f"it did not shake hands within {HANDSHAKE_SECONDS:g} s")
+
+    # --- out
+
+    def post(self, item: bytes) -> None:
+        """Send one encoded item, behind all that were posted before."""
+        self._out.append(item)
+        self.waiting += len(item)
+        if not self._flushing and self.up:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self.over or not self.up:
+            return
+        if self._out:
+            payload = batch(self._out)
+            self.waiting += 5
+            self._out = []
+            self._frames.append(frames(payload, self._seal))
+        while self._frames and not self._paused:
+            if self._write(self._frames[0]):
+                self._frames.popleft()
+            elif not self._flushing:  # some of a large one: the loop's turn
+                self._flushing = True
+                self._loop.call_soon(self._flush)
+                break
+        if self._closing and not self._frames:
+            self._transport.close()
+
+    def _write(self, made: Iterator[bytes]) -> bool:
+        """Write the next frame; whether that was the last of these."""
+        self.spoke = self._loop.time()
+        frame = next(made, None)
+        if frame is None:
+            return True
+        self.waiting = max(0, self.waiting - len(frame))
+        self._transport.write(frame)
+        return False
+
+    # --- the end
+
+    def close(self) -> None:
+        """Write what was posted, and end."""
+        self._closing = True
+        self._why = self._why or "closed"
+        if self.up:
+            self._flush()
+        else:
+            self.end(self._why)
+
+    def end(self, why: str) -> None:
+        """At once."""
+        self._why = self._why or why
+        self._alarm_off()
+        # What was written already is the refusal at most, and fits into the socket; a peer that takes nothing is not waited for.
+        self._transport.close() if not self.up else self._transport.abort()
+        self._finish(self._why)
+
+    def _alarm_off(self) -> None:
+        alarm = getattr(self, "_alarm", None)
+        if alarm is not None:
+            alarm.cancel()
+
+    def _finish(self, why: str) -> None:
+        if self.over:
+            return
+        self.over, self.up = True, False
+        self._alarm_off()
+        self._out, self.waiting = [], 0
+        self._frames.clear()
+        self._party.lost(self, why)
+
+
+def _stranger(transport: asyncio.Transport) -> str | None:
+    """Whose process is at the other end of a unix socket, unless it is our own user's, or root's."""
+    sock: Any = transport.get_extra_info("socket")
+    if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return None if uid in (0, os.geteuid()) else f"user {uid}, process {pid}"

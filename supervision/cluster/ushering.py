@@ -1,0 +1,117 @@
+"""Starting processes on other nodes: the usher, whom each node has, and the words for asking one.
+
+A start over a link is a start: it comes back when `init` is done, or says why not. A process whose starter has gone meanwhile, or whose
+node was lost, is ended there, since nobody knows of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from greenroom.supervision.behaviours.actions import NoReply, Reject, Reply
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.starting import Options, failed, launch
+from greenroom.supervision.kernel import links
+from greenroom.supervision.kernel.api import kill, resolve
+from greenroom.supervision.kernel.current import current_node, current_process
+from greenroom.supervision.kernel.names import On
+from greenroom.supervision.kernel.reasons import NO_PROCESS
+from greenroom.supervision.kernel.routine import spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from greenroom.supervision.behaviours.caller import Caller
+    from greenroom.supervision.kernel.pid import Pid
+
+P = ParamSpec("P")
+S = TypeVar("S")
+
+USHER: Final = "greenroom.usher"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to start, and whom to link it to."""
+
+    server: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: Options
+    parent: Pid | None
+
+
+@dataclass(frozen=True, slots=True)
+class WhereIs:
+    """Who has a name."""
+
+    name: Any
+
+
+class Usher(GenServer):
+    """Starts what other nodes ask for; each start is a process of its own, so that a slow one holds up no other."""
+
+    def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
+        """Start something, or look up a name."""
+        if isinstance(request, Launch):
+            spawn(_start, request, caller)
+            return NoReply()
+        if isinstance(request, WhereIs):
+            process = current_node().names.get(request.name)
+            return Reply(None if process is None else process.pid)
+        raise Reject(TypeError(f"an usher starts processes and knows names; {request!r} is neither"))
+
+
+async def _start(request: Launch, caller: Caller[Any]) -> None:
+    try:
+        ref = await launch(request.options, request.server, request.args, request.kwargs)
+    except Exception as error:  # noqa: BLE001 - whatever it was is the starter's
+        caller.fail(error)
+        return
+    process = resolve(current_node(), ref)[0]
+    if caller.over:
+        kill(ref)
+    elif process is None or process.life:
+        caller.fail(failed(NO_PROCESS if process is None or process.reason is None else process.reason, ref))
+    else:
+        parent = None if request.parent is None else resolve(current_node(), request.parent)[0]
+        if parent is not None:
+            links.join(process, parent)
+        caller.reply(ref.pid)
+
+
+async def start_on(
+    node: str,
+    server: Callable[P, S],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Ref[S]:
+    """Start a server on another node, and wait for its `init`. Raises what `start` does, and `ProcessExited` for a node that is lost."""
+    return await launch_on(node, Options(), server, args, kwargs)
+
+
+async def launch_on(
+    node: str,
+    options: Options,
+    server: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    link: bool = False,
+) -> Ref[Any]:
+    """As `start_on`, with the options of a start; `link` ties the calling process to it."""
+    me = current_process("start a linked process") if link else None
+    if node == current_node().name:
+        return await launch(options, server, args, kwargs or {}, link=link)
+    request = Launch(server, args, kwargs or {}, options, None if me is None else me.pid)
+    pid: Pid = await Ref[Any](On(USHER, node), None).ask(request)
+    return Ref(pid)
+
+
+async def whereis_on(node: str, name: Hashable, timeout: float | None = 5.0) -> Pid | None:
+    """Who has this name on another node, or None."""
+    pid: Pid | None = await Ref[Any](On(USHER, node), timeout).ask(WhereIs(name))
+    return pid
