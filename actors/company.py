@@ -18,7 +18,6 @@ may live in one node: their names differ.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.errors import ErrorCode, McpError
@@ -41,7 +40,7 @@ from .card import Card
 from .catalogue import Shelf
 from .handle import Handle
 from .hooks import Hooks
-from .names import Key, Name
+from .names import Key, Name, new_id
 from .outlets import ToAnswer, ToChannel, ToStreams
 from .peers import Peers
 from .readiness import Readiness
@@ -50,7 +49,7 @@ from .registry import Registry
 from .session import REFUSED, Session
 from .sessions import Sessions, TooManySessions, find_session, open_session
 from .settings import Settings
-from .subscriptions import Board, subscriptions_child
+from .subscriptions import Board, subscriptions_child, tell_changed, tell_updated
 from .task_keeper import tasks_child
 from .task_store import MemoryTaskStore
 from .tasks import Tasks
@@ -65,7 +64,9 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec
     from greenroom.transports.seam import Peer
 
+    from .catalogue import Kind
     from .jobs import Job, Own
+    from .others import NewId, Others
     from .outlets import Outlet
     from .readiness import WaitFor
     from .registrar import Registrar
@@ -110,9 +111,13 @@ class Company:
         self.sessions: Ref[Sessions] = Ref(self.name("sessions"), None)
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
         registrar: Ref[Registrar] = Ref(self.name("registry"))
-        self.registry = Registry(self, registrar, self.subscriptions, self.board)
+        self.registry = Registry(self, registrar)
         self.peers = Peers(self)
         """Who is there, and how to reach them when no call of theirs is under way."""
+        self.new_id: NewId = new_id
+        """What sessions and tasks are called: something that nobody can guess, and that tells where they are if there are several nodes."""
+        self.others: Others | None = None
+        """The nodes that this company is on besides this one."""
         self._readiness = Readiness(wait_for)
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
@@ -147,6 +152,20 @@ class Company:
             child(Tree, doors, intensity=_INTENSITY, period=_PERIOD).but(id="listeners", name=self.name("listeners")),
         ]
         return child(Tree, children, intensity=_INTENSITY, period=_PERIOD).but(id=self.key, name=self.name("company"))
+
+    # --- what all are to hear
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        """A resource has changed: whoever subscribed to it is told, on whichever node they are."""
+        tell_updated(self.subscriptions, self.board, uri, extra)
+        if self.others is not None:
+            self.others.updated(uri, extra)
+
+    def list_changed(self, kind: Kind) -> None:
+        """What is offered has changed, everywhere."""
+        tell_changed(self.subscriptions, self.board, kind)
+        if self.others is not None:
+            self.others.list_changed(kind)
 
     # --- the door
 
@@ -201,7 +220,8 @@ class Company:
         return answer
 
     async def _open(self, peer: Peer, outlet: Outlet, *, gated: bool = True, version: str | None = None) -> Handle:
-        card = Card(f"mcp_{secrets.token_hex(16)}", peer, outlet.channel, asyncio.get_running_loop().time())
+        id = self.new_id("mcp", channel=outlet.channel is not None)
+        card = Card(id, peer, outlet.channel, asyncio.get_running_loop().time())
         card.version = version
         try:
             ref = await open_session(self, card, outlet, gated=gated)

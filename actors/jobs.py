@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .bulkheads import Bulkheads
     from .cancellation import Cancellation
-    from .catalogue import Shelf
+    from .catalogue import Kind, Shelf
     from .context import Context
     from .settings import Settings
 
@@ -52,6 +52,12 @@ class House(Protocol):
 
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        """A resource has changed: whoever subscribed to it is told."""
+
+    def list_changed(self, kind: Kind) -> None:
+        """What is offered has changed."""
 
 
 class Voice(Protocol):

@@ -5,6 +5,7 @@ Names stand in drawings, reports and errors. A session's id is as good as a tick
 
 from __future__ import annotations
 
+import secrets
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -41,6 +42,11 @@ class Name(NamedTuple):
 
     def __str__(self) -> str:
         return repr(self)
+
+
+def new_id(kind: str, *, channel: bool = False) -> str:  # noqa: ARG001 - for those who put more into an id than this
+    """An id that nobody can guess, for a session (with a channel, or without) or a task."""
+    return f"{kind}_{secrets.token_hex(16)}"
 
 
 def shown(session_id: str) -> str:

@@ -14,7 +14,6 @@ from .catalogue import RegistrationError
 from .entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
 from .local import call_locally
 from .registrar import Registrar
-from .subscriptions import tell_changed, tell_updated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -25,20 +24,15 @@ if TYPE_CHECKING:
     from .entries import Entry
     from .jobs import House
     from .options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-    from .subscriptions import Board, Subscriptions
 
 
 class Registry:
     """A handle; any number of them may exist for one company."""
 
-    def __init__(
-        self, house: House, registrar: Ref[Registrar], subscriptions: Ref[Subscriptions], board: Board
-    ) -> None:
-        """The processes by name, so that whoever is restarted is found again."""
+    def __init__(self, house: House, registrar: Ref[Registrar]) -> None:
+        """The registrar by name, so that one who is restarted is found again."""
         self._house = house
         self._registrar = registrar.within(None)
-        self._subscriptions = subscriptions
-        self._board = board
 
     def __repr__(self) -> str:
         return f"<Registry, version {self._house.shelf.catalogue.version}>"
@@ -176,11 +170,11 @@ class Registry:
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """Tell whoever has subscribed to that resource. Several in one moment are told once."""
-        tell_updated(self._subscriptions, self._board, uri, extra or {})
+        self._house.updated(uri, extra or {})
 
     def notify_list_changed(self, kind: Kind) -> None:
         """Tell everybody that a list has changed. Registering does that by itself."""
-        tell_changed(self._subscriptions, self._board, kind)
+        self._house.list_changed(kind)
 
     # --- short words for tools
 

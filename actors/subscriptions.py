@@ -151,6 +151,10 @@ class Subscriptions(GenServer):
             self._arm()
         self._arm_for_gap()
 
+    def missed(self) -> None:
+        """Something may have been missed: tell everybody of everything."""
+        self._arm_for_gap()
+
     def handle_info(self, message: Any) -> None:
         """A session is gone, or it is time to tell."""
         match message:
@@ -211,3 +215,9 @@ def tell_updated(subscriptions: Ref[Subscriptions], board: Board, uri: str, extr
     """A resource has changed. Never waits; what finds no room leaves a gap."""
     if not subscriptions.cast(Subscriptions.updated, uri, extra):
         board.gap = True
+
+
+def tell_gap(subscriptions: Ref[Subscriptions], board: Board) -> None:
+    """Something may have changed, and nobody knows what."""
+    board.gap = True
+    subscriptions.cast(Subscriptions.missed)

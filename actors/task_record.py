@@ -7,7 +7,6 @@ its next one, and the store keeps the newest. Moments are seconds since 1970, on
 from __future__ import annotations
 
 import math
-import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -114,11 +113,6 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         if self.poll is not None:
             wire["pollInterval"] = _milliseconds(self.poll)
         return wire
-
-
-def new_id() -> str:
-    """A name that nobody can guess."""
-    return f"task_{secrets.token_hex(16)}"
 
 
 def owner_of(peer: Peer, session_id: str) -> str:

@@ -17,7 +17,7 @@ from greenroom.supervision.kernel.names import find
 
 from .names import Name
 from .task_collector import TaskCollector
-from .task_record import TaskRecord, belongs_to_session, new_id
+from .task_record import TaskRecord, belongs_to_session
 from .task_words import Cancel, Kept, Wait
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Tasks:
             )
         now = self.now()
         record = TaskRecord(
-            id=new_id(),
+            id=self._company.new_id("task"),
             owner=owner,
             session_id=session_id,
             method=method,

@@ -12,12 +12,20 @@ from greenroom.actors.readiness import Readiness
 from greenroom.actors.registrar import Registrar, registrar_child
 from greenroom.actors.registry import Registry
 from greenroom.actors.settings import Settings
-from greenroom.actors.subscriptions import Announced, Board, Subscriptions, subscriptions_child
+from greenroom.actors.subscriptions import (
+    Announced,
+    Board,
+    Subscriptions,
+    subscriptions_child,
+    tell_changed,
+    tell_updated,
+)
 from greenroom.supervision import Ref, Supervisor, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from greenroom.actors.catalogue import Kind
     from greenroom.actors.readiness import WaitFor
     from greenroom.supervision.testing import Probe
 
@@ -37,11 +45,19 @@ class Office:
     supervisor: Ref[Supervisor] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.registry = Registry(self, self.registrar, self.subscriptions, self.board)
+        self.registry = Registry(self, self.registrar)
 
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """Nobody is sent to a page here."""
         raise NotImplementedError
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        """As a company does it that is on one node."""
+        tell_updated(self.subscriptions, self.board, uri, extra)
+
+    def list_changed(self, kind: Kind) -> None:
+        """The same."""
+        tell_changed(self.subscriptions, self.board, kind)
 
     async def open(self, wait_for: WaitFor = None, per_session: int = 1000) -> None:
         """Start it."""

@@ -49,7 +49,7 @@ async def test_an_id_has_128_random_bits(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(size)
         return "0f" * size
 
-    monkeypatch.setattr("greenroom.actors.company.secrets.token_hex", token_hex)
+    monkeypatch.setattr("greenroom.actors.names.secrets.token_hex", token_hex)
     player = await join(await open_company())
     assert asked == [16]
     assert player.session.id == "mcp_" + "0f" * 16

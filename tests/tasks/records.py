@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from greenroom.actors.task_record import TaskRecord, new_id
+from greenroom.actors.names import new_id
+from greenroom.actors.task_record import TaskRecord
 
 
 def record(**said: Any) -> TaskRecord:
     """A task that works, unless something else is said."""
     now = time.time()
-    given: dict[str, Any] = {"id": new_id(), "owner": "principal ada", "created": now, "updated": now, "ttl": 600.0}
+    given: dict[str, Any] = {
+        "id": new_id("task"),
+        "owner": "principal ada",
+        "created": now,
+        "updated": now,
+        "ttl": 600.0,
+    }
     return TaskRecord(**{**given, **said})
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.names import new_id
 from greenroom.actors.task_record import (
     RELATED,
     TERMINAL,
     BadTransition,
     TaskRecord,
     belongs_to_session,
-    new_id,
     owner_of,
     related,
     written,
@@ -99,7 +99,7 @@ def test_an_owner_is_a_principal_or_else_a_session_or_the_local_user() -> None:
 
 @pytest.mark.row("TF-18")
 def test_ids_are_random() -> None:
-    ids = {new_id() for _ in range(1000)}
+    ids = {new_id("task") for _ in range(1000)}
     assert len(ids) == 1000
     assert all(re.fullmatch("task_[0-9a-f]{32}", id) for id in ids)
 

@@ -23,6 +23,7 @@ from greenroom.transports.seam import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from greenroom.actors.catalogue import Kind
     from greenroom.actors.entries import Entry
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.testing import Probe
@@ -41,6 +42,12 @@ class House:
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """Take note of who is sent where."""
         self.sent.append((session_id, key, list(ids)))
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        """Nobody has subscribed to anything here."""
+
+    def list_changed(self, kind: Kind) -> None:
+        """Nobody hears of it."""
 
     def put(self, *entries: Entry) -> None:
         """Register."""
