@@ -48,6 +48,7 @@ from .registrations import Registrations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+    from typing import Unpack
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.context import Context
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, Node
 
     from .host import Host
+    from .words import ToolWords
 
     Transport = Literal["stdio", "http"]
 
@@ -106,6 +108,7 @@ class Server(Decorators):
         self._bindings: list[tuple[Binding, HttpConfig]] = []
         self._certificates: list[Certificates] = []
         self._gateways: list[Gateway] = []
+        self._with: list[ChildSpec[Any]] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
@@ -226,7 +229,30 @@ class Server(Decorators):
         made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
         self._gateways.append(made)
 
+    def thespian_tool(
+        self,
+        system: Any,
+        actor: Any,
+        name: str | None = None,
+        *,
+        request: Callable[..., Any],
+        reply: Callable[[Any], Any] | None = None,
+        **options: Unpack[ToolWords],
+    ) -> None:
+        """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message that is sent.
+
+        `actor` is an address; or a class, of which one is made when the tool is first called, and ended with the server. `reply` makes the
+        result of what comes back, which is the result itself otherwise. Whoever does not answer within `timeout` (30 seconds), has failed or is
+        gone is an `isError` result that says so.
+        """
+        from .thespian_tools import register  # noqa: PLC0415 - it loads Thespian
+
+        self._with.append(
+            register(self.registry, system, actor, name=name, request=request, reply=reply, options=options)
+        )
+
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
+        listeners = [*self._with, *listeners]
         if self._gateways:
             from greenroom.actors.gateway.keeper import gateway_spec  # noqa: PLC0415 - as above
 

@@ -1,0 +1,248 @@
+"""Asking an actor of somebody else's Thespian system, from a thread of ours.
+
+Thespian's `ask` takes whatever message comes next for an answer, a late one to an earlier question among them. So each question here has an
+endpoint of its own, which nobody has written to before and nobody reads afterwards. Whatever happens there is one outcome: the reply, or one
+of the errors below.
+
+An actor that is given as a class is made when it is first asked, under an `Attendant`: whoever waits for it hears at once when it has ended, and
+the next question has another one made. Of one that is given by its address Thespian tells nobody but its parent: whoever asks it then
+hears at once, and whoever waits just then hears nothing until the time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.supervision.kernel.errors import ActorError
+
+from .attendants import Asker, Attendant, Come, Done, Employ, Gone, Here, Question, WhereIs
+from .thespian_door import ActorExitRequest, ActorSystemException, Address, PoisonMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from .thespian_door import ActorSystem
+
+TIMEOUT: Final = 30.0
+_LOOK: Final = 0.5
+"""How often whoever waits looks whether the answer is still wanted, in seconds."""
+_EARLY: Final = 0.9
+"""Thespian says nothing when a message could not be delivered, but it says so before the time is over."""
+_one_at_a_time: Final = threading.RLock()
+"""The simple system runs its actors in the thread that asks, and has one endpoint."""
+
+
+class ForeignActorError(ActorError):
+    """An actor of a Thespian system gave no answer."""
+
+
+class ActorPoisoned(ForeignActorError):
+    """It has failed at the message, twice, as Thespian tries it. `details` is the traceback from there."""
+
+    def __init__(self, who: str, details: str | None) -> None:
+        """Its last line is the reason."""
+        super().__init__(who, details)
+        self.who = who
+        self.details = details or ""
+
+    @property
+    def reason(self) -> str:
+        """What was raised there."""
+        return next(
+            (line.strip() for line in reversed(self.details.splitlines()) if line.strip()), "it did not say why"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.who} has failed at it: {self.reason}"
+
+
+class ActorGone(ForeignActorError):
+    """It is not there, or has ended before it answered."""
+
+    def __init__(self, who: str) -> None:
+        """Who was asked."""
+        super().__init__(who)
+        self.who = who
+
+    def __str__(self) -> str:
+        return f"{self.who} is not there, or has ended before it answered"
+
+
+class ActorSilent(ForeignActorError):
+    """It has not answered in time."""
+
+    def __init__(self, who: str, seconds: float) -> None:
+        """How long it had."""
+        super().__init__(who, seconds)
+        self.who = who
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{self.who} has not answered within {self.seconds:g} s"
+
+
+class ActorNotMade(ForeignActorError):
+    """There is no such actor, and none could be made."""
+
+    def __init__(self, who: str, why: str) -> None:
+        """`why` is what Thespian said."""
+        super().__init__(who, why)
+        self.who = who
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.who} cannot be started in its Thespian system: {self.why}"
+
+
+class ForeignActor:
+    """One actor. From any thread, and from several at once."""
+
+    def __init__(self, system: ActorSystem, actor: Address | type | str) -> None:
+        """`actor` is an address, or the class of one that is ours to make: itself, or `"module.Class"`."""
+        self._system = system
+        self._address = actor if isinstance(actor, Address) else None
+        self._kind: type | str | None = None if isinstance(actor, Address) else actor
+        if self._address is None and not isinstance(actor, type | str):
+            raise TypeError(f"an actor is its address, its class, or 'module.Class', not {actor!r}")
+        self._name = str(actor) if self._kind is None else _spelled(self._kind)
+        self._simple = is_simple(system)
+        self._attendant: Address | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<ForeignActor {self._name}>"
+
+    def ask(self, message: Any, timeout: float = TIMEOUT, *, unwanted: Callable[[], object] = bool) -> Any:
+        """Send it a message and wait for its reply. Raises a `ForeignActorError`.
+
+        `unwanted` is looked at now and then: once it is true, nobody wants the reply any more, and the waiting is over.
+        """
+        until = time.monotonic() + timeout
+        if self._simple:
+            return self._ask_here(message, timeout, until)
+        with endpoint(self._system) as mine:
+            address = self._address or self._present(mine, timeout)
+            try:
+                reply = _send(mine, address, message, until, unwanted)
+            except ActorSystemException:
+                raise ActorGone(self._name) from None
+            if self._attendant is not None:
+                with suppress(ActorSystemException):  # it may be the next to go
+                    mine.tell(self._attendant, Done())
+        if reply is None:
+            raise ActorSilent(self._name, timeout) if time.monotonic() >= until or unwanted() else ActorGone(self._name)
+        return self._read(reply)
+
+    def close(self) -> None:
+        """End it, if it was made here. The next question has another one made."""
+        with self._lock:
+            attendant, self._attendant = self._attendant, None
+        if attendant is None:
+            return
+        if self._simple:
+            with _one_at_a_time:
+                self._system.tell(attendant, ActorExitRequest())
+            return
+        with endpoint(self._system) as mine, suppress(ActorSystemException):  # it may have gone before
+            mine.tell(attendant, ActorExitRequest())
+
+    def _read(self, reply: Any) -> Any:
+        if isinstance(reply, Gone):
+            raise ActorGone(self._name)
+        if isinstance(reply, PoisonMessage):
+            raise ActorPoisoned(self._name, reply.details)
+        return reply
+
+    # --- in a system of processes
+
+    def _present(self, mine: ActorSystem, timeout: float) -> Address:
+        """Where the actor of our class is; from now on this endpoint hears when it ends."""
+        found: Any = None
+        for _ in range(2):
+            attendant = self._attended(mine)
+            found = mine.ask(attendant, WhereIs(), timeout)
+            if isinstance(found, Here) and found.address is not None:
+                return found.address
+            if found is not None:
+                break
+            with self._lock:  # the attendant itself has gone, with its system perhaps: another one, once
+                if self._attendant is attendant:
+                    self._attendant = None
+        if isinstance(found, Gone):
+            raise ActorNotMade(
+                self._name, "it ended at once: its module has to be importable there, and its __init__ not to raise"
+            )
+        raise ActorNotMade(self._name, found.why if isinstance(found, Here) else "the system does not answer")
+
+    def _attended(self, mine: ActorSystem) -> Address:
+        with self._lock:
+            if self._attendant is None:
+                try:
+                    self._attendant = mine.createActor(Attendant)
+                except (ActorSystemException, ImportError) as error:
+                    raise ActorNotMade(
+                        self._name,
+                        f"{error} (greenroom has to be importable there: otherwise make the actor, and give its address)",
+                    ) from error
+                spec = self._kind if self._simple else self._name
+                mine.tell(self._attendant, Employ(spec))
+            return self._attendant
+
+    # --- in the system that lives in this thread
+
+    def _ask_here(self, message: Any, timeout: float, until: float) -> Any:
+        system = self._system
+        with _one_at_a_time:
+            asker = system.createActor(Asker)
+            try:
+                question = Question(self._address, None if self._address else self._attended(system), message)
+                got = system.ask(asker, question, timeout)
+                while got is not None and not (isinstance(got, Come) and got.ticket == question.ticket):
+                    got = system.listen(max(0.0, until - time.monotonic()))
+            finally:
+                system.tell(asker, ActorExitRequest())
+        if got is None:  # all that could run has run
+            raise ActorSilent(self._name, timeout)
+        if isinstance(got.reply, Here):
+            raise ActorNotMade(self._name, got.reply.why)
+        return self._read(got.reply)
+
+
+def _send(mine: ActorSystem, address: Address, message: Any, until: float, unwanted: Callable[[], object]) -> Any:
+    """The reply; None when there is none: early, when the message could not be delivered."""
+    left = max(0.0, until - time.monotonic())
+    look = min(_LOOK, left)
+    before = time.monotonic()
+    reply = mine.ask(address, message, look)
+    if reply is None and time.monotonic() - before < look * _EARLY:
+        return None
+    while reply is None and not unwanted() and (left := until - time.monotonic()) > 0:
+        reply = mine.listen(min(_LOOK, left))
+    return reply
+
+
+@contextmanager
+def endpoint(system: ActorSystem) -> Generator[ActorSystem]:
+    """An endpoint of one's own, closed however the block ends, and whole: Thespian's `private` sees to neither."""
+    private = system.private()
+    mine = private.__enter__()
+    transport: Any = getattr(getattr(mine, "_systemBase", None), "transport", None)
+    try:
+        yield mine
+    finally:
+        kept: Mapping[Any, Any] = getattr(transport, "_openSockets", {})
+        for idle in tuple(kept.values()):
+            idle.close()
+        private.__exit__(None, None, None)
+
+
+def is_simple(system: ActorSystem) -> bool:
+    """Whether it runs its actors in the thread that asks them. An object that only joins one knows that by its base alone."""
+    return type(getattr(system, "_systemBase", None)).__module__.endswith(".simpleSystemBase")
+
+
+def _spelled(kind: type | str) -> str:
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
