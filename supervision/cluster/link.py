@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from .framing import Unframer, batch, frames
+from .framing import LARGEST, Unframer, batch, frames
 from .sealing import GREETING_LIMIT, Handshake, LinkRefused
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ class Party(Protocol):
 class Link(asyncio.Protocol):
     """One end."""
 
-    def __init__(self, party: Party, *, dialling: bool) -> None:
-        """Made for a connection; who listens waits for the other to begin."""
+    def __init__(self, party: Party, *, dialling: bool, largest: int = LARGEST) -> None:
+        """Made for a connection; who listens waits for the other to begin. `largest` is how much one payload of theirs may be."""
+        self._largest = largest
         self._party = party
         self.dialling = dialling
         key, mine = party.greet()
@@ -164,7 +165,7 @@ class Link(asyncio.Protocol):
                 self._say(answer)
         if handshake.done:
             self._seal, back = handshake.seals()
-            self._unframer = Unframer(back)
+            self._unframer = Unframer(back, self._largest)
             if not self.dialling:
                 self._decide()
 

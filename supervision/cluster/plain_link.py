@@ -1,0 +1,183 @@
+"""A link's other end without an event loop: for a guest, who lives in a process of somebody else's and may block there for nothing.
+
+The handshake and the frames are those of every link. Nothing here waits: `pump` does what can be done just now, reading and writing, and is
+called when the descriptor is ready, or from time to time. Whatever goes wrong ends the link, and stands in `over`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+from .framing import Unframer, batch, frames
+from .sealing import GREETING_LIMIT, Handshake, LinkRefused, greeting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LENGTH: Final = struct.Struct(">I")
+_READ: Final = 256 * 1024
+_UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK, errno.EINTR})
+_AT_ONCE: Final = 32
+"""How many reads one `pump` does: a flood leaves its owner time for others."""
+
+
+class LinkLost(ConnectionError):
+    """The other end is not there, or not any more."""
+
+
+class PlainLink:
+    """One connection, from dialling to its end."""
+
+    def __init__(self, address: str, key: bytes, name: str, *, kind: str, largest: int) -> None:
+        """Begin to dial. Raises `LinkRefused` for an address that is none."""
+        self._address = address
+        self._handshake = Handshake(key, greeting(name, os.getpid(), kind=kind), dialling=True)
+        self._largest = largest
+        self._in = bytearray()
+        self._out = bytearray()
+        self._unframer: Unframer | None = None
+        self._connected = False
+        self.up = False
+        """Whether the other end has let us in."""
+        self.over: LinkLost | LinkRefused | None = None
+        """Why it is over, once it is."""
+        family, self._where = _parsed(address)
+        self._socket = socket.socket(family, socket.SOCK_STREAM | getattr(socket, "SOCK_CLOEXEC", 0))
+        self._socket.settimeout(0)
+        self._say(self._handshake.first())
+        self.pump()  # a unix socket connects at once
+
+    def __repr__(self) -> str:
+        return f"<PlainLink to {self._address}{', up' if self.up else ''}>"
+
+    def fileno(self) -> int:
+        """What to watch; it can be read when there is something to do, except for writing the rest of what is `waiting`."""
+        return self._socket.fileno()
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes are not written yet; before it is connected, at least one."""
+        return len(self._out) if self._connected else max(1, len(self._out))
+
+    def post(self, items: Sequence[bytes]) -> None:
+        """Send these encoded items, once it is up. What cannot be written now is written by a later `pump`."""
+        for frame in frames(batch(items), self._seal):
+            self._out += frame
+
+    def pump(self) -> list[bytes]:
+        """Read and write what can be; the payloads that have come, though it may be over after them."""
+        found: list[bytes] = []
+        if self.over is not None:
+            return found
+        try:
+            if self._connect():
+                self._write()
+                for _ in range(_AT_ONCE):
+                    data = self._read()
+                    if data is None:
+                        break
+                    self._take(data, found)
+                self._write()  # the handshake's answer
+        except LinkRefused as error:
+            self.over = error
+            self.close()
+        except OSError as error:
+            self.over = error if isinstance(error, LinkLost) else LinkLost(f"{self._address}: {error}")
+            self.close()
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Block until there is something to do, or the time is over: for a guest who has nobody to wait for it."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN | (select.POLLOUT if self.waiting else 0))
+        poll.poll(max(0.0, seconds) * 1000)
+
+    def close(self) -> None:
+        """At once. Again is nothing."""
+        self.up = False
+        self._socket.close()
+
+    # --- the socket
+
+    def _connect(self) -> bool:
+        if self._connected:
+            return True
+        found = self._socket.connect_ex(self._where)
+        if found in _UNDER_WAY and not (found == errno.EAGAIN and self._socket.family == socket.AF_UNIX):
+            return False
+        if found not in (0, errno.EISCONN):
+            raise LinkLost(f"{self._address}: {os.strerror(found)}")
+        self._connected = True
+        return True
+
+    def _write(self) -> None:
+        while self._out:
+            try:
+                sent = self._socket.send(self._out[:_READ])
+            except (BlockingIOError, InterruptedError):
+                return
+            del self._out[:sent]
+
+    def _read(self) -> bytes | None:
+        try:
+            data = self._socket.recv(_READ)
+        except (BlockingIOError, InterruptedError):
+            return None
+        if not data:
+            raise LinkLost(f"{self._address}: the other end closed it")
+        return data
+
+    # --- what comes
+
+    def _say(self, message: bytes) -> None:
+        self._out += _LENGTH.pack(len(message)) + message
+
+    def _take(self, data: bytes, found: list[bytes]) -> None:
+        unframer = self._unframer
+        if unframer is None:
+            self._in += data
+            unframer = self._shaken()
+            if unframer is None:
+                return
+            data, self._in = bytes(self._in), bytearray()
+        for payload in unframer.feed(data):
+            if self.up:
+                found.append(payload)
+            elif payload:  # who listens has the last word of the handshake
+                raise LinkRefused(f"refused by the other end: {payload.decode(errors='replace')}")
+            else:
+                self.up = True
+
+    def _shaken(self) -> Unframer | None:
+        while not self._handshake.done and len(self._in) >= _LENGTH.size:
+            length = _LENGTH.unpack_from(self._in)[0]
+            if length > GREETING_LIMIT:
+                raise LinkRefused("the other end does not speak the protocol of a greenroom link")
+            if len(self._in) < _LENGTH.size + length:
+                return None
+            message = bytes(self._in[_LENGTH.size : _LENGTH.size + length])
+            del self._in[: _LENGTH.size + length]
+            answer = self._handshake.take(message)
+            if answer is not None:
+                self._say(answer)
+        if not self._handshake.done:
+            return None
+        self._seal, back = self._handshake.seals()
+        self._unframer = Unframer(back, self._largest)
+        return self._unframer
+
+
+def _parsed(address: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
+    kind, _, where = address.partition(":")
+    host, _, port = where.rpartition(":")
+    if kind == "unix" and where:
+        return socket.AF_UNIX, "\0" + where[1:] if where.startswith("@") else where
+    if kind == "tcp" and host and port.isdigit():
+        bare = host.strip("[]")
+        return (socket.AF_INET6 if ":" in bare else socket.AF_INET), (bare, int(port))
+    raise LinkRefused(f"{address!r} is no address: it is unix:@NAME, unix:PATH or tcp:HOST:PORT")
