@@ -1,0 +1,193 @@
+"""The gate: each call of a tool passes it, and so does each question that a server has for the user.
+
+What is denied is denied. What is to be asked is looked up in what was decided before, and else somebody is asked: one question at a time, for
+so long and no longer. Where nobody can be asked the answer is no, and the error says what to write so that it is yes. A tool that is not
+what was pinned is asked about, whatever the rules allow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from greenroom.errors import ConfigError
+from greenroom.protocol.pins import tool_hash
+
+from .errors import ConsentDenied
+from .memory import Key, Memory
+from .rules import Decided, Permissions
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from greenroom.protocol.pins import Finding
+
+    from .rules import Verdict
+
+PATIENCE: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What somebody said. `remember` is for this once, for so many seconds, or for good (`"always"`)."""
+
+    allow: bool
+    remember: float | Literal["once", "always"] = "once"
+
+    def __post_init__(self) -> None:
+        given: object = self.remember
+        lasts = isinstance(given, int | float) and not isinstance(given, bool) and given > 0
+        if given not in ("once", "always") and not lasts:
+            raise ConfigError(f"remember is 'once', 'always', or more than 0 seconds, not {given!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody is asked: may this be done?"""
+
+    server: str
+    tool: str
+    """Empty when it is the server that wants to ask the user something."""
+    decided: Decided
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    definition: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    finding: Finding | None = None
+    """How it differs from what was pinned, where that is why."""
+
+    @property
+    def name(self) -> str:
+        """What it is about, in a word."""
+        return f"{self.server}:{self.tool}" if self.tool else f"Elicit({self.server})"
+
+    @property
+    def why(self) -> str:
+        """Why it is asked."""
+        return str(self.finding) if self.finding is not None else str(self.decided)
+
+
+Said: TypeAlias = "Answer | bool | None"
+Ask: TypeAlias = "Callable[[Question], Said | Awaitable[Said]]"
+
+
+class Consent:
+    """One for a host.
+
+    `ask` is whoever can be asked: a function, or a coroutine, that gets a `Question` and says `Answer(…)`, True or False. `hook` is the
+    program's own say: it comes before that, for whatever is not denied, and None leaves it to the rules.
+    """
+
+    def __init__(
+        self,
+        permissions: Permissions | None = None,
+        *,
+        ask: Ask | None = None,
+        hook: Ask | None = None,
+        remembers: str | os.PathLike[str] | None = None,
+        patience: float | None = PATIENCE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`remembers` is the file of what was decided for good; `patience` is how long somebody may think before it is a no."""
+        if patience is not None and not patience > 0:
+            raise ConfigError(f"patience is more than 0 seconds, or None for ever, not {patience!r}")
+        self.permissions = permissions or Permissions()
+        self.memory = Memory(clock, remembers)
+        self._ask = ask
+        self._hook = hook
+        self._patience = patience
+        self._turn = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Consent: {self.permissions!r}, {'somebody' if self.interactive else 'nobody'} can be asked>"
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody can be asked."""
+        return self._ask is not None
+
+    async def tool(
+        self,
+        server: str,
+        tool: str,
+        definition: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        finding: Finding | None = None,
+    ) -> None:
+        """Go on, or raise `ConsentDenied`."""
+        decided = self.permissions.of_tool(server, tool)
+        if finding is not None and finding.kind == "same":
+            finding = None
+        question = Question(server, tool, decided, arguments, definition, finding)
+        await self._pass(question, Key(server, "tool", tool), tool_hash(definition))
+
+    async def elicitation(self, server: str) -> None:
+        """A server may ask the user something, or raise `ConsentDenied`."""
+        await self._pass(Question(server, "", self.permissions.of_elicitation(server)), Key(server, "elicit"), "")
+
+    def verdict(self, server: str, tool: str, definition: Mapping[str, Any]) -> tuple[Verdict, str]:
+        """What would happen to a call now, and why, without asking anybody."""
+        decided = self.permissions.of_tool(server, tool)
+        if decided.verdict == "ask":
+            before = self.memory.of(Key(server, "tool", tool), tool_hash(definition))
+            if before is not None:
+                return ("allow" if before else "deny"), "decided before"
+        return decided.verdict, str(decided)
+
+    async def _pass(self, question: Question, key: Key, seen: str) -> None:
+        verdict: Verdict = question.decided.verdict
+        if verdict == "deny":
+            raise ConsentDenied(question.name, str(question.decided))
+        if self._hook is not None:
+            said = await _said(self._hook, question)
+            if said is not None:
+                self._heed(question, key, seen, said, no="the program said no")
+                return
+        if verdict == "allow" and question.finding is None:
+            return
+        if self._decided_before(question, key, seen):
+            return
+        async with self._turn:
+            if self._decided_before(question, key, seen):  # the question before this one was the same
+                return
+            self._heed(question, key, seen, await self._asked(question), no="the answer was no")
+
+    def _decided_before(self, question: Question, key: Key, seen: str) -> bool:
+        before = self.memory.of(key, seen)
+        if before is False:
+            raise ConsentDenied(question.name, "that was decided before")
+        return before is True
+
+    async def _asked(self, question: Question) -> Said:
+        if self._ask is None:
+            raise ConsentDenied(question.name, f"{question.why}, and nobody is there to be asked: {_remedy(question)}")
+        try:
+            async with asyncio.timeout(self._patience):
+                return await _said(self._ask, question)
+        except TimeoutError:
+            raise ConsentDenied(question.name, f"nobody answered within {self._patience:g} s") from None
+        except Exception as error:
+            raise ConsentDenied(question.name, f"whoever was asked failed ({type(error).__name__}: {error})") from error
+
+    def _heed(self, question: Question, key: Key, seen: str, said: Said, *, no: str) -> None:
+        answer = said if isinstance(said, Answer) else Answer(allow=said is True)
+        if answer.remember != "once":
+            seconds = None if answer.remember == "always" else answer.remember
+            self.memory.keep(key, seen, allow=answer.allow, seconds=seconds)
+        if not answer.allow:
+            raise ConsentDenied(question.name, no)
+
+
+async def _said(who: Ask, question: Question) -> Said:
+    said: Any = who(question)
+    answer: Said = await said if inspect.isawaitable(said) else said
+    return answer
+
+
+def _remedy(question: Question) -> str:
+    if question.finding is not None:
+        return "look at it, and pin it again"
+    word = question.tool or "Elicit"
+    return f'write allow = ["{word}"] in [server.{question.server}.permissions], or give the host somebody to ask'

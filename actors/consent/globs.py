@@ -1,0 +1,30 @@
+"""Patterns of names: `*` is any run of characters, `?` is one, and everything else is itself. Linear in the length of both, whatever is written."""
+
+from __future__ import annotations
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether the whole name is what the pattern says."""
+    at = here = 0
+    star = -1  # the last `*` that was passed, and how much of the name it has taken
+    taken = 0
+    while here < len(name):
+        if at < len(pattern) and (pattern[at] == "?" or (pattern[at] != "*" and pattern[at] == name[here])):
+            at += 1
+            here += 1
+        elif at < len(pattern) and pattern[at] == "*":
+            star, taken = at, here
+            at += 1
+        elif star >= 0:
+            taken += 1
+            at, here = star + 1, taken
+        else:
+            return False
+    return all(each == "*" for each in pattern[at:])
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether a pattern plainly matches all that another does: it is the same one, takes everything, or begins as that begins."""
+    return wide in (narrow, "*") or (
+        wide.endswith("*") and not set("*?") & set(wide[:-1]) and narrow.startswith(wide[:-1])
+    )

@@ -1,0 +1,113 @@
+"""What was decided before: once for a while, or for good. For good is a file of our own, 0600, written whole or not at all.
+
+A decision is about a tool as it was: its hash is kept with it, and a tool that has become another asks anew.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
+
+from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST: Final = 10_000
+"""How many decisions are kept; the oldest go first."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One decision. `until` is on the wall's clock; None is for good."""
+
+    allow: bool
+    hash: str
+    until: float | None = None
+
+
+class Key(NamedTuple):
+    """What a decision is about; for a server's questions `tool` is empty."""
+
+    server: str
+    kind: Literal["tool", "elicit"]
+    tool: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.server}:{self.tool}" if self.kind == "tool" else f"Elicit({self.server})"
+
+
+class Memory:
+    """Decisions by what they are about."""
+
+    def __init__(self, clock: Callable[[], float], path: str | os.PathLike[str] | None = None) -> None:
+        """`clock` is the wall's. Without `path` nothing outlives the program. Raises `ConfigError` for a file that is not readable."""
+        self._clock = clock
+        self._path = None if path is None else Path(path)
+        self._kept: dict[str, Kept] = {} if self._path is None else _read(self._path)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, key: Key, seen: str) -> bool | None:
+        """Whether it was allowed; None when nobody has decided, it has run out, or the tool is not what it was."""
+        kept = self._kept.get(str(key))
+        if kept is None or kept.hash != seen:
+            return None
+        if kept.until is not None and kept.until <= self._clock():
+            del self._kept[str(key)]
+            return None
+        return kept.allow
+
+    def keep(self, key: Key, seen: str, *, allow: bool, seconds: float | None) -> None:
+        """Remember it for so long; None is for good. Raises `OSError` when the file cannot be written: the decision holds, but not for long."""
+        until = None if seconds is None else self._clock() + seconds
+        self._kept.pop(str(key), None)
+        self._kept[str(key)] = Kept(allow, seen, until)
+        while len(self._kept) > _MOST:
+            del self._kept[next(iter(self._kept))]
+        if seconds is None:
+            self._write()
+
+    def forget(self, key: Key | None = None) -> int:
+        """Forget one, or all; how many there were."""
+        gone = list(self._kept) if key is None else [str(key)] if str(key) in self._kept else []
+        for each in gone:
+            del self._kept[each]
+        if gone:
+            self._write()
+        return len(gone)
+
+    def _write(self) -> None:
+        path = self._path
+        if path is None:
+            return
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lasting = {key: kept for key, kept in self._kept.items() if kept.until is None}
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600 from the first moment
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(lasting)))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _read(path: Path) -> dict[str, Kept]:
+    try:
+        return _decode(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(
+            f"{path}: the decisions that were kept cannot be read ({error}): mend the file, or remove it"
+        ) from error
+
+
+_decode: Final = msgspec.json.Decoder(dict[str, Kept]).decode

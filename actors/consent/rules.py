@@ -1,0 +1,185 @@
+"""The rules of who may call what, and which of them decides. Pure: no clock, no file, nobody is asked here.
+
+A rule says allow, ask or deny of a pattern. It stands for all servers, or in the block of one. Whatever order they are written in, they
+are looked at in this one, and the first that fits decides:
+
+    1. global deny    2. server deny    3. server ask    4. server allow    5. global ask    6. global allow    7. ask
+
+so that no server's block can allow what was denied for all. In a server's block a pattern is of its own tools' names. Elsewhere it is
+`server:tool`, or a tool's name alone, of whatever server; Claude Code's `mcp__server__tool` and `mcp__server` are understood. `Elicit(server)`
+is for what a server asks the user, and no pattern of tools is for that.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from greenroom.errors import ConfigError
+
+from .globs import covers, matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Verdict: TypeAlias = Literal["allow", "ask", "deny"]
+
+ORDER: Final[tuple[tuple[str, Verdict], ...]] = (
+    ("global", "deny"),
+    ("server", "deny"),
+    ("server", "ask"),
+    ("server", "allow"),
+    ("global", "ask"),
+    ("global", "allow"),
+)
+VERDICTS: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
+_ELICIT: Final = re.compile(r"Elicit(?:\((?P<server>[^()]*)\))?")
+_LONGEST: Final = 300
+
+
+class BadRule(ConfigError):
+    """A rule that says nothing that could be meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, as it was written."""
+
+    verdict: Verdict
+    pattern: str
+    server: str | None = None
+    """In whose block it stands; None for all."""
+    where: str = ""
+    """The file and line, for whoever wants to change it."""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise BadRule(f"{self.where or 'a rule'}: a rule says allow, ask or deny, not {self.verdict!r}")
+        if not self.pattern.strip() or self.pattern != self.pattern.strip() or len(self.pattern) > _LONGEST:
+            raise BadRule(
+                f"{self.where or 'a rule'}: {self.pattern[:_LONGEST]!r} is no pattern: write a tool's name, or '*' for all"
+            )
+        _parse(self)
+
+    @property
+    def step(self) -> str:
+        """Which kind it is, in the order of merging: `server deny`."""
+        return f"{'global' if self.server is None else 'server'} {self.verdict}"
+
+    def __str__(self) -> str:
+        block = "" if self.server is None else f" of server {self.server}"
+        return f"{self.verdict} {self.pattern!r}{block}{f' ({self.where})' if self.where else ''}"
+
+
+class _Meaning(NamedTuple):
+    elicits: bool
+    server: str
+    tool: str
+
+
+def _parse(rule: Rule) -> _Meaning:
+    """Whom and what a rule is about, as patterns."""
+    pattern, home = rule.pattern, rule.server
+    if pattern.startswith("Elicit") and (found := _ELICIT.fullmatch(pattern)):
+        who = found["server"]
+        if who is None:
+            if home is None:
+                raise BadRule(f"{rule.where or 'a rule'}: say whose: Elicit(server), or Elicit(*) for all")
+            who = home
+        if home is not None and who != home:
+            raise BadRule(
+                f"{rule.where or 'a rule'}: {pattern} in the block of {home!r} is about another server: write Elicit"
+            )
+        return _Meaning(elicits=True, server=who, tool="")
+    if pattern.startswith("Elicit("):
+        raise BadRule(f"{rule.where or 'a rule'}: {pattern!r} is not closed: write Elicit(server)")
+    if home is not None:
+        return _Meaning(elicits=False, server=home, tool=pattern)
+    if pattern.startswith("mcp__"):
+        server, _, tool = pattern.removeprefix("mcp__").partition("__")
+        return _Meaning(elicits=False, server=server, tool=tool or "*")
+    server, colon, tool = pattern.partition(":")
+    return (
+        _Meaning(elicits=False, server=server, tool=tool)
+        if colon
+        else _Meaning(elicits=False, server="*", tool=pattern)
+    )
+
+
+class Decided(NamedTuple):
+    """What holds, and because of which rule; None when no rule says anything, which is to ask."""
+
+    verdict: Verdict
+    rule: Rule | None = None
+
+    @property
+    def step(self) -> str:
+        """`global deny`, …, or `default`."""
+        return "default" if self.rule is None else self.rule.step
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.rule}" if self.rule is not None else "ask: no rule says anything"
+
+
+class Dead(NamedTuple):
+    """A rule that can never decide anything, and why."""
+
+    rule: Rule
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} can never match: {self.why}"
+
+
+class Permissions:
+    """All rules of a host."""
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        """In any order: `ORDER` is what counts, and within one step the first that is written."""
+        self.rules: Sequence[Rule] = tuple(rules)
+        steps: dict[str, list[tuple[Rule, _Meaning]]] = {f"{scope} {verdict}": [] for scope, verdict in ORDER}
+        for rule in self.rules:
+            steps[rule.step].append((rule, _parse(rule)))
+        self._steps = [(rule, meaning) for step in steps.values() for rule, meaning in step]
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def __repr__(self) -> str:
+        return f"<Permissions: {len(self.rules)} rules>"
+
+    def of_tool(self, server: str, tool: str) -> Decided:
+        """What holds for a call of this tool."""
+        return self._first(elicits=False, server=server, tool=tool)
+
+    def of_elicitation(self, server: str) -> Decided:
+        """What holds when this server wants to ask the user something."""
+        return self._first(elicits=True, server=server, tool="")
+
+    def _first(self, *, elicits: bool, server: str, tool: str) -> Decided:
+        for rule, meaning in self._steps:
+            if meaning.elicits is elicits and _is_about(rule, meaning, server) and matches(meaning.tool, tool):
+                return Decided(rule.verdict, rule)
+        return Decided("ask")
+
+    def dead(self, servers: Iterable[str]) -> list[Dead]:
+        """The rules that can never decide: about nobody, or behind another that takes all of theirs."""
+        known = list(servers)
+        found: list[Dead] = []
+        for place, (rule, meaning) in enumerate(self._steps):
+            if not any(_is_about(rule, meaning, each) for each in known):
+                found.append(Dead(rule, f"there is no server called {meaning.server!r}"))
+                continue
+            before = next((other for other, wide in self._steps[:place] if _takes_all(wide, meaning)), None)
+            if before is not None:
+                found.append(Dead(rule, f"{before} comes first"))
+        return found
+
+
+def _is_about(rule: Rule, meaning: _Meaning, server: str) -> bool:
+    return meaning.server == server if rule.server is not None else matches(meaning.server, server)
+
+
+def _takes_all(wide: _Meaning, narrow: _Meaning) -> bool:
+    return wide.elicits is narrow.elicits and covers(wide.server, narrow.server) and covers(wide.tool, narrow.tool)

@@ -1,0 +1,248 @@
+"""The gate: who is asked, how often, what is remembered, and what whoever cannot be asked gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.consent.consent import Answer, Consent, Question
+from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.consent.rules import Permissions, Rule
+from greenroom.errors import ConfigError
+from greenroom.protocol.pins import Finding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+YES = Answer(allow=True)
+NO = Answer(allow=False)
+PUSH = {"name": "push", "description": "Pushes"}
+
+
+class Clock:
+    """The wall's, as a test sets it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class User:
+    """Somebody who answers from a list, and keeps what was asked."""
+
+    def __init__(self, *answers: Answer | bool) -> None:
+        self.answers = list(answers)
+        self.asked: list[Question] = []
+
+    async def __call__(self, question: Question) -> Answer | bool:
+        self.asked.append(question)
+        await asyncio.sleep(0)
+        return self.answers.pop(0)
+
+
+def push(consent: Consent, definition: dict[str, Any] = PUSH, finding: Finding | None = None) -> Any:
+    return consent.tool("git", "push", definition, {"force": True}, finding)
+
+
+async def test_what_is_allowed_asks_nobody() -> None:
+    user = User()
+
+    await push(Consent(Permissions([Rule("allow", "push", "git")]), ask=user))
+
+    assert user.asked == []
+
+
+@pytest.mark.row("CB-16")
+async def test_without_a_rule_somebody_is_asked_each_time() -> None:
+    user = User(YES, NO)
+    consent = Consent(ask=user)
+
+    await push(consent)
+    with pytest.raises(ConsentDenied, match="git:push is not allowed: the answer was no"):
+        await push(consent)
+
+    assert [(each.name, dict(each.arguments), each.why) for each in user.asked] == [
+        ("git:push", {"force": True}, "ask: no rule says anything")
+    ] * 2
+
+
+async def test_whoever_cannot_be_asked_is_told_what_to_write() -> None:
+    with pytest.raises(ConsentDenied) as caught:
+        await push(Consent())
+
+    assert str(caught.value) == (
+        "git:push is not allowed: ask: no rule says anything, and nobody is there to be asked: "
+        'write allow = ["push"] in [server.git.permissions], or give the host somebody to ask'
+    )
+
+
+async def test_what_is_denied_is_not_the_users_to_allow() -> None:
+    user = User(YES)
+
+    with pytest.raises(ConsentDenied, match=r"deny: deny 'git:\*' \(a.toml:1\)"):
+        await push(Consent(Permissions([Rule("deny", "git:*", None, "a.toml:1")]), ask=user, hook=lambda _: True))
+
+    assert user.asked == []
+
+
+async def test_an_answer_can_hold_for_a_while() -> None:
+    clock = Clock()
+    user = User(Answer(allow=True, remember=60), Answer(allow=False, remember=60))
+    consent = Consent(ask=user, clock=clock)
+
+    await push(consent)
+    clock.now += 59
+    await push(consent)
+    clock.now += 1
+    with pytest.raises(ConsentDenied):
+        await push(consent)
+    with pytest.raises(ConsentDenied, match="decided before"):
+        await push(consent)
+
+    assert len(user.asked) == 2
+
+
+async def test_an_answer_for_good_outlives_the_program_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "decisions.json"
+    await push(Consent(ask=User(Answer(allow=True, remember="always")), remembers=path))
+
+    await push(Consent(remembers=path))
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["decisions.json"]
+    assert list(json.loads(path.read_text())) == ["git:push"]
+
+
+async def test_a_tool_that_has_become_another_asks_anew(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.json"
+    user = User(Answer(allow=True, remember="always"), YES)
+    consent = Consent(ask=user, remembers=path)
+    await push(consent)
+
+    await push(consent, {"name": "push", "description": "Pushes, and sends your keys"})
+
+    assert len(user.asked) == 2
+
+
+@pytest.mark.parametrize("kind", ["changed", "new", "renamed"])
+async def test_a_tool_that_is_not_what_was_pinned_is_asked_about_whatever_is_allowed(kind: Any) -> None:
+    user = User(YES)
+    consent = Consent(Permissions([Rule("allow", "*", "git")]), ask=user)
+
+    await push(consent, finding=Finding("git:push", kind))
+    await push(consent, finding=Finding("git:push", "same"))
+
+    assert [each.why for each in user.asked] == [str(Finding("git:push", kind))]
+
+
+async def test_many_calls_at_once_ask_once_when_the_answer_holds() -> None:
+    user = User(Answer(allow=True, remember=10))
+    consent = Consent(ask=user, clock=Clock())
+
+    await asyncio.gather(*(push(consent) for _ in range(20)))
+
+    assert len(user.asked) == 1
+
+
+async def test_a_caller_who_gives_up_does_not_keep_the_next_from_asking() -> None:
+    asked = asyncio.Event()
+
+    async def slow(_: Question) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    consent = Consent(ask=slow)
+    first = asyncio.ensure_future(push(consent))
+    await asked.wait()
+    asked.clear()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+    second = asyncio.ensure_future(push(consent))
+    await asyncio.wait_for(asked.wait(), 5)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+
+
+async def test_who_does_not_answer_in_time_has_said_no() -> None:
+    async def never(_: Question) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    with pytest.raises(ConsentDenied, match="nobody answered within 30 s"):
+        await push(Consent(ask=never, patience=30))
+
+
+async def test_who_fails_to_answer_has_said_no() -> None:
+    def broken(_: Question) -> bool:
+        raise OSError("the terminal is gone")
+
+    with pytest.raises(ConsentDenied, match=r"whoever was asked failed .OSError: the terminal is gone"):
+        await push(Consent(ask=broken))
+
+
+@pytest.mark.parametrize(("said", "fine"), [(True, True), (False, False), (None, False)])
+async def test_the_program_has_its_own_say(*, said: bool | None, fine: bool) -> None:
+    consent = Consent(hook=lambda _: said)
+
+    if fine:
+        await push(consent)
+    else:
+        with pytest.raises(ConsentDenied):
+            await push(consent)
+
+
+@pytest.mark.row("CB-13")
+async def test_a_server_that_wants_to_ask_the_user_passes_the_same_gate() -> None:
+    allowed = Consent(Permissions([Rule("allow", "Elicit(git)")]))
+
+    await allowed.elicitation("git")
+    with pytest.raises(
+        ConsentDenied, match=r"Elicit\(hub\) is not allowed: .* allow = ..Elicit.. in .server.hub.permissions"
+    ):
+        await allowed.elicitation("hub")
+
+
+@pytest.mark.row("CB-17")
+async def test_what_would_happen_can_be_shown_without_asking() -> None:
+    user = User(Answer(allow=True, remember=60))
+    consent = Consent(Permissions([Rule("deny", "rm", "git", "a.toml:4")]), ask=user)
+
+    assert consent.verdict("git", "rm", {}) == ("deny", "deny: deny 'rm' of server git (a.toml:4)")
+    assert consent.verdict("git", "push", PUSH)[0] == "ask"
+    await push(consent)
+    assert consent.verdict("git", "push", PUSH) == ("allow", "decided before")
+
+
+async def test_decisions_can_be_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.json"
+    consent = Consent(ask=User(Answer(allow=True, remember="always")), remembers=path)
+    await push(consent)
+
+    assert consent.memory.forget() == 1
+    assert json.loads(path.read_text()) == {}
+    assert consent.memory.forget() == 0
+
+
+@pytest.mark.parametrize("written", ["", "[]", '{"git:push": {"allow": 1}}', '{"git:push": '])
+def test_a_file_of_decisions_that_is_broken_is_named(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "decisions.json"
+    path.write_text(written)
+
+    with pytest.raises(ConfigError, match=r"decisions\.json: the decisions that were kept cannot be read"):
+        Consent(remembers=path)
+
+
+@pytest.mark.parametrize("remember", [0, -1, True, "for ever", float("nan")])
+def test_how_long_an_answer_holds_is_checked(remember: Any) -> None:
+    with pytest.raises(ConfigError, match="remember is"):
+        Answer(allow=True, remember=remember)

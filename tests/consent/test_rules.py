@@ -1,0 +1,215 @@
+"""Which rule decides: every combination of the six kinds in a table, and random rules beside a model that shares no line with ours."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.consent.globs import covers, matches
+from greenroom.actors.consent.rules import ORDER, BadRule, Decided, Permissions, Rule, Verdict
+
+STEPS = ["global deny", "server deny", "server ask", "server allow", "global ask", "global allow"]
+
+
+def rule(step: str, pattern: str = "push") -> Rule:
+    scope, verdict = step.split()
+    return Rule(verdict, pattern if scope == "server" else f"git:{pattern}", "git" if scope == "server" else None)  # type: ignore[arg-type]
+
+
+@pytest.mark.row("CB-16")
+@pytest.mark.parametrize(
+    "present", list(itertools.product((False, True), repeat=6)), ids=lambda bits: "".join("01"[bit] for bit in bits)
+)
+def test_the_first_step_that_says_something_decides(present: tuple[bool, ...]) -> None:
+    there = [step for step, one in zip(STEPS, present, strict=True) if one]
+    expected = there[0] if there else "default"
+
+    for written in itertools.islice(itertools.permutations(there), 24):
+        decided = Permissions(map(rule, written)).of_tool("git", "push")
+
+        assert decided.step == expected
+        assert decided.verdict == ("ask" if expected == "default" else expected.split()[1])
+
+
+@pytest.mark.row("CB-16")
+def test_what_was_denied_for_all_no_server_allows_whatever_is_written_first() -> None:
+    deny, allow = Rule("deny", "git:push"), Rule("allow", "push", "git")
+
+    for written in ([deny, allow], [allow, deny]):
+        assert Permissions(written).of_tool("git", "push") == Decided("deny", deny)
+
+
+@pytest.mark.row("CB-16", "CB-17")
+def test_the_rule_that_decided_says_where_it_is_written() -> None:
+    decided = Permissions([Rule("deny", "rm*", "files", "greenroom.toml:12")]).of_tool("files", "rmdir")
+
+    assert str(decided) == "deny: deny 'rm*' of server files (greenroom.toml:12)"
+    assert str(Permissions().of_tool("files", "rmdir")) == "ask: no rule says anything"
+
+
+@pytest.mark.row("CB-16")
+@pytest.mark.parametrize(
+    ("pattern", "server", "tool", "fits"),
+    [
+        ("*", "git", "push", True),
+        ("push", "git", "push", True),
+        ("push", "hub", "push", True),
+        ("git:*", "git", "push", True),
+        ("git:*", "hub", "push", False),
+        ("*:push", "hub", "push", True),
+        ("g?t:pu*", "git", "push", True),
+        ("mcp__git__push", "git", "push", True),
+        ("mcp__git__pu*", "git", "push", True),
+        ("mcp__git", "git", "push", True),
+        ("mcp__git", "hub", "push", False),
+        ("PUSH", "git", "push", False),
+        ("pus", "git", "push", False),
+        ("Elicit(git)", "git", "push", False),
+        ("[p]ush", "git", "push", False),
+    ],
+)
+def test_what_a_global_pattern_is_about(pattern: str, server: str, tool: str, *, fits: bool) -> None:
+    decided = Permissions([Rule("deny", pattern)]).of_tool(server, tool)
+
+    assert (decided.verdict == "deny") is fits
+
+
+@pytest.mark.row("CB-13")
+@pytest.mark.parametrize(
+    ("written", "verdict"),
+    [
+        ([], "ask"),
+        ([Rule("allow", "Elicit(git)")], "allow"),
+        ([Rule("allow", "Elicit(*)")], "allow"),
+        ([Rule("allow", "Elicit(hub)")], "ask"),
+        ([Rule("allow", "*")], "ask"),
+        ([Rule("deny", "Elicit", "git")], "deny"),
+        ([Rule("allow", "Elicit(git)", "git"), Rule("deny", "Elicit(*)")], "deny"),
+        ([Rule("deny", "*", "git")], "ask"),
+    ],
+    ids=str,
+)
+def test_what_a_server_may_ask_the_user_has_rules_of_its_own(written: list[Rule], verdict: Verdict) -> None:
+    assert Permissions(written).of_elicitation("git").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "pattern", "server", "says"),
+    [
+        ("maybe", "push", None, "allow, ask or deny"),
+        ("allow", "", None, "is no pattern"),
+        ("allow", " push", None, "is no pattern"),
+        ("allow", "x" * 301, None, "is no pattern"),
+        ("allow", "Elicit", None, "say whose"),
+        ("allow", "Elicit(git", None, "not closed"),
+        ("allow", "Elicit(hub)", "git", "about another server"),
+    ],
+)
+def test_a_rule_that_says_nothing_is_refused_where_it_stands(
+    verdict: Verdict, pattern: str, server: str | None, says: str
+) -> None:
+    with pytest.raises(BadRule, match=f"a.toml:3: .*{says}"):
+        Rule(verdict, pattern, server, "a.toml:3")
+
+
+def test_rules_that_can_never_decide_are_named() -> None:
+    permissions = Permissions(
+        [
+            Rule("allow", "push", "gti", "a.toml:1"),
+            Rule("allow", "log", "git", "a.toml:2"),
+            Rule("deny", "hub:*", None, "a.toml:3"),
+            Rule("deny", "lo*", "git", "a.toml:4"),
+            Rule("ask", "hub:*", None, "a.toml:5"),
+        ]
+    )
+
+    dead = {each.rule.where: str(each) for each in permissions.dead(["git", "hub"])}
+
+    assert sorted(dead) == ["a.toml:1", "a.toml:2", "a.toml:5"]
+    assert "no server called 'gti'" in dead["a.toml:1"]
+    assert "deny 'lo*' of server git (a.toml:4) comes first" in dead["a.toml:2"]
+
+
+# --- beside a model
+
+names = st.sampled_from(["push", "pull", "log", "rm", "a", "ab"])
+servers = st.sampled_from(["git", "hub"])
+globs = st.sampled_from(["push", "p*", "*", "?", "a?", "*g", "r*m", "zz"])
+
+
+@st.composite
+def some_rule(draw: st.DrawFn) -> Rule:
+    verdict: Verdict = draw(st.sampled_from(["allow", "ask", "deny"]))
+    if draw(st.booleans()):
+        return Rule(verdict, draw(globs), draw(servers))
+    whose = draw(st.sampled_from(["", "git:", "hub:", "*:", "mcp__git__"]))
+    return Rule(verdict, whose + draw(globs))
+
+
+def model(rules: list[Rule], server: str, tool: str) -> str:
+    """The verdict, by sorting the rules that fit by what the order of merging says of each."""
+
+    def fits(each: Rule) -> bool:
+        if each.server is not None:
+            return each.server == server and fnmatch.fnmatchcase(tool, each.pattern)
+        if each.pattern.startswith("mcp__git__"):
+            return server == "git" and fnmatch.fnmatchcase(tool, each.pattern[10:])
+        whose, colon, what = each.pattern.rpartition(":")
+        return (not colon or fnmatch.fnmatchcase(server, whose)) and fnmatch.fnmatchcase(tool, what)
+
+    weight = {
+        (True, "deny"): 0,
+        (False, "deny"): 1,
+        (False, "ask"): 2,
+        (False, "allow"): 3,
+        (True, "ask"): 4,
+        (True, "allow"): 5,
+    }
+    fitting = sorted((weight[each.server is None, each.verdict], each.verdict) for each in rules if fits(each))
+    return fitting[0][1] if fitting else "ask"
+
+
+@pytest.mark.row("CB-16")
+@given(st.lists(some_rule(), max_size=8), servers, names)
+def test_random_rules_decide_as_the_model_says(rules: list[Rule], server: str, tool: str) -> None:
+    assert Permissions(rules).of_tool(server, tool).verdict == model(rules, server, tool)
+
+
+@given(st.lists(some_rule(), max_size=6), st.lists(servers, min_size=1))
+def test_a_rule_that_is_called_dead_changes_nothing(rules: list[Rule], known: list[str]) -> None:
+    permissions = Permissions(rules)
+    gone = [each.rule for each in permissions.dead(known)]
+    left = [each for each in rules if each not in gone]
+    if any(rules.count(each) > 1 for each in gone):
+        return  # one of two that are the same is dead, and the other decides
+
+    for server in known:
+        for tool in ("push", "pull", "log", "rm", "a", "ab"):
+            assert Permissions(left).of_tool(server, tool).verdict == permissions.of_tool(server, tool).verdict
+
+
+patterns = st.text("ab*?", max_size=8)
+words = st.text("ab", max_size=8)
+
+
+@given(patterns, words)
+def test_a_pattern_matches_what_the_standard_library_says(pattern: str, word: str) -> None:
+    assert matches(pattern, word) is fnmatch.fnmatchcase(word, pattern)
+
+
+@given(patterns, patterns, words)
+def test_what_covers_a_pattern_matches_all_that_it_does(wide: str, narrow: str, word: str) -> None:
+    if covers(wide, narrow) and matches(narrow, word):
+        assert matches(wide, word)
+
+
+def test_a_long_pattern_takes_no_longer_than_its_length_says() -> None:
+    assert not matches("*a" * 140 + "b", "a" * 20_000)
+
+
+def test_the_order_is_written_once() -> None:
+    assert [f"{scope} {verdict}" for scope, verdict in ORDER] == STEPS
