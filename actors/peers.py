@@ -6,6 +6,7 @@ session (`g0`), or its channel, and is kept there for a while when nobody listen
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -121,13 +122,20 @@ class Peers:
         await self.ref(session_id).call(Session.set_level, level)
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Send a notification to everybody; returns to how many sessions."""
+        """Send a notification to everybody, on whichever node they are; returns to how many sessions."""
+        others, said = self._company.others, dict(params or {})
+        if others is None:
+            return await self.broadcast_here(method, said)
+        return sum(await asyncio.gather(self.broadcast_here(method, said), others.broadcast(method, said)))
+
+    async def broadcast_here(self, method: str, params: Mapping[str, Any]) -> int:
+        """The same, to those of this node."""
         bodies: dict[str | None, bytes] = {}
         reached = 0
         for card in await self.all():
             body = bodies.get(card.version)
             if body is None:
-                fitted = fit(method, dict(params or {}), card.version)
+                fitted = fit(method, dict(params), card.version)
                 body = bodies[card.version] = encode_notification(method, fitted)
             found = find_session(self._company, card.id)
             reached += found is not None and found[0].cast(Session.tell, body)
@@ -160,10 +168,16 @@ class Peers:
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to: the one client that was asked to send them is told.
 
-        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already.
+        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already. Where there are
+        other nodes, True as well when they were asked to tell it.
         """
-        found = find_visited(current_node(), self._company, elicitation_id)
-        return found is not None and found.send(Visited(elicitation_id))
+        company = self._company
+        found = find_visited(current_node(), company, elicitation_id)
+        if found is not None:
+            return found.send(Visited(elicitation_id))
+        if company.others is not None:
+            company.others.completed(elicitation_id)
+        return company.others is not None
 
     def elicited(self, elicitation_id: str) -> Card | None:
         """Who was asked to send their user to a page: whoever opens it has to be that principal. None when nobody was, or is any more."""

@@ -24,8 +24,9 @@ from weakref import WeakSet
 
 from greenroom.actors.catalogue import Shelf
 from greenroom.actors.company import Company
+from greenroom.actors.pools.loading import begins
 from greenroom.actors.settings import Settings
-from greenroom.actors.subscriptions import tell_changed, tell_updated
+from greenroom.actors.subscriptions import tell_changed
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.supervision import current_node, delete_child, start_child, terminate_child
@@ -135,6 +136,7 @@ class Server(Decorators):
         `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. Ends the program with exit code 1 when the
         server cannot be kept alive.
         """
+        begins("server.run()")
         running.check_no_loop()
         try:
             if transport == "stdio":
@@ -262,6 +264,7 @@ class Server(Decorators):
         spec = self.company.child_spec(listeners)
 
         async def start() -> Any:
+            begins("a server")
             self._nodes.add(current_node())
             return await spec.start()
 
@@ -309,8 +312,14 @@ class Server(Decorators):
     def reload_certificates(self) -> None:
         """Read all certificates again, for those who connect from now on: after a renewal. From any thread.
 
-        Raises `BadCertificate`, and those that are in use stay.
+        Raises `BadCertificate`, and those that are in use stay. Where several processes serve, all of them do.
         """
+        self._renew()
+        others = self.company.others
+        if others is not None:
+            self._wherever_it_runs(others.renew_certificates)
+
+    def _renew(self) -> None:
         for each in self._certificates:
             each.reload()
 
@@ -331,22 +340,24 @@ class Server(Decorators):
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """A resource is not what it was: whoever subscribed to it is told. From any thread."""
-        company = self.company
-        self._wherever_it_runs(lambda: tell_updated(company.subscriptions, company.board, uri, extra or {}))
+        self._wherever_it_runs(lambda: self.company.updated(uri, extra or {}))
 
     def notify_list_changed(self, kind: Kind) -> None:
         """What is offered has changed in a way that was not registered here. From any thread."""
-        self._changed(kind)
+        self._wherever_it_runs(lambda: self.company.list_changed(kind))
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to: the one client that was asked to send them is told. From any thread.
 
-        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already.
+        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already. Where several
+        processes serve, True as well when the others were asked to tell it.
         """
         company = self.company
         nodes = [node for node in tuple(self._nodes) if node.running]
         found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
-        told = Visited(elicitation_id)
+        told, others = Visited(elicitation_id), company.others
+        if others is not None and not found:
+            return any(node.from_thread(node.context.run, others.completed, elicitation_id) for node in nodes)
         return any(node.from_thread(node.context.run, lambda ref=ref: ref.send(told)) for node, ref in found)
 
     def _changed(self, kind: Kind) -> None:

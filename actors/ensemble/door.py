@@ -1,0 +1,125 @@
+"""The way into a company that is on several nodes: a session begins where its peer comes first, and is found from everywhere.
+
+Which node has it, its id says. What belongs to a principal and to no session is found in the same way: a task, by its own id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.messages import encode_error
+from greenroom.protocol.versions import LATEST
+from greenroom.supervision import ProcessExited
+from greenroom.transports.seam import Answer
+
+from .elsewhere import Elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.actors.company import Company
+    from greenroom.protocol.messages import Failure, Notification, Request, Response
+    from greenroom.supervision import Ref
+    from greenroom.transports.seam import Entered, Feed, Peer, Reply, Session
+
+    from .marks import Marks
+
+_OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
+_GONE: Final = "Task not found: the process that had it is gone"
+
+
+class EnsembleDoor:
+    """That of one node."""
+
+    def __init__(self, company: Company, marks: Marks, desks: Mapping[int, Ref[Any]]) -> None:
+        """`desks` are those of the other nodes, by their place."""
+        self._company = company
+        self._marks = marks
+        self._desks = desks
+
+    async def enter(self, peer: Peer, hello: Request) -> Entered:
+        """Begin a session, here."""
+        return await self._company.enter(peer, hello)
+
+    async def connect(self, peer: Peer) -> Session:
+        """Begin a session with a channel, here."""
+        return await self._company.connect(peer)
+
+    def find(self, session_id: str, peer: Peer) -> Session | None:
+        """The session of that id, if it may be this peer's: that of another node is asked for there, when something is wanted of it."""
+        here = self._company.find(session_id, peer)
+        if here is not None:
+            return here if peer.principal is None else _Principals(here, peer, self, self._marks.place)
+        found = self._marks.read(session_id)
+        desk = None if found is None else self._desks.get(found[0])
+        if found is None or desk is None:
+            return None
+        there = Elsewhere(session_id, desk, peer, channel=found[1])
+        return there if peer.principal is None else _Principals(there, peer, self, found[0])
+
+    async def once(self, peer: Peer, request: Request, version: str) -> Answer:
+        """Answer one request without any session: here, unless it is about a task of another node."""
+        here = self._marks.place
+        return await self.about_task(peer, request, version, here) or await self._company.once(peer, request, version)
+
+    async def about_task(self, peer: Peer, request: Request, version: str, at: int) -> Answer | None:
+        """The answer, if it is about a task that is not at that place, where else it would be looked for."""
+        if request.method not in _OF_ONE_TASK or request.method in self._company.own:
+            return None
+        id: Any = request.params.get("taskId")
+        found = self._marks.read(id) if isinstance(id, str) else None
+        if found is None or found[0] == at:
+            return None
+        if found[0] == self._marks.place:
+            return await self._company.once(peer, request, version)
+        desk = self._desks.get(found[0])
+        if desk is None:
+            return None
+        try:
+            return await Elsewhere("", desk, peer, channel=False).once(request, version)
+        except ProcessExited:
+            return Answer(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, _GONE)))
+
+
+class _Principals:
+    """A session whose peer has shown who it is: the tasks of that principal may be on any node."""
+
+    __slots__ = ("_at", "_door", "_peer", "_session")
+
+    def __init__(self, session: Session, peer: Peer, door: EnsembleDoor, at: int) -> None:
+        self._session = session
+        self._peer = peer
+        self._door = door
+        self._at = at
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def version(self) -> str | None:
+        return self._session.version
+
+    @property
+    def channel(self) -> Feed | None:
+        return self._session.channel
+
+    async def request(self, request: Request) -> Reply:
+        if self.channel is None:
+            answer = await self._door.about_task(self._peer, request, self.version or LATEST, self._at)
+            if answer is not None:
+                return answer
+        return await self._session.request(request)
+
+    async def notify(self, notification: Notification) -> None:
+        await self._session.notify(notification)
+
+    async def respond(self, answer: Response | Failure) -> None:
+        await self._session.respond(answer)
+
+    async def listen(self, last_event_id: str | None = None) -> Feed:
+        return await self._session.listen(last_event_id)
+
+    async def end(self) -> None:
+        await self._session.end()

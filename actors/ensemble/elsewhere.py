@@ -1,0 +1,166 @@
+"""A session of another node, as a transport holds it here: the seam's `Session`, over errands to the desk there.
+
+It knows nothing but the id, so it can be had of a session that has ended long ago: each method raises `ProcessExited` then, and when its node is
+lost, also in the middle of it. A feed that comes back is borrowed, and fetched batch by batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.names import shown
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.messages import encode_error
+from greenroom.supervision import NO_PROCESS, CallTimeout, ProcessExited, Ref, ask_later, exit, whereis
+from greenroom.supervision.kernel.reasons import SHUTDOWN
+from greenroom.transports.seam import Answer, Event
+
+from .words import DESK, END, LISTEN, NOTIFY, ONCE, REQUEST, RESPOND, Errand, Lent, Taken, Unknown, packed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from greenroom.protocol.messages import Failure, Notification, Request, RequestId, Response
+    from greenroom.supervision import Pid
+    from greenroom.supervision import Request as Asked
+    from greenroom.transports.seam import Feed, Peer, Reply
+
+LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
+
+
+class Elsewhere:
+    """One session's."""
+
+    __slots__ = ("_channel", "_desk", "_peer", "id")
+
+    version: str | None = None
+
+    def __init__(self, id: str, desk: Ref[Any], peer: Peer, *, channel: bool) -> None:
+        """`desk` is that of the node where it lives; `channel` says that the peer listens there to one channel."""
+        self.id = id
+        self._desk = desk
+        self._peer = peer
+        self._channel = channel
+
+    @property
+    def channel(self) -> Feed | None:
+        """Where everything goes; not here."""
+        return _NOWHERE if self._channel else None
+
+    async def request(self, request: Request) -> Reply:
+        """Have it answer a request."""
+        return self._reply(await self._errand(REQUEST, packed(request)), request.id)
+
+    async def notify(self, notification: Notification) -> None:
+        """Tell it something."""
+        await self._errand(NOTIFY, packed(notification))
+
+    async def respond(self, answer: Response | Failure) -> None:
+        """Hand it the peer's answer to one of its own requests."""
+        await self._errand(RESPOND, packed(answer))
+
+    async def listen(self, last_event_id: str | None = None) -> Feed:
+        """Open the stream for what belongs to no request, or resume the one that the event was on."""
+        feed = self._reply(await self._errand(LISTEN, last_event_id), None)
+        assert feed is not None
+        assert not isinstance(feed, Answer)
+        return feed
+
+    async def end(self) -> None:
+        """The peer has done with it."""
+        await self._errand(END, None)
+
+    async def once(self, request: Request, version: str) -> Answer:
+        """Have that node answer it without any session."""
+        answer = await self._errand(ONCE, (packed(request), version))
+        assert isinstance(answer, Answer)
+        return answer
+
+    async def _errand(self, kind: int, what: Any) -> Any:
+        home = whereis(DESK)
+        if home is None:
+            raise ProcessExited(NO_PROCESS, DESK)  # it is just being restarted
+        said = await self._desk.ask(Errand(kind, home, self.id, self._peer, what))
+        if isinstance(said, Unknown):
+            raise ProcessExited(NO_PROCESS, shown(self.id))
+        return said
+
+    def _reply(self, said: Any, id: RequestId | None) -> Reply:
+        match said:
+            case Lent(name=name, lender=lender):
+                return Borrowed(name, lender, id)
+            case Taken():
+                return _NOWHERE
+            case _:
+                return said  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<Elsewhere, session {shown(self.id)}>"
+
+
+class Borrowed:
+    """A feed of another node. It ends when that feed does, and when its node is lost, then with the answer that it owes."""
+
+    __slots__ = ("_asked", "_lender", "_over", "_owes", "name")
+
+    def __init__(self, name: str, lender: Pid, owes: RequestId | None) -> None:
+        """`owes` is the id of the request that it has to answer before it ends, if there is one."""
+        self.name = name
+        self._lender: Ref[Any] = Ref(lender)
+        self._owes = owes
+        self._asked: Asked[Any] | None = None
+        self._over = False
+
+    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+        """What has come since the last time; empty when the time was up first; None when it has ended."""
+        if self._over:
+            return None
+        if self._asked is None:
+            self._asked = ask_later(self._lender, None)
+        try:
+            said = await self._asked.wait(timeout)
+        except CallTimeout:
+            return ()
+        except ProcessExited:
+            return self._lost()
+        self._asked = None
+        if said is None:
+            self._over = True
+            return None
+        events = [Event(*each) for each in said]
+        if self._owes is not None and any(event.answers == self._owes for event in events):
+            self._owes = None
+        return events
+
+    def _lost(self) -> Sequence[Event] | None:
+        self._over = True
+        owes, self._owes = self._owes, None
+        if owes is None:
+            return None
+        body = encode_error(owes, McpError(ErrorCode.INTERNAL_ERROR, LOST))
+        return [Event("", body, answers=owes)]
+
+    def leave(self) -> None:
+        """The reader is gone; what was not fetched stays there for the next one."""
+        if not self._over:
+            self._over = True
+            exit(self._lender.pid, SHUTDOWN)
+        if self._asked is not None:
+            self._asked.abandon()
+            self._asked = None
+
+
+class _Nowhere:
+    """The channel of a session of another node: what comes on it is read there, by whoever holds its stream."""
+
+    name = "channel"
+
+    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:  # noqa: ARG002 - nothing ever comes
+        """Nothing comes here."""
+        return None
+
+    def leave(self) -> None:
+        """Nobody was here."""
+
+
+_NOWHERE: Final = _Nowhere()
