@@ -38,7 +38,18 @@ class Binding:
         self._backlog = backlog
         self._send_buffer = send_buffer
         self._sockets: list[socket.socket] = []
+        self.shared = False
+        """Whether other processes accept on the same sockets."""
         self.open()
+
+    @classmethod
+    def of(cls, sockets: Sequence[socket.socket]) -> Binding:
+        """One whose sockets another process has bound, which accepts on them too, or has others do so."""
+        binding = cls.__new__(cls)
+        binding.host, binding.port = sockets[0].getsockname()[:2]
+        binding.shared = True
+        binding._sockets = list(sockets)  # noqa: SLF001 - its own class
+        return binding
 
     def __repr__(self) -> str:
         return f"<Binding {self.host}:{self.port}{'' if self._sockets else ' closed'}>"
@@ -52,6 +63,10 @@ class Binding:
         """Bind, unless it is. One that was closed gets the port again that it had. Raises `CannotListen`."""
         if self._sockets:
             return
+        if self.shared:
+            raise CannotListen(
+                errno.EBADF, f"the sockets of {self.host}:{self.port} were closed, and are another process's to bind"
+            )
         try:
             found = socket.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             seen: set[str] = set()

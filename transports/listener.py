@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
 from greenroom.supervision.kernel.current import current_process
 
+from .acceptor import Acceptor
 from .hall import HARD, Hall
 from .http1_wire import Http1Wire
 from .tls import H2, Certificates
@@ -60,7 +61,7 @@ class HttpListener(GenServer):
         self._streams = streams
         self._certificates = certificates
         self._hall: Hall
-        self._accepting: list[asyncio.Server] = []
+        self._accepting: list[asyncio.Server | Acceptor] = []
 
     async def init(self) -> None:
         """Accept connections. They belong to nobody's code: what they run is cut when this process is gone, and not before."""
@@ -74,6 +75,9 @@ class HttpListener(GenServer):
     async def _accept(self) -> None:
         greet, backlog = self._greeting(self._http1()), self._config.backlog
         for each in self._binding.copies():
+            if self._binding.shared:
+                self._accepting.append(Acceptor(each, greet))
+                continue
             self._accepting.append(await self._hall.loop.create_server(greet, sock=each, backlog=backlog))
 
     def _http1(self) -> Callable[[], asyncio.Protocol]:

@@ -1,0 +1,182 @@
+"""Listening sockets that several processes accept on: handed over to whoever has the ticket, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom.supervision import is_alive, kill, start, stop, wait_down, whereis
+from greenroom.supervision.supervisors.supervisor import Supervisor
+from greenroom.transports.acceptor import Acceptor
+from greenroom.transports.binding import Binding, CannotListen
+from greenroom.transports.handover import Handover, NotHandedOver, Ticket, handover_child, sockets_for, ticket
+
+if TYPE_CHECKING:
+    from greenroom.supervision import Ref
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+async def opened() -> tuple[Binding, Ticket, Ref[Handover]]:
+    binding, made = Binding("127.0.0.1", 0), ticket()
+    return binding, made, await start(Handover, binding, made)
+
+
+async def test_whoever_has_the_ticket_gets_sockets_that_accept_on_the_same_port() -> None:
+    binding, made, door = await opened()
+    found = await sockets_for(made)
+    assert [each.getsockname() for each in found] == list(binding.addresses)
+    assert not found[0].get_inheritable()
+    shared = Binding.of(found)
+    assert shared.addresses == binding.addresses
+    assert shared.port == binding.port
+    shared.close()
+    with pytest.raises(CannotListen, match="another process's"):
+        shared.copies()
+    with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
+        pass  # whoever gave it away has it still
+    await stop(door)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", binding.port), timeout=5).close()
+
+
+async def test_who_shows_anything_else_gets_nothing() -> None:
+    binding, made, door = await opened()
+    for secret in (b"x" * 32, made.secret[:-1] + b"\0", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 32):
+        with pytest.raises(NotHandedOver):
+            await sockets_for(made._replace(secret=secret))
+    with pytest.raises(NotHandedOver, match="within"):
+        await sockets_for(made._replace(secret=made.secret[:-1]), timeout=0.05)
+    assert is_alive(door)
+    assert "secret" not in repr(made)
+    assert made.secret.hex() not in repr(made)
+    (found,) = await sockets_for(made)
+    found.close()
+    await stop(door)
+    with pytest.raises(NotHandedOver):
+        await sockets_for(made, timeout=0.1)
+    assert not binding._sockets
+
+
+async def test_a_door_full_of_people_who_say_nothing_is_no_end() -> None:
+    _, made, door = await opened()
+    loop = asyncio.get_running_loop()
+    silent: list[socket.socket] = []
+    for _ in range(80):
+        each = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        each.setblocking(False)  # noqa: FBT003 - its only argument
+        await loop.sock_connect(each, f"\0{made.address[1:]}")
+        silent.append(each)
+    with pytest.raises(NotHandedOver):
+        await sockets_for(made, timeout=0.5)
+    for each in silent:
+        each.close()
+    while True:
+        try:
+            (found,) = await sockets_for(made, timeout=0.5)
+        except NotHandedOver:
+            continue  # it has not seen yet that they are gone
+        break
+    found.close()
+    await stop(door)
+
+
+async def test_it_comes_back_at_the_same_address_and_the_port_was_never_free() -> None:
+    binding, made = Binding("127.0.0.1", 0), ticket()
+    await start(Supervisor, [handover_child(binding, made).but(name="door")])
+    before = whereis("door")
+    assert before is not None
+    kill(before)
+    await wait_down(before)
+    (found,) = await sockets_for(made)
+    assert found.getsockname()[1] == binding.port
+    found.close()
+
+
+async def test_who_waits_in_a_shared_socket_is_taken_by_who_is_left() -> None:
+    binding, made, door = await opened()
+    (one,), (other,) = await sockets_for(made), await sockets_for(made)
+    waiting = socket.create_connection(("127.0.0.1", binding.port), timeout=5)
+    one.close()  # as its process dies
+    met: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
+
+    class Greeter(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            met.set_result(transport)
+
+    acceptor = Acceptor(other, Greeter)
+    transport = await asyncio.wait_for(met, 5)
+    assert transport.get_extra_info("peername") == waiting.getsockname()
+    transport.close()
+    acceptor.close()
+    acceptor.close()
+    waiting.close()
+    await stop(door)
+
+
+async def test_a_burst_is_shared_out() -> None:
+    binding, made, door = await opened()
+    counts = [0, 0]
+    done = asyncio.Event()
+
+    def greeter(who: int) -> type[asyncio.Protocol]:
+        class Greeter(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                counts[who] += 1
+                transport.close()
+                if sum(counts) == 40:
+                    done.set()
+
+        return Greeter
+
+    burst = [socket.create_connection(("127.0.0.1", binding.port), timeout=5) for _ in range(40)]
+    acceptors = [Acceptor((await sockets_for(made))[0], greeter(who)) for who in (0, 1)]
+    await asyncio.wait_for(done.wait(), 5)
+    assert min(counts) >= 10
+    for acceptor in acceptors:
+        acceptor.close()
+    for each in burst:
+        each.close()
+    await stop(door)
+
+
+async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("greenroom.transports.acceptor._PAUSE", 0.01)
+    binding, made, door = await opened()
+    (found,) = await sockets_for(made)
+    met = asyncio.Event()
+
+    class Tired:
+        """A socket that cannot accept, once."""
+
+        tired = True
+
+        def fileno(self) -> int:
+            return found.fileno()
+
+        def accept(self) -> object:
+            if self.tired:
+                self.tired = False
+                raise OSError(24, "Too many open files")
+            return found.accept()
+
+        def close(self) -> None:
+            found.close()
+
+    class Greeter(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            transport.close()
+            met.set()
+
+    tired: object = Tired()
+    acceptor = Acceptor(tired, Greeter)  # type: ignore[arg-type]
+    with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
+        await asyncio.wait_for(met.wait(), 5)
+    assert "Too many open files" in caplog.text
+    acceptor.close()
+    await stop(door)

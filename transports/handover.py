@@ -1,0 +1,206 @@
+"""Listening sockets for other processes of this program: one process binds, and gives copies to whoever shows the ticket.
+
+The socket that all accept on is one, and whoever gave it away keeps it too. So the connections that wait in it are lost with no process: the others
+take them. With a socket for each (`SO_REUSEPORT`), those that wait for a process that dies are reset, and those of one that hangs wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+import struct
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from greenroom.errors import GreenroomError
+from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child
+
+if TYPE_CHECKING:
+    from greenroom.supervision import ExitReason
+
+    from .binding import Binding
+
+_TICKET: Final = 32
+_MOST: Final = 16
+"""How many sockets one address may have: a name may stand for several."""
+_WAITING: Final = 64
+_PATIENCE: Final = 5.0
+_AGAIN: Final = 0.05
+
+
+class NotHandedOver(GreenroomError):
+    """The sockets could not be had."""
+
+
+class Ticket(NamedTuple):
+    """Where sockets are handed over, and what to show there. It travels between processes of one program only."""
+
+    address: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"<Ticket for {self.address[-8:]}>"
+
+
+def ticket() -> Ticket:
+    """A new one. On Linux its address is in no file system, and gone with the process."""
+    name = f"greenroom-{secrets.token_hex(16)}"
+    if sys.platform == "linux" and hasattr(socket, "AF_UNIX"):
+        return Ticket(f"@{name}", secrets.token_bytes(_TICKET))
+    return Ticket(os.path.join(tempfile.gettempdir(), name), secrets.token_bytes(_TICKET))  # noqa: PTH118 - a text
+
+
+def _path(address: str) -> str:
+    return f"\0{address[1:]}" if address.startswith("@") else address
+
+
+class Handover(GenServer):
+    """Gives copies of a binding's sockets away. It closes the binding when it stops, and not when it crashes."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, binding: Binding, ticket: Ticket) -> None:
+        """Whoever shows this ticket gets them."""
+        self._binding = binding
+        self._ticket = ticket
+        self._loop: asyncio.AbstractEventLoop
+        self._door: socket.socket
+        self._guests: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    def init(self) -> None:
+        """Listen."""
+        self._binding.open()
+        self._loop = asyncio.get_running_loop()
+        self._otp_process.await_death(self)
+        path = _path(self._ticket.address)
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._door.setblocking(False)  # noqa: FBT003 - its only argument
+        with contextlib.suppress(FileNotFoundError):
+            if not path.startswith("\0"):
+                os.unlink(path)  # noqa: PTH108 - what a predecessor has left
+        self._door.bind(path)
+        if not path.startswith("\0"):
+            os.chmod(path, 0o600)  # noqa: PTH101 - a text everywhere else
+        self._door.listen(_WAITING)
+        self._loop.add_reader(self._door.fileno(), self._welcome)
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
+        """The process is gone, however that came."""
+        for guest in tuple(self._guests):
+            self._part(guest)
+        self._loop.remove_reader(self._door.fileno())
+        self._door.close()
+        if not self._ticket.address.startswith("@"):
+            with contextlib.suppress(OSError):
+                os.unlink(self._ticket.address)  # noqa: PTH108 - a text everywhere else
+
+    def terminate(self, reason: ExitReason) -> None:
+        """Nobody serves here any more, unless there is to be a successor."""
+        if not isinstance(reason, Crash):
+            self._binding.close()
+
+    def _welcome(self) -> None:
+        try:
+            guest, _ = self._door.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        guest.setblocking(False)  # noqa: FBT003 - its only argument
+        if len(self._guests) >= _WAITING or not _is_ours(guest):
+            guest.close()
+            return
+        self._guests[guest] = self._loop.call_later(_PATIENCE, self._part, guest)
+        self._loop.add_reader(guest.fileno(), self._look, guest)
+
+    def _look(self, guest: socket.socket) -> None:
+        try:
+            shown = guest.recv(_TICKET, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            shown = b""
+        if 0 < len(shown) < _TICKET:
+            return  # there is more to come, or its time is up
+        with contextlib.suppress(OSError):
+            if hmac.compare_digest(shown, self._ticket.secret):
+                copies = self._binding.copies()
+                try:
+                    socket.send_fds(guest, [bytes((len(copies),))], [each.fileno() for each in copies])
+                finally:
+                    for each in copies:
+                        each.close()
+        self._part(guest)
+
+    def _part(self, guest: socket.socket) -> None:
+        alarm = self._guests.pop(guest, None)
+        if alarm is not None:
+            alarm.cancel()
+            self._loop.remove_reader(guest.fileno())
+            guest.close()
+
+
+def _is_ours(guest: socket.socket) -> bool:
+    """Whether a process of this user, or of root, is at the other end."""
+    option: Any = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True  # the file's mode has seen to that
+    _, uid, _ = struct.unpack("3i", guest.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return uid in (0, os.geteuid())
+
+
+async def sockets_for(ticket: Ticket, timeout: float = _PATIENCE) -> list[socket.socket]:
+    """The sockets, in another process. Raises `NotHandedOver`."""
+    try:
+        async with asyncio.timeout(timeout):
+            while (found := await _asked(ticket)) is None:
+                await asyncio.sleep(_AGAIN)  # whoever hands them over is being restarted
+            return found
+    except TimeoutError:
+        raise NotHandedOver(f"nobody has handed over the listening sockets within {timeout:g} s") from None
+    except OSError as error:
+        raise NotHandedOver(f"the listening sockets cannot be had: {error}") from error
+
+
+async def _asked(ticket: Ticket) -> list[socket.socket] | None:
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
+        there.setblocking(False)  # noqa: FBT003 - its only argument
+        try:
+            await loop.sock_connect(there, _path(ticket.address))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return None
+        await loop.sock_sendall(there, ticket.secret)
+        return await _received(there, loop)
+
+
+def _done(come: asyncio.Future[None]) -> None:
+    if not come.done():
+        come.set_result(None)
+
+
+async def _received(there: socket.socket, loop: asyncio.AbstractEventLoop) -> list[socket.socket]:
+    come: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(there.fileno(), _done, come)
+    try:
+        await come
+    finally:
+        loop.remove_reader(there.fileno())
+    said, numbers, _, _ = socket.recv_fds(there, 1, _MOST, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    found = [socket.socket(fileno=number) for number in numbers]
+    for each in found:
+        each.setblocking(False)  # noqa: FBT003 - its only argument
+        each.set_inheritable(False)
+    if not said or said[0] != len(found) or not found:
+        for each in found:
+            each.close()
+        raise NotHandedOver("the listening sockets were refused")
+    return found
+
+
+def handover_child(binding: Binding, ticket: Ticket) -> ChildSpec[Ref[Handover]]:
+    """As a child of the program that binds."""
+    return child(Handover, binding, ticket).but(id="handover")
