@@ -1,0 +1,121 @@
+"""How a process ended, as a value that says it in words, and the error that carries it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from greenroom.supervision.kernel.errors import ActorError
+
+EXIT_LOST: Final = 70
+"""The exit code of a node's process that has lost the application's node, and has stopped by itself."""
+EXIT_MEMORY: Final = 71
+"""... that ended of a `MemoryError` which no handler caught."""
+EXIT_BROKEN: Final = 72
+"""... whose event loop ended of an error."""
+_CODES: Final = {
+    EXIT_LOST: "stopped because it lost its connection to the application",
+    EXIT_MEMORY: "ended because it was out of memory",
+    EXIT_BROKEN: "ended because its event loop broke",
+}
+_SAID: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a process ended.
+
+    `signal` or `code` is what the system tells; neither is known of a process that is `lost`: nobody could tell any more. `hung`:
+    it did not answer, and was ended for that. `asked`: it was ended because somebody here wanted it to. `memory` is its limit,
+    when it had one. `words` are the last that it said of itself: the stack of a fatal signal, for instance.
+    """
+
+    signal: int | None = None
+    code: int | None = None
+    hung: bool = False
+    lost: bool = False
+    asked: bool = False
+    memory: int | None = None
+    words: str = ""
+
+    @classmethod
+    def of_status(cls, status: int) -> Ending:
+        """From an exit status as Python tells it: a negative one is a signal."""
+        return cls(signal=-status) if status < 0 else cls(code=status)
+
+    @property
+    def orderly(self) -> bool:
+        """Whether it ended as it should: with exit code 0, and nobody had to end it."""
+        return self.code == 0 and not self.hung
+
+    def __str__(self) -> str:
+        return self._what() + (f"; its last words: {self.words[-_SAID:]}" if self.words else "")
+
+    def _what(self) -> str:
+        if self.hung:
+            return "did not answer any more, and was killed"
+        if self.signal is not None:
+            return self._signalled()
+        if self.code == EXIT_MEMORY and self.memory is not None:
+            return f"{_CODES[EXIT_MEMORY]} (its limit is {_bytes(self.memory)})"
+        if self.code is not None:
+            return _CODES.get(self.code, f"exited with code {self.code}")
+        return "was lost: nobody could tell how it ended"
+
+    def _signalled(self) -> str:
+        assert self.signal is not None
+        name = signal_name(self.signal)
+        what = f"was ended by signal {self.signal} ({name})"
+        if name == "SIGXCPU":
+            return f"{what}: it used more CPU time than its limit"
+        if self.asked:
+            return f"{what}, which greenroom sent"
+        if name == "SIGKILL":
+            return f"{what}, which greenroom did not send: the system may have been out of memory"
+        if self.memory is not None and name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGTRAP"):
+            return f"{what}; its memory limit is {_bytes(self.memory)}, and C code that gets no memory may end so"
+        return what
+
+
+class NodeLost(ActorError):
+    """The process of a node has ended, or cannot be reached; `ending` says how."""
+
+    def __init__(self, node: str, ending: Ending) -> None:
+        """`node` is its name."""
+        super().__init__(node, ending)
+        self.node = node
+        self.ending = ending
+
+    def __str__(self) -> str:
+        return f"the process of node {self.node} {self.ending}"
+
+
+class NodeFailed(ActorError):
+    """A node did not come up: what it was at, and what went wrong."""
+
+    def __init__(self, node: str, why: str) -> None:
+        """`why` is a sentence."""
+        super().__init__(node, why)
+        self.node = node
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"node {self.node} did not come up: {self.why}"
+
+
+class EngineFailed(ActorError):
+    """What starts processes does not run: why not, and what to do."""
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV, or SIG64 for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def _bytes(count: int) -> str:
+    mega = 1024 * 1024
+    return f"{count // mega} MiB" if count >= mega else f"{count} bytes"

@@ -1,0 +1,100 @@
+"""The links of the application's node, for whoever in it has a cluster: one table, open as long as one of them is there."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from weakref import WeakKeyDictionary
+
+from greenroom.supervision.behaviours.actions import Stop
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.starting import Options
+from greenroom.supervision.kernel.current import current_node, self_pid
+from greenroom.supervision.kernel.errors import ActorError, AlreadyRegistered
+from greenroom.supervision.kernel.messages import Exit
+
+from .peers import Peers
+from .ushering import USHER, Usher
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.reasons import ExitReason
+
+    from .specs import ClusterSettings
+
+_users: Final[WeakKeyDictionary[Peers, list[Ref[Any]]]] = WeakKeyDictionary()
+_YOURS: Final = "the usher is yours"
+
+
+class HomeLinks(GenServer):
+    """The first child of a cluster. The first one of a node opens the table, and the last one closes it."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        """They are those of whoever is first."""
+        self._settings = settings
+
+    async def init(self) -> None:
+        """Open the links, unless that is done."""
+        node, settings = current_node(), self._settings
+        peers = node.elsewhere
+        if peers is None:
+            peers = Peers(node, secrets.token_bytes(32), heartbeat=settings.heartbeat, misses=settings.misses)
+            _users[peers] = []
+            try:
+                await peers.open(tcp=settings.tcp)
+            except BaseException:
+                await peers.close()
+                raise
+        self._peers = links_of_home()
+        self._me: Ref[HomeLinks] = Ref(self_pid())
+        users = _users.get(self._peers)
+        if users is None:
+            return  # somebody else's, who closes them as well
+        users.append(self._me)
+        self._otp_process.await_death(_Leaving(self._peers, self._me))
+        await self._have_usher()
+
+    async def _have_usher(self) -> None:
+        with contextlib.suppress(AlreadyRegistered):
+            await Options(name=USHER).start_link(Usher)
+
+    async def handle_info(self, message: object) -> Stop | None:
+        """It takes over from one that goes; without its usher it is started anew."""
+        if message == _YOURS:
+            await self._have_usher()
+        return Stop(message.reason) if isinstance(message, Exit) else None
+
+
+class _Leaving:
+    """Told of the end of a user, however it ended."""
+
+    def __init__(self, peers: Peers, user: Ref[Any]) -> None:
+        self._peers = peers
+        self._user = user
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        users = _users.get(self._peers, [])
+        users.remove(self._user)
+        if users:
+            users[0].send(_YOURS)
+            return
+        closing = self._peers.close()
+        with contextlib.suppress(StopIteration):
+            closing.send(None)  # it never waits
+            closing.close()
+
+
+def links_of_home() -> Peers:
+    """Those of the node that runs here."""
+    peers = current_node().elsewhere
+    if not isinstance(peers, Peers):
+        raise ActorError("this node has no links to others: start the cluster's child spec in it first")
+    return peers
+
+
+def key_of_home() -> bytes:
+    """What admits to them: the processes of the cluster inherit it."""
+    return links_of_home()._key  # noqa: SLF001 - it is shown to nobody else

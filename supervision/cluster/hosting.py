@@ -1,0 +1,205 @@
+"""What a node's process does: it makes itself at home, imports what it was told to, opens a node, and connects that to the application's.
+
+The main thread imports, and then is Thespian's again; the node has a thread of its own. When the application's node is lost, or when it is
+told to, the node stops in order, and the process ends: at once, without what Python does at the end of a program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.starting import Options, start
+from greenroom.supervision.kernel.node import Node
+from greenroom.supervision.kernel.pid import Pid
+
+from . import hardening, lifeline, mains, pids
+from .boots import LEAVE, Boot, NodeReady, NodeUnfit, unpack
+from .endings import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
+from .inherited import Inherited, restore_environment, take_note
+from .peering import Peering
+from .peers import NodeDown, Peers
+from .utterances import Utterances
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STEWARD: Final = "greenroom.steward"
+NODE_VARIABLE: Final = "GREENROOM_NODE"
+"""In the environment of whatever code in a node executes: whose it is."""
+_IGNORED_BY_PYTHON: Final = ("SIGPIPE", "SIGXFSZ")
+
+
+class _State:
+    """Of this process."""
+
+    booted = False
+    stop: asyncio.Event | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+class Steward(GenServer):
+    """Ends the process: when it is told to, and when the application's node is lost."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, home: str, stop: asyncio.Event) -> None:
+        """`home` is the name of that node."""
+        self.home = home
+        self.stop = stop
+        self.code = 0
+
+    def handle_info(self, message: object) -> None:
+        """It is told to, or a node is connected, or lost."""
+        if message == LEAVE:
+            self.stop.set()
+        elif isinstance(message, NodeDown) and message.name == self.home:
+            self.code = EXIT_LOST
+            self.stop.set()
+
+
+def boot(data: bytes, keep: Iterable[int]) -> None:
+    """In the main thread, once: become what these bytes say. The descriptors `keep` are Thespian's."""
+    if _State.booted:
+        return
+    _State.booted = True
+    try:
+        told = unpack(data)
+        said = _settle_in(told, frozenset(keep))
+        wrong = _prepare(told)
+    except BaseException:  # noqa: BLE001 - there is no link yet to tell it by
+        take_note(logging.ERROR, f"the process of a node could not be set up:\n{traceback.format_exc()}")
+        os._exit(EXIT_BROKEN)
+    thread = threading.Thread(target=_run, args=(told, said, wrong), name=f"greenroom-{told.name}", daemon=True)
+    thread.start()
+
+
+def leave() -> None:
+    """Thespian wants the process to end."""
+    if _State.loop is not None and _State.stop is not None:
+        _State.loop.call_soon_threadsafe(_State.stop.set)
+    else:
+        os._exit(0)
+
+
+# --- the process
+
+
+def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
+    """Take back what Thespian and the processes before have made of this one."""
+    Inherited.is_node = True
+    hardening.restore_logging()
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):  # some cannot be handled
+            signal.signal(number, signal.SIG_IGN if signal_name(number) in _IGNORED_BY_PYTHON else signal.SIG_DFL)
+    restore_environment()
+    pids.take_name(f"gr-{told.name}")
+    gc.collect()
+    gc.freeze()
+    _let_go(keep)
+    lifeline.watch_in_thread()
+    os.environ.update(told.env)
+    os.environ[NODE_VARIABLE] = told.name
+    said = Utterances(told.name, told.log_level)
+    said.install()
+    return said
+
+
+def _let_go(keep: frozenset[int]) -> None:
+    """Descriptors that came with the fork lead nowhere from now on. Their numbers stay taken: some object may still close them."""
+    mine = {0, 1, 2, *keep}
+    if Inherited.notes is not None:
+        mine.add(Inherited.notes.fileno())
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for entry in os.listdir("/dev/fd"):
+            number = int(entry)
+            if number not in mine and number != null and not lifeline.holds(number):
+                with contextlib.suppress(OSError):
+                    os.fstat(number)
+                    os.dup2(null, number, inheritable=False)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(null)
+
+
+def _prepare(told: Boot) -> str | None:
+    """What the node's code needs; why it is not there, or None."""
+    try:
+        if told.path is not None:
+            sys.path[:] = told.path
+        if told.cwd is not None:
+            os.chdir(told.cwd)
+        _limit(told)
+        importlib.invalidate_caches()
+        for name in told.preload:
+            importlib.import_module(name)
+        if told.main_module is not None or told.main_path is not None:
+            mains.load(told.main_module, told.main_path)
+    except BaseException as error:  # noqa: BLE001 - it is told to whoever has started the node
+        return "".join(traceback.format_exception(error))
+    return None
+
+
+def _limit(told: Boot) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if told.memory is not None:
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (told.memory, hard))
+    if told.open_files is not None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(told.open_files, hard) if hard >= 0 else told.open_files, hard))
+
+
+# --- the node
+
+
+def _run(told: Boot, said: Utterances, wrong: str | None) -> None:
+    try:
+        code = asyncio.run(_live(told, said, wrong))
+    except MemoryError:
+        code = EXIT_MEMORY
+    except BaseException:  # noqa: BLE001 - the process ends, and says why
+        take_note(logging.ERROR, f"node {told.name} ended of an error:\n{traceback.format_exc()}")
+        code = EXIT_BROKEN
+    os._exit(code)
+
+
+async def _live(told: Boot, said: Utterances, wrong: str | None) -> int:
+    stop = asyncio.Event()
+    _State.stop, _State.loop = stop, asyncio.get_running_loop()
+    node = Node(told.name, handle_sigint=False, stop_grace=told.stop_timeout)
+    await node.open()
+    peers = Peers(node, Inherited.key, heartbeat=told.heartbeat, misses=told.misses)
+    await start(Peering, peers, told.tcp)
+    home = await peers.connect(told.home)
+    steward = await Options(name=STEWARD).start(Steward, home, stop)
+    peers.watch(steward)
+    engine: Ref[GenServer] = Ref(Pid(*told.engine))
+    said.begin(engine, asyncio.get_running_loop())
+    if wrong is not None:
+        engine.send(NodeUnfit(told.name, wrong[-8000:]))
+    elif home in peers.connected:
+        engine.send(NodeReady(told.name, os.getpid(), steward.pid))
+        await stop.wait()
+    code = await steward.call(_code) if home in peers.connected else EXIT_LOST
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(node.close(), told.stop_timeout)
+    return code
+
+
+def _code(steward: Steward) -> int:
+    return steward.code

@@ -1,0 +1,78 @@
+"""What every process below a warden has from it, since each is a fork of a fork of it: the key of the nodes, and two sockets.
+
+One socket is the keeper's, for its orders. The other takes notes from anybody: a line for the application's log, which is dropped when
+there is no room for it, so that nobody ever waits for a reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import Final
+
+import msgspec
+
+NOTE_BYTES: Final = 2_000
+
+
+class Inherited:
+    """Set in the warden, read below it."""
+
+    key: bytes = b""
+    keeper: socket.socket | None = None
+    notes: socket.socket | None = None
+    is_node: bool = False
+    """Whether this process is a node's by now, or code in a node has forked it."""
+    private: Final[set[int]] = set()
+    """Descriptors of the warden's alone: closed in whatever it forks."""
+    environment: Final[dict[str, str | None]] = {}
+    """What the warden has changed in the environment, as it was before: nodes get that back."""
+
+
+class _Note(msgspec.Struct, array_like=True):
+    level: int
+    text: str
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Note)
+
+
+def take_note(level: int, text: str) -> None:
+    """Have it logged at home, if there is room."""
+    if Inherited.notes is not None:
+        with contextlib.suppress(OSError, ValueError):
+            Inherited.notes.send(_encoder.encode(_Note(level, text[:NOTE_BYTES])))
+
+
+def read_note(data: bytes) -> tuple[int, str]:
+    """What somebody has noted. Raises `ValueError`."""
+    try:
+        note = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    return note.level, note.text
+
+
+def change_environment(name: str, value: str) -> None:
+    """For Thespian's sake; a node's code does not see it."""
+    Inherited.environment.setdefault(name, os.environ.get(name))
+    os.environ[name] = value
+
+
+def restore_environment() -> None:
+    """In a node's process."""
+    for name, value in Inherited.environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def close_private() -> None:
+    """In a process that the warden has forked."""
+    for descriptor in Inherited.private:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    Inherited.private.clear()

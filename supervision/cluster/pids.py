@@ -1,0 +1,131 @@
+"""Other processes, by their pids: who descends from whom, how one ended, and a way to end one that cannot hit its successor."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_SET_NAME: Final = 15
+_SET_CHILD_SUBREAPER: Final = 36
+_NAME_BYTES: Final = 15
+_libc: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class Seen(NamedTuple):
+    """One process, at one moment."""
+
+    pid: int
+    parent: int
+    state: str
+    name: str
+
+
+def everybody() -> dict[int, Seen]:
+    """Who there is."""
+    found: dict[int, Seen] = {}
+    proc = Path("/proc")
+    if (proc / "self" / "stat").exists():
+        for place in proc.iterdir():
+            if place.name.isdigit():
+                with contextlib.suppress(OSError, ValueError, IndexError):  # gone meanwhile
+                    before, _, after = (place / "stat").read_text(errors="replace").rpartition(") ")
+                    state, parent, *_ = after.split()
+                    found[int(place.name)] = Seen(int(place.name), int(parent), state, before.partition("(")[2])
+        return found
+    listed = subprocess.run(["/bin/ps", "-axo", "pid=,ppid=,stat=,ucomm="], capture_output=True, text=True, check=True)
+    for line in listed.stdout.splitlines():
+        pid, parent, state, name = line.split(None, 3)
+        found[int(pid)] = Seen(int(pid), int(parent), state[0], name)
+    return found
+
+
+def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> list[int]:
+    """The living below that process, without those in `but` and who is below them; only those whose name begins so."""
+    seen = everybody()
+    children: dict[int, list[int]] = {}
+    for each in seen.values():
+        children.setdefault(each.parent, []).append(each.pid)
+    found: list[int] = []
+    looked = [of]
+    while looked:
+        for pid in children.get(looked.pop(), ()):
+            if pid not in but:
+                looked.append(pid)
+                if seen[pid].state not in ("Z", "X") and seen[pid].name.startswith(named):
+                    found.append(pid)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process that runs; one that only waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        after = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2]
+    except OSError:
+        return not Path("/proc/self").exists()
+    return after[:1] not in ("Z", "X")
+
+
+def descriptor(pid: int) -> int | None:
+    """A descriptor that can be read when that process has ended; None where there are none, or nobody has that pid."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def send_signal(number: int, pid: int, pidfd: int | None = None) -> bool:
+    """Send it; whether somebody was there. By its descriptor if there is one: its pid may be somebody else's by now."""
+    try:
+        if pidfd is not None:
+            signal.pidfd_send_signal(pidfd, number)
+        else:
+            os.kill(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def reap() -> tuple[int, int] | None:
+    """A child of ours that has ended, and its exit status; None when there is none."""
+    try:
+        found, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (found, os.waitstatus_to_exitcode(status)) if found else None
+
+
+def has_ended(pid: int, pidfd: int | None) -> bool:
+    """Whether that process has, by its descriptor if there is one."""
+    if pidfd is None:
+        return not is_alive(pid)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def adopt_orphans() -> None:
+    """From now on the orphans among our descendants become our children, instead of init's, where the system can do that."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def take_name(name: str) -> None:
+    """What `ps` and `top` call this process."""
+    _prctl(_SET_NAME, ctypes.create_string_buffer(name.encode()[:_NAME_BYTES]))
+
+
+def _prctl(option: int, value: object) -> None:
+    if _libc is not None:
+        _libc.prctl(option, value, 0, 0, 0)

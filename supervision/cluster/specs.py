@@ -1,0 +1,122 @@
+"""What is asked for when a node is started in a process of its own: values, checked where they are written."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from greenroom.errors import ConfigError
+
+LEAST_MEMORY: Final = 64 * 1024 * 1024
+"""Python, greenroom and the stacks of some threads: with less, a process would not come up."""
+LEAST_FILES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a process may use; None is no limit.
+
+    `memory` is in bytes, of all that it allocates: Python raises `MemoryError` at the limit, C code gets no memory. `cpu` is in
+    seconds that a call may compute (whoever runs calls there sets it anew for each); `open_files` counts descriptors.
+    """
+
+    memory: int | None = None
+    cpu: float | None = None
+    open_files: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_number("memory", self.memory, LEAST_MEMORY, "bytes")
+        _check_number("open_files", self.open_files, LEAST_FILES, "descriptors")
+        if self.cpu is not None and not (_is_number(self.cpu) and self.cpu > 0):
+            raise ConfigError(f"cpu must be more than 0 seconds, or None for no limit, not {self.cpu!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Main:
+    """The application's own `__main__`, for what is defined there: a module's name (`python -m`), or a path (`python server.py`)."""
+
+    module: str | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.module is None) == (self.path is None):
+            raise ConfigError("give the module's name or the script's path: one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One node in a process of its own.
+
+    `name` is made up when there is none; a started-again node has a name of its own then. `path` is its `sys.path` (None: as the
+    application's), `cwd` its working directory, `env` what is added to its environment. It is ready when the modules of `preload`
+    and `main` are imported, which has to be within `start_timeout` seconds. `requires` are capabilities of the machine that it is
+    placed on. `stop_timeout` is how long it may take to stop in order.
+    """
+
+    name: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    path: tuple[str, ...] | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    preload: tuple[str, ...] = ()
+    main: Main | None = None
+    requires: Mapping[str, object] = field(default_factory=dict[str, object])
+    start_timeout: float = 30.0
+    stop_timeout: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.name is not None and (not self.name or not self.name.isprintable() or len(self.name) > 128):  # noqa: PLR2004
+            raise ConfigError(f"a node's name is 1 to 128 printable characters, not {self.name!r}")
+        if isinstance(self.preload, str):
+            raise ConfigError(f"preload is a tuple of modules' names: write ({self.preload!r},)")
+        for what, seconds in (("start_timeout", self.start_timeout), ("stop_timeout", self.stop_timeout)):
+            if not (_is_number(seconds) and seconds > 0):
+                raise ConfigError(f"{what} must be more than 0 seconds, not {seconds!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """How processes are kept.
+
+    Thespian listens on the address `bind` alone, at a free port unless `port` says which. A node that is silent for `heartbeat *
+    misses` seconds has hung. `preload` are modules that every process has from the beginning: imported once, before any is forked, so
+    they must start no thread. `capabilities` say what this machine has. Nodes listen on the host `tcp` besides their unix sockets.
+    More than `intensity` deaths of the Thespian system within `period` seconds are the engine's death.
+    """
+
+    bind: str = "127.0.0.1"
+    port: int = 0
+    heartbeat: float = 1.0
+    misses: int = 3
+    preload: tuple[str, ...] = ()
+    capabilities: Mapping[str, object] = field(default_factory=dict[str, object])
+    tcp: str | None = None
+    intensity: int = 5
+    period: float = 10.0
+
+    def __post_init__(self) -> None:
+        try:
+            address = ipaddress.IPv4Address(self.bind)
+        except ValueError:
+            raise ConfigError(
+                f"bind must be an IPv4 address of this machine, such as 127.0.0.1, not {self.bind!r}"
+            ) from None
+        if address.is_unspecified:
+            raise ConfigError(
+                "bind must be one address of this machine: 0.0.0.0 would be reachable from all its networks"
+            )
+        if not 0 <= self.port < 1 << 16:
+            raise ConfigError(f"port must be 1 to 65535, or 0 for a free one, not {self.port!r}")
+        if isinstance(self.preload, str):
+            raise ConfigError(f"preload is a tuple of modules' names: write ({self.preload!r},)")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_number(what: str, value: int | None, least: int, of: str) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise ConfigError(f"{what} must be {least} {of} or more, or None for no limit, not {value!r}")

@@ -1,0 +1,121 @@
+"""One Thespian system as the warden runs it: its admin, its logger and the keeper, started on a free port, watched, and ended by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from typing import TYPE_CHECKING, Final
+
+from . import pids
+from .endings import EngineFailed
+from .inherited import Inherited
+from .keeper import BEGIN
+from .orders import Hello, Order, Orders
+from .thespian_door import ActorSystem
+
+if TYPE_CHECKING:
+    from .orders import Begin
+
+BASE: Final = "multiprocTCPBase"
+PARTS: Final = ("admin", "logger", "keeper")
+PREFIX: Final = "gr-"
+"""What the names of processes below a warden begin with, but for those that code in a node has executed."""
+_HELLO_SECONDS: Final = 10.0
+_TRIES: Final = 3
+_QUIET: Final[dict[str, object]] = {"version": 1, "root": {"level": "CRITICAL"}, "disable_existing_loggers": False}
+
+
+class Part:
+    """One process of the system."""
+
+    def __init__(self, name: str, pid: int) -> None:
+        """It runs."""
+        self.name = name
+        self.pid = pid
+        self.pidfd = pids.descriptor(pid)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        return pids.has_ended(self.pid, self.pidfd)
+
+    def end(self, number: int) -> bool:
+        """Send it that signal."""
+        return pids.send_signal(number, self.pid, self.pidfd)
+
+    def forget(self) -> None:
+        """It is gone."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+class System:
+    """One that runs."""
+
+    def __init__(self, begin: Begin) -> None:
+        """Start it. Raises `EngineFailed`; the caller ends what is left then."""
+        self.orders, keeper = self._sockets()
+        Inherited.keeper = keeper
+        try:
+            self._system, self.port = _start(begin)
+            address = self._system.createActor("greenroom.supervision.cluster.keeper.Keeper")
+            self._system.tell(address, BEGIN)
+            hello = self._hello()
+        finally:
+            Inherited.keeper = None
+            keeper.close()
+        admin = hello.admin
+        logger = [seen.pid for seen in pids.everybody().values() if seen.parent == admin and seen.pid != hello.pid]
+        if len(logger) != 1:
+            raise EngineFailed(
+                f"Thespian's admin has {len(logger)} processes besides the keeper, and not one: its logger"
+            )
+        self.parts = [Part(*each) for each in zip(PARTS, (admin, logger[0], hello.pid), strict=True)]
+        self.keeper = self.parts[-1]
+
+    def _sockets(self) -> tuple[Orders, socket.socket]:
+        mine, keeper = socket.socketpair()
+        Inherited.private.add(mine.fileno())
+        return Orders(mine), keeper
+
+    def _hello(self) -> Hello:
+        until = time.monotonic() + _HELLO_SECONDS
+        while (left := until - time.monotonic()) > 0:
+            if select.select((self.orders,), (), (), left)[0]:
+                order: Order = self.orders.next()
+                if isinstance(order, Hello):
+                    return order
+        raise EngineFailed(f"the keeper of nodes did not come up within {_HELLO_SECONDS:g} s")
+
+    def shutdown(self) -> None:
+        """Ask Thespian to end it all. That may do nothing; the caller ends what is left."""
+        with contextlib.suppress(Exception):
+            self._system.shutdown()
+
+    def forget(self) -> None:
+        """All of it is gone."""
+        self.orders.sock.close()
+        for part in self.parts:
+            part.forget()
+
+
+def _start(begin: Begin) -> tuple[ActorSystem, int]:
+    failure: Exception | None = None
+    for _ in range(1 if begin.port else _TRIES):
+        port = begin.port or _free_port(begin.bind)
+        capabilities: dict[str, object] = {**begin.capabilities, "Admin Port": port}
+        try:
+            return ActorSystem(BASE, capabilities, _QUIET, transientUnique=True), port
+        except Exception as error:  # noqa: BLE001 - somebody was faster at that port
+            failure = error
+    raise EngineFailed(f"Thespian did not start at {begin.bind}: {type(failure).__name__}: {failure}") from failure
+
+
+def _free_port(bind: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((bind, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,269 @@
+"""The warden: the process below the application that starts the Thespian system, replaces it, and sees to it that nobody is left.
+
+A program of its own, executed anew with null standard streams: nothing of the application is inherited but a socket and the lifeline. It
+has one thread, so it may fork; everything below is a fork of it, so what it has imported need not be imported again. It is the subreaper
+of all below: whoever loses its parent there becomes its child.
+
+It is told what to do on the socket. When that or the lifeline ends, everything below is killed, and then it ends. When Thespian's admin,
+its logger or the keeper ends, it replaces all three; the nodes' processes are not touched, since nothing that they do needs those. When
+it dies itself, the application cuts the lifeline, and nothing below survives that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from . import lifeline, pids
+from .endings import EngineFailed
+from .inherited import NOTE_BYTES, Inherited, read_note, take_note
+from .orders import Born, EndHost, Finish, Gone, Note, NotStarted, Orders, Ping, Pong, Ready, Replaced, StartHost
+from .thespian_system import PREFIX, System
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterable
+
+    from .orders import Begin, Order
+
+TICK: Final = 1.0 if hasattr(os, "pidfd_open") else 0.05
+"""How often it looks around although nothing was told."""
+_SILENCE: Final = 2.0
+"""How long the keeper may take to tell how a process of its ended."""
+_STUCK: Final = 5.0
+"""How long it may take to make one."""
+_SWEEP: Final = 10.0
+_POLITE: Final = 0.5
+_LOOK: Final = 0.005
+
+
+class _Host:
+    """The process of a node."""
+
+    def __init__(self, name: str, pid: int, keeper: int) -> None:
+        self.name = name
+        self.pid = pid
+        self.keeper = keeper
+        self.pidfd = pids.descriptor(pid)
+        self.ended: float | None = None
+
+
+class Warden:
+    """The one of this process."""
+
+    def __init__(self, home: Orders, begin: Begin, line: int, notes: socket.socket) -> None:
+        """Nothing is started yet."""
+        self._home = home
+        self._begin = begin
+        self._line = line
+        self._notes = notes
+        self._system: System | None = None
+        self._hosts: dict[str, _Host] = {}
+        self._pending: dict[str, tuple[StartHost, float]] = {}
+        self._doomed: dict[str, int] = {}
+        self._statuses: dict[int, int] = {}
+        self._deaths: deque[float] = deque()
+        self._finished = False
+        self._selector = selectors.DefaultSelector()
+        Inherited.private.add(self._selector.fileno())
+        self._listen(home.fileno(), line, notes.fileno())
+
+    def _listen(self, *descriptors: int | None) -> None:
+        for descriptor in descriptors:
+            if descriptor is not None:
+                self._selector.register(descriptor, selectors.EVENT_READ)
+                Inherited.private.add(descriptor)
+        Inherited.private.discard(self._line)
+
+    def _ignore(self, *descriptors: int | None) -> None:
+        for descriptor in descriptors:
+            if descriptor is not None:
+                self._selector.unregister(descriptor)
+                Inherited.private.discard(descriptor)
+
+    # --- the system
+
+    def start(self) -> None:
+        """Start a system. Raises `EngineFailed`."""
+        began = time.monotonic()
+        system = self._system = System(self._begin)
+        self._listen(system.orders.fileno(), *(part.pidfd for part in system.parts))
+        parts = {part.name: part.pid for part in system.parts}
+        self._home.send(Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began))
+        for name, (order, _) in self._pending.items():
+            self._pending[name] = (order, time.monotonic())
+            system.orders.send(order)
+
+    def _replace(self, system: System) -> None:
+        """A part of the system has ended: end what is left of it, and start another. No node's process is touched."""
+        ended = next(part for part in system.parts if part.ended)
+        began = time.monotonic()
+        with contextlib.suppress(ValueError):  # half an order: it was killed in the middle of it
+            self._hear_keeper(system)  # its last
+        self._system = None
+        self._ignore(system.orders.fileno(), *(part.pidfd for part in system.parts))
+        for part in system.parts:
+            part.end(signal.SIGKILL)
+        system.forget()
+        hosts = frozenset(host.pid for host in self._hosts.values())
+        self._sweep(lambda: pids.descendants(os.getpid(), hosts, PREFIX))
+        self._bear(began)
+        self.start()
+        self._home.send(Replaced(ended.name, self._statuses.pop(ended.pid, None), time.monotonic() - began))
+
+    def _bear(self, now: float) -> None:
+        """Another death of a system: too many are ours as well."""
+        deaths = self._deaths
+        deaths.append(now)
+        while now - deaths[0] > self._begin.period:
+            deaths.popleft()
+        if len(deaths) > self._begin.intensity:
+            raise EngineFailed(
+                f"the Thespian system had to be replaced {len(deaths)} times within {self._begin.period:g} s: that is given up"
+            )
+
+    # --- the loop
+
+    def run(self) -> None:
+        """Until it is told to finish, or nobody is there any more who could tell."""
+        self._obey(self._home.left())
+        while not self._finished:
+            ready = {key.fd for key, _ in self._selector.select(TICK)}
+            if self._line in ready and lifeline.is_cut(self._line):
+                return
+            if self._home.fileno() in ready:
+                self._obey(self._home.take())
+                if self._home.over:
+                    return
+            if self._notes.fileno() in ready:
+                self._pass_notes()
+            system = self._system
+            if system is not None:
+                if system.orders.fileno() in ready:
+                    self._hear_keeper(system)
+                if any(part.ended for part in system.parts):
+                    self._replace(system)
+            self._look_around()
+
+    def _obey(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            match order:
+                case StartHost():
+                    self._pending[order.name] = (order, time.monotonic())
+                    if self._system is not None:
+                        self._system.orders.send(order)
+                case EndHost():
+                    self._end_host(order)
+                case Ping():
+                    self._home.send(Pong(order.number))
+                case Finish():
+                    self._finished = True
+                case _:
+                    raise EngineFailed(f"the warden was told what is not for it: {order!r}")
+
+    def _hear_keeper(self, system: System) -> None:
+        for order in system.orders.take():
+            match order:
+                case Born():
+                    self._born(order, system)
+                case Gone():
+                    self._gone(order.name, order.status)
+                case NotStarted():
+                    self._pending.pop(order.name, None)
+                    self._doomed.pop(order.name, None)
+                    self._home.send(order)
+                case _:
+                    take_note(logging.ERROR, f"the keeper of nodes said what it should not: {order!r}")
+
+    def _pass_notes(self) -> None:
+        with contextlib.suppress(BlockingIOError, ValueError):
+            self._home.send(Note(*read_note(self._notes.recv(4 * NOTE_BYTES + 64))))
+
+    # --- the nodes' processes
+
+    def _born(self, order: Born, system: System) -> None:
+        self._pending.pop(order.name, None)
+        host = self._hosts[order.name] = _Host(order.name, order.pid, system.keeper.pid)
+        self._listen(host.pidfd)
+        self._home.send(order)
+        if order.name in self._doomed:
+            pids.send_signal(self._doomed.pop(order.name), host.pid, host.pidfd)
+
+    def _end_host(self, order: EndHost) -> None:
+        host = self._hosts.get(order.name)
+        if host is not None:
+            pids.send_signal(order.signal, host.pid, host.pidfd)
+            if order.signal != signal.SIGKILL:
+                pids.send_signal(signal.SIGCONT, host.pid, host.pidfd)  # whoever is stopped cannot hear the other
+        elif order.name in self._pending:
+            self._doomed[order.name] = order.signal
+
+    def _gone(self, name: str, status: int | None) -> None:
+        host = self._hosts.pop(name, None)
+        if host is None:
+            return
+        if host.pidfd is not None:
+            if host.ended is None:
+                self._ignore(host.pidfd)
+            os.close(host.pidfd)
+        self._home.send(Gone(name, host.pid, status))
+
+    def _look_around(self) -> None:
+        """See who has ended of whom nobody else tells: the children of a former keeper, and orphans; and whether the keeper is stuck."""
+        self._reap()
+        now = time.monotonic()
+        system = self._system
+        for host in tuple(self._hosts.values()):
+            if host.ended is None:
+                if not pids.has_ended(host.pid, host.pidfd):
+                    continue
+                host.ended = now
+                self._ignore(host.pidfd)
+            if host.pid in self._statuses:
+                self._gone(host.name, self._statuses.pop(host.pid))
+            elif now - host.ended > _SILENCE:
+                self._gone(host.name, None)
+        if system is not None and any(now - since > _STUCK for _, since in self._pending.values()):
+            take_note(logging.WARNING, f"the keeper of nodes has made no process for {_STUCK:g} s, and is replaced")
+            system.keeper.end(signal.SIGKILL)
+
+    def _reap(self) -> None:
+        while (found := pids.reap()) is not None:
+            pid, status = found
+            parts = self._system.parts if self._system is not None else ()
+            if any(each.pid == pid for each in (*self._hosts.values(), *parts)):
+                self._statuses[pid] = status
+
+    # --- the end
+
+    def finish(self) -> None:
+        """In order, if that was asked for: the nodes first, then Thespian; and then whoever is left."""
+        if self._finished:
+            for host in self._hosts.values():
+                pids.send_signal(signal.SIGTERM, host.pid, host.pidfd)
+            until = time.monotonic() + _POLITE
+            while self._hosts and self._system is not None and time.monotonic() < until:
+                self._hear_keeper(self._system)
+                self._look_around()
+                time.sleep(_LOOK)
+            if self._system is not None:
+                self._system.shutdown()
+        self._sweep(lambda: pids.descendants(os.getpid()))
+
+    def _sweep(self, left: Callable[[], Iterable[int]]) -> None:
+        """Kill them until there are none."""
+        until = time.monotonic() + _SWEEP
+        while found := list(left()):
+            for pid in found:
+                pids.send_signal(signal.SIGKILL, pid)
+            if time.monotonic() > until:
+                raise EngineFailed(f"processes {found} cannot be killed")
+            time.sleep(_LOOK)
+            self._reap()
+        self._reap()

@@ -1,0 +1,178 @@
+"""The application's hold on its warden: the process, the socket to it, and the lifeline. Works in a loop, and knows of no actor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Final
+
+from . import pids
+from .endings import EngineFailed
+from .lifeline import Lifeline
+from .orders import Order, Unpacker, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PROGRAM: Final = """
+import json, socket, sys
+control = socket.socket(fileno=int(sys.argv[1]))
+size = int.from_bytes(control.recv(4, socket.MSG_WAITALL), "big")
+sys.path[:] = json.loads(control.recv(size, socket.MSG_WAITALL))
+from greenroom.supervision.cluster.warden_program import main
+main(control, int(sys.argv[2]))
+"""
+_CHUNK: Final = 1 << 16
+_SAID: Final = 4_000
+
+
+class WardenProcess:
+    """One warden. `told` is called in the loop with each of its orders, and with None when it has ended."""
+
+    def __init__(self, told: Callable[[Order | None], object]) -> None:
+        """Start it. Raises `EngineFailed`, and leaves nothing behind then."""
+        self._told = told
+        self._loop = asyncio.get_running_loop()
+        self._unpacker = Unpacker()
+        self._out = bytearray()
+        self.status: int | None = None
+        self.over = False
+        """Whether it has ended, or is not listened to any more."""
+        self.ended = asyncio.Event()
+        self.lifeline = Lifeline()
+        self._sock, theirs = socket.socketpair()
+        # What it says before there is anybody to say it to; nobody ever waits for who reads this.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own words
+                [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(self.lifeline.reading)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=(theirs.fileno(), self.lifeline.reading),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._sock.close()
+            self._errors.close()
+            self.lifeline.cut()
+            raise EngineFailed(f"cannot start {sys.executable}: {error}") from error
+        finally:
+            theirs.close()
+        self.lifeline.handed_over()
+        self.pid = self._process.pid
+        self._process.returncode = 0  # waited for here, and by nobody else
+        self._pidfd = pids.descriptor(self.pid)
+        self._sock.setblocking(False)
+        self._loop.add_reader(self._sock.fileno(), self._readable)
+        path = json.dumps(sys.path).encode()
+        self._write(len(path).to_bytes(4, "big") + path)
+
+    def __repr__(self) -> str:
+        return f"<WardenProcess {self.pid}{', over' if self.over else ''}>"
+
+    # --- out
+
+    def send(self, order: Order) -> None:
+        """Tell it, some time."""
+        if not self.over:
+            self._write(pack(order))
+
+    def _write(self, data: bytes) -> None:
+        waits = bool(self._out)
+        self._out += data
+        if not waits:
+            self._writable()
+
+    def _writable(self) -> None:
+        try:
+            del self._out[: self._sock.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._out.clear()  # the end comes by the reader
+        if self._out:
+            self._loop.add_writer(self._sock.fileno(), self._writable)
+        else:
+            self._loop.remove_writer(self._sock.fileno())
+
+    # --- in
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._finished()
+            return
+        try:
+            for order in self._unpacker.feed(data):
+                self._told(order)
+        except ValueError:
+            self.kill()
+
+    def _finished(self) -> None:
+        self.let_go()
+        self._told(None)
+
+    # --- the end
+
+    def kill(self) -> None:
+        """At once, and everybody below."""
+        self.lifeline.cut()
+        pids.send_signal(signal.SIGKILL, self.pid, self._pidfd)
+
+    def let_go(self) -> None:
+        """Cut the lifeline and listen no more; the process, which ends of that, is reaped when it has. Again is nothing."""
+        self.lifeline.cut()
+        if self.over:
+            return
+        self.over = True
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        if not self._reap() and not self._loop.is_closed():
+            if self._pidfd is not None:
+                self._loop.add_reader(self._pidfd, self._reap)
+            else:
+                self._loop.call_later(0.01, self._look)
+
+    def _look(self) -> None:
+        if not self._reap():
+            self._loop.call_later(0.01, self._look)
+
+    def _reap(self) -> bool:
+        try:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:  # somebody else has waited for it
+            found, status = self.pid, 0
+        if not found:
+            return False
+        self.status = os.waitstatus_to_exitcode(status)
+        if self._pidfd is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+        self.ended.set()
+        return True
+
+    def last_words(self) -> str:
+        """What it wrote to its standard error, which is what Python wrote when it could not begin."""
+        if self._errors.closed:
+            return ""
+        self._errors.seek(0)
+        text = self._errors.read().decode(errors="replace")[-_SAID:].strip()
+        self._errors.close()
+        return text

@@ -1,0 +1,105 @@
+"""What a warden's process does before it is one: it makes itself fit to be forked, and Thespian fit to run."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import threading
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from . import lifeline, pids
+from .endings import EngineFailed
+from .inherited import Inherited, change_environment, close_private, take_note
+from .orders import Begin, Failed, Orders
+
+if TYPE_CHECKING:
+    from .warden import Warden
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost")
+
+
+def main(control: socket.socket, line: int) -> None:
+    """The whole of it: `control` is the socket to the application, `line` the lifeline's reading end."""
+    home = Orders(control)
+    try:
+        begin = home.next()
+        if not isinstance(begin, Begin):
+            raise EngineFailed(f"the first order is not to begin: {begin!r}")
+        warden = _set_up(home, begin, line)
+        try:
+            warden.start()
+            warden.run()
+        finally:
+            warden.finish()
+    except EOFError:
+        pass
+    except EngineFailed as error:
+        home.send(Failed(str(error)))
+        os._exit(1)
+    except BaseException:  # noqa: BLE001 - the application is told, and nobody else could be
+        home.send(Failed(traceback.format_exc()))
+        os._exit(1)
+    os._exit(0)
+
+
+def _set_up(home: Orders, begin: Begin, line: int) -> Warden:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)  # it ends with the application, or when that says so
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    pids.take_name("gr-warden")
+    pids.adopt_orphans()
+    notes, write = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notes.setblocking(False)
+    write.setblocking(False)
+    Inherited.notes = write
+    Inherited.key = begin.key
+    change_environment("THESPIAN_BASE_IPADDR", begin.bind)
+    _harden(begin.bind)
+    for name in begin.preload:
+        import_module(name)
+    if threading.active_count() != 1:
+        raise EngineFailed(
+            f"of {', '.join(begin.preload)} one starts threads: what is imported before processes are forked must not"
+        )
+    from .warden import Warden  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
+
+    os.register_at_fork(after_in_child=_forked)
+    lifeline.arm_forks(line)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(null)
+    warden = Warden(home, begin, line, notes)
+    gc.collect()
+    gc.freeze()  # what is shared with those that are forked stays so
+    return warden
+
+
+def _harden(bind: str) -> None:
+    """Import Thespian, and make it what may run. On loopback it need not ask anybody what this machine is called."""
+    names = socket.gethostname, socket.getfqdn
+    if bind in _LOOPBACK:
+        socket.gethostname = lambda: "localhost"
+        socket.getfqdn = lambda name="": name or "localhost"
+    try:
+        from . import hardening  # noqa: PLC0415 - see above
+    finally:
+        socket.gethostname, socket.getfqdn = names
+    hardening.Log.note = take_note
+    hardening.install(secrets.token_bytes(32), bind)
+    logging.lastResort = None
+
+
+def _forked() -> None:
+    close_private()
+    if not Inherited.is_node:
+        pids.take_name("gr-thespian")

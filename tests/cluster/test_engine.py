@@ -1,0 +1,55 @@
+"""The engine: a node in a process of its own is started, used, lost and stopped, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from greenroom.supervision import Crash, ProcessExited, stop, wait_down
+from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster.endings import NodeLost
+from greenroom.supervision.cluster.host import Host
+
+from .engine_stage import Hand, gone, staged
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+async def test_nothing_is_started_before_it_is_needed() -> None:
+    async with staged() as stage:
+        assert await stage.running() == {}
+
+
+async def test_a_node_in_a_process_of_its_own() -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        hand = await stage.hand(host)
+        pid = await host.call(Host.process_id)
+        assert await hand.call(Hand.pid) == pid != os.getpid()
+        running = await stage.running()
+        assert set(running) == {"warden", "admin", "logger", "keeper", await host.call(Host.node_name)}
+    await gone(*running.values())
+
+
+async def test_its_host_ends_with_what_ended_it() -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        hand = await stage.hand(host)
+        os.kill(await host.call(Host.process_id), signal.SIGKILL)
+        reason = await wait_down(host)
+        assert isinstance(reason, Crash)
+        assert isinstance(reason.error, NodeLost)
+        assert reason.error.ending.signal == signal.SIGKILL
+        assert "SIGKILL" in str(reason)
+        with pytest.raises(ProcessExited):
+            await hand.call(Hand.pid)
+
+
+async def test_stopping_the_host_stops_the_node_in_order() -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        pid = await host.call(Host.process_id)
+        await stop(host)
+        assert not pids.is_alive(pid)
