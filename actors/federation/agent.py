@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.actors.client.seam import Pending
-    from greenroom.protocol.pins import Pins, Policy
+    from greenroom.actors.consent.consent import Consent
+    from greenroom.protocol.pins import Finding, Pins, Policy
     from greenroom.protocol.problems import Problem
 
     from .offering import Offering
@@ -57,8 +58,9 @@ class Agent:
         pins: Pins | None = None,
         policy: Policy = "report",
         patience: float = PATIENCE,
+        consent: Consent | None = None,
     ) -> None:
-        """`patience` is how long a catalogue waits for a server that has never said what it offers."""
+        """`patience` is how long a catalogue waits for a server that has never said what it offers. `consent` is what each call passes."""
         self._upstreams = federation
         self._naming = Naming(separator, aliases)
         if invalid not in ("raise", "result", "send"):
@@ -67,6 +69,7 @@ class Agent:
         self._pins = pins
         self._policy: Policy = policy
         self._patience = patience
+        self._consent = consent
         self._made: tuple[dict[str, Offering], ToolCatalogue] | None = None
         self._validators: dict[tuple[str, str], tuple[Mapping[str, Any], Validator | None]] = {}
         self._told: set[str] = set()
@@ -184,11 +187,21 @@ class Agent:
             raise ToolRefused(finding)
 
     async def checked(self, name: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> FederatedTool:
-        """The tool of this name, which takes these arguments. Raises what `find` raises, and `InvalidArguments` unless such are to be sent."""
+        """The tool of this name, which takes these arguments and may be called.
+
+        Raises what `find` raises, `InvalidArguments` unless such are to be sent, and `ConsentDenied`.
+        """
         tool = await self.find(name, timeout=timeout)
         if self._invalid != "send" and (problems := self._problems(tool, arguments)):
             raise InvalidArguments(name, problems)
+        if self._consent is not None:
+            await self._consent.tool(tool.server, tool.tool, tool.definition, arguments, self._finding(tool))
         return tool
+
+    def _finding(self, tool: FederatedTool) -> Finding | None:
+        """How it is beside its pin, where there are pins."""
+        report = None if self._pins is None else self.snapshot().pins
+        return None if report is None else report.findings.get(tool.pin_id)
 
     async def start_tool(
         self,

@@ -7,10 +7,12 @@ in a thread, so that one that blocks (on a model, on a user) delays nobody. What
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, TypeAlias
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Told
+from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.protocol.received import read_log
 from greenroom.protocol.wire import is_array, is_object
 from greenroom.supervision import Threads
@@ -30,6 +32,7 @@ Roots: TypeAlias = "Iterable[Any] | Callable[[], Any]"
 Logger: TypeAlias = "Callable[[LogMessage], Any]"
 Listener: TypeAlias = "Callable[[Told], Any]"
 
+_log: Final = logging.getLogger("greenroom.client")
 _THREADS = 8
 """How many plain functions of one client may block at once; more wait."""
 
@@ -47,8 +50,9 @@ class Callbacks(ClientHandler):
         on_log: Logger | None = None,
         on_notification: Listener | None = None,
         rest: ClientHandler | None = None,
+        allowed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`rest` answers what none of these does, and hears of everything."""
+        """`rest` answers what none of these does, and hears of everything. `allowed` raises `ConsentDenied` where the user is not to be asked."""
         self._sampling = sampling
         self._elicitation = elicitation
         self._url_elicitation = url_elicitation
@@ -56,6 +60,7 @@ class Callbacks(ClientHandler):
         self._on_log = on_log
         self._on_notification = on_notification
         self._rest = ClientHandler() if rest is None else rest
+        self._allowed = allowed
         self._threads = Threads(_THREADS)
         self.model_uses_tools = False
         """Whether `sampling.tools` was declared."""
@@ -84,6 +89,8 @@ class Callbacks(ClientHandler):
     async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
         """Ask the function for it."""
         url = params.get("mode") == "url"
+        if method == "elicitation/create" and not await self._may_ask():
+            return {"action": "decline"}
         match method:
             case "sampling/createMessage" if self._sampling is not None:
                 request = SamplingRequest.of(params, tools=self.model_uses_tools)
@@ -112,6 +119,17 @@ class Callbacks(ClientHandler):
         heard = self._rest.handle_notification(method, params)
         if heard is not None:
             await heard
+
+    async def _may_ask(self) -> bool:
+        """Whether the server may ask the user at all; it is told no more than that nobody wanted to answer."""
+        if self._allowed is None:
+            return True
+        try:
+            await self._allowed()
+        except ConsentDenied as error:
+            _log.info("a question was declined: %s", error)
+            return False
+        return True
 
     async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - an object may have an async one

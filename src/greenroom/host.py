@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line
+    from greenroom.actors.consent.consent import Consent
     from greenroom.actors.federation.agent import Invalid
     from greenroom.actors.federation.specs import Change, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
@@ -68,6 +69,7 @@ class Host(HostWords):
         invalid: Invalid = "raise",
         pins: SomePins | None = None,
         policy: Policy = "report",
+        consent: Consent | None = None,
         sampling: Callable[[str, Any], Any] | None = None,
         elicitation: Callable[[str, Any], Any] | None = None,
         url_elicitation: Callable[[str, Any], Any] | None = None,
@@ -80,7 +82,8 @@ class Host(HostWords):
         """`servers` are URLs, commands, `Server`s, routes, or an `UpstreamSpec` where more is to be said of one.
 
         `sampling`, `elicitation`, `url_elicitation`, `roots` and `on_log` are as a client's, and get the server's id first. `pins` are a file
-        or a mapping, and by `policy` a tool that is not as it was pinned is only reported, or refused. `patience` is how long a
+        or a mapping, and by `policy` a tool that is not as it was pinned is only reported, or refused. `consent` is what each call by a tool's
+        full name passes, and each question for the user; `server(id)` is the program's own hand, and passes none. `patience` is how long a
         catalogue waits for a server that has never said what it offers.
         """
         self._answers: dict[str, Any] = {
@@ -91,6 +94,8 @@ class Host(HostWords):
             "on_log": on_log,
         }
         self._settings = settings or ClientSettings()
+        self.consent = consent
+        """Who may call what, and who is asked first; None when the program decides that itself."""
         self._separator = separator
         self._guests: dict[str, Guest] = {}
         self._turns: dict[str, int] = {}
@@ -108,6 +113,7 @@ class Host(HostWords):
             pins=_pins(pins),
             policy=policy,
             patience=patience,
+            consent=consent,
         )
         """All tools as one set."""
         self._words: dict[str, HostedServer] = {}
@@ -135,7 +141,8 @@ class Host(HostWords):
 
     def _handler(self, id: str) -> ClientHandler:
         told: dict[str, Any] = {word: partial(one, id) if callable(one) else one for word, one in self._answers.items()}
-        return Callbacks(**told)
+        allowed = None if self.consent is None else partial(self.consent.elicitation, id)
+        return Callbacks(**told, allowed=allowed)
 
     # --- life
 

@@ -9,6 +9,9 @@ import pytest
 
 from greenroom import Image, Server, ToolError
 from greenroom.actors.client.errors import Unavailable
+from greenroom.actors.consent.consent import Consent, Question
+from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.consent.rules import Permissions, Rule
 from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator, UnknownServer, UnknownTool
 from greenroom.actors.federation.errors import UpstreamBusy
 from greenroom.actors.federation.specs import State
@@ -346,3 +349,24 @@ def test_pins_of_servers_that_are_away_stay(tmp_path: Path) -> None:
             assert "calc:add" in pins
 
     run(main)
+
+
+@pytest.mark.row("CB-16")
+async def test_each_call_passes_the_consent_of_its_host() -> None:
+    asked: list[str] = []
+
+    def ask(question: Question) -> bool:
+        asked.append(f"{question.name} {dict(question.arguments)}")
+        return question.tool == "add"
+
+    consent = Consent(Permissions([Rule("deny", "dot")]), ask=ask)
+    async with Host({"calc": calc()}, consent=consent) as host:
+        assert await host.call("calc:add", a=1, b=2) == 3
+        with pytest.raises(ConsentDenied):
+            await host.call_tool("calc:divide", {"a": 1, "b": 1})
+        names = [each["name"] for each in await host.to_anthropic()]
+        refused = await host.run({"type": "tool_use", "id": "1", "name": names[-1], "input": {}})
+
+    assert asked == ["calc:add {'a': 1, 'b': 2}", "calc:divide {'a': 1, 'b': 1}"]
+    assert refused["is_error"]
+    assert "calc:dot is not allowed: deny: deny 'dot'" in str(refused["content"])
