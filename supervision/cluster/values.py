@@ -7,13 +7,15 @@ sent, and not where it would arrive.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import traceback
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
-from enum import Enum
-from types import BuiltinFunctionType, FunctionType
+from enum import Enum, Flag
+from types import BuiltinFunctionType, FunctionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -25,11 +27,14 @@ from greenroom.supervision.kernel.pid import Pid
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_TUPLE, _DICT, _SET, _FROZENSET, _INT, _PID, _REF, _GLOBAL, _ENUM, _RECORD, _ERROR, _DATE, _DATETIME = range(1, 14)
+_TUPLE, _DICT, _SET, _FROZENSET, _INT, _PID, _REF, _GLOBAL, _ENUM, _RECORD, _ERROR, _DATE, _DATETIME, _TEXT, _FLAG = (
+    range(1, 16)
+)
 
-_PLAIN: Final = frozenset((type(None), bool, float, str, bytes))
+_PLAIN: Final = frozenset((type(None), bool, float, bytes))
 _INT_FITS: Final = 1 << 63
-_DEPTH: Final = 200
+_DEPTH: Final = 100
+_CAUSES: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -62,9 +67,24 @@ class RemoteTraceback(ActorError):
         return f"\n{self.text}"
 
 
+class _Careful(str):
+    """The sender's name, when there is text that is no Unicode: half a surrogate pair, as in names of files."""
+
+    __slots__ = ()
+
+
 def encode(value: object, node: str) -> bytes:
     """As bytes. `node` is the sender's own: a name that is meant here is another there. Raises `CannotTravel`."""
-    return _encode(_pack(value, node, 0))
+    try:
+        try:
+            return _encode(_pack(value, node, 0))
+        except UnicodeEncodeError:
+            return _encode(_pack(value, _Careful(node), 0))
+    except (CannotTravel, MemoryError):
+        raise
+    except Exception as error:
+        # A property that raises, a list that is changed by one: the user's own code, which runs in here.
+        raise CannotTravel(f"a value cannot travel to another node: {type(error).__name__}: {error}") from error
 
 
 def decode(data: Any) -> Any:
@@ -81,18 +101,20 @@ def split(data: bytes) -> list[bytes]:
 
 
 def _pack(value: Any, node: str, depth: int) -> Any:
-    kind: Any = type(value)
+    kind: Any = cast("Any", type(value))
     if kind in _PLAIN:
         return value
+    if kind is str:
+        return value if type(node) is str else _pack_text(value)
     if kind is int:
-        return value if -_INT_FITS <= value < _INT_FITS else _ext(_INT, str(value))
+        return value if -_INT_FITS <= value < _INT_FITS else _ext(_INT, _int_bytes(value))
     if depth > _DEPTH:
         raise CannotTravel(f"a value that is nested deeper than {_DEPTH} levels cannot travel to another node")
     depth += 1
     if kind is list:
         return [_pack(each, node, depth) for each in value]
     if kind is dict:
-        if all(type(key) is str for key in value):
+        if all(type(key) is str for key in value) and type(node) is str:
             return {key: _pack(each, node, depth) for key, each in value.items()}
         return _ext(_DICT, [[_pack(key, node, depth), _pack(each, node, depth)] for key, each in value.items()])
     if kind is tuple:
@@ -102,7 +124,19 @@ def _pack(value: Any, node: str, depth: int) -> Any:
     return _pack_other(value, node, depth)
 
 
-def _pack_other(value: Any, node: str, depth: int) -> Any:
+def _pack_text(text: str) -> Any:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _ext(_TEXT, text.encode("utf-8", "surrogatepass"))
+    return text
+
+
+def _int_bytes(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _pack_other(value: Any, node: str, depth: int) -> Any:  # noqa: PLR0911 - a table of kinds
     match value:
         case set():
             return _ext(_SET, [_pack(each, node, depth) for each in cast("Any", value)])
@@ -112,6 +146,8 @@ def _pack_other(value: Any, node: str, depth: int) -> Any:
             return bytes(cast("Any", value))
         case type() | FunctionType() | BuiltinFunctionType():
             return _ext(_GLOBAL, name_of(value))
+        case Flag():
+            return _ext(_FLAG, [name_of(type(value)), value.value])
         case Enum():
             return _ext(_ENUM, [name_of(type(value)), value.name])
         case Ref():
@@ -134,7 +170,7 @@ def _pack_ref(ref: Ref[Any], node: str, depth: int) -> Any:
 
 
 def _pack_record(value: Any, node: str, depth: int) -> Any:
-    kind: Any = type(value)
+    kind: Any = cast("Any", type(value))
     names = _fields_of(kind, value)
     if names is None:
         raise CannotTravel(
@@ -146,32 +182,67 @@ def _pack_record(value: Any, node: str, depth: int) -> Any:
 
 
 def _fields_of(kind: Any, value: Any) -> Sequence[str] | None:
-    if issubclass(kind, tuple):
-        return getattr(kind, "_fields", None)
+    if isinstance(value, tuple):
+        return cast("Sequence[str] | None", getattr(kind, "_fields", None))
     if is_dataclass(kind):
-        return [each.name for each in fields(kind) if each.init]
+        return [each.name for each in fields(value) if each.init]
     return value.__struct_fields__ if isinstance(value, msgspec.Struct) else None
 
 
-def _pack_error(error: BaseException, node: str, depth: int) -> list[Any]:
-    args: list[Any] = []
-    for each in error.args:
-        try:
-            args.append(_pack(each, node, depth))
-        except CannotTravel:
-            args.append(_shown(each))
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
-        text = "(its str raised)"
-    trace = "".join(traceback.format_exception(error)) if error.__traceback__ or error.__cause__ else ""
+def _pack_error(error: BaseException, node: str, depth: int, causes: int = _CAUSES) -> list[Any]:
     kind = type(error)
-    return [f"{kind.__module__}:{kind.__qualname__}", args, text, trace[-20_000:]]
+    given = (
+        error.__reduce__()[1] if isinstance(error, OSError) and kind.__reduce__ is OSError.__reduce__ else error.args
+    )
+    state = {name: value for name, value in vars(error).items() if type(name) is str}
+    cause = error.__cause__
+    return [
+        f"{kind.__module__}:{kind.__qualname__}",
+        [_pack_or_show(each, node, depth) for each in given],
+        _pack_or_show(_text_of(error), node, depth),
+        _ext(
+            _DICT,
+            [[_pack_or_show(name, node, depth), _pack_or_show(each, node, depth)] for name, each in state.items()],
+        ),
+        None if cause is None or not causes else _ext(_ERROR, _pack_error(cause, node, depth, causes - 1)),
+        _pack_or_show(_trace_of(error), node, depth) if causes == _CAUSES else "",
+    ]
+
+
+def _pack_or_show(value: Any, node: str, depth: int) -> Any:
+    """An error arrives whatever it holds: what cannot travel of it goes as its repr."""
+    try:
+        packed = _pack(value, node, depth)
+        _encode(packed)
+    except UnicodeEncodeError:
+        raise
+    except Exception:  # noqa: BLE001 - and whatever a user's property raises
+        return _pack(_shown(value), node, 0)
+    return packed
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
+        return "(its str raised)"
+
+
+def _trace_of(error: BaseException) -> str:
+    if error.__traceback__ is None and error.__cause__ is None:
+        return ""
+    try:
+        return "".join(traceback.format_exception(error))[-20_000:]
+    except Exception as broken:  # noqa: BLE001 - as above
+        return f"(the traceback could not be told: {type(broken).__name__})"
 
 
 def name_of(thing: Any) -> str:
     """`module:qualified.name` of a function or class that can be found by it. Raises `CannotTravel`."""
-    known = _names.get(thing)
+    try:
+        known = _names.get(thing)
+    except TypeError:  # a class whose own class says how it is compared, and not how it is hashed
+        known = None
     if known is not None:
         return known
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
@@ -181,12 +252,13 @@ def name_of(thing: Any) -> str:
             f"{_shown(thing)} cannot travel to another node: define it at the top of a module, not inside a function"
         )
     try:
-        found = find(written)
-    except (ImportError, AttributeError):
+        found = _look_up(written)
+    except Exception:  # noqa: BLE001 - not there, or whatever the import of a module raises
         found = None
     if found is not thing:
         raise CannotTravel(f"{_shown(thing)} cannot travel to another node: {written} is not it")
-    _names[thing] = written
+    with contextlib.suppress(TypeError):
+        _names[thing] = written
     return written
 
 
@@ -209,15 +281,19 @@ def find(name: str) -> Any:
     """The function or class of that name, whose module is imported if need be."""
     found = _found.get(name)
     if found is None:
-        module, _, qualified = name.partition(":")
-        found = importlib.import_module(module)
-        for step in qualified.split("."):
-            found = getattr(found, step)
-        _found[name] = found
+        found = _found[name] = _look_up(name)
     return found
 
 
-_names: dict[Any, str] = {}
+def _look_up(name: str) -> Any:
+    module, _, qualified = name.partition(":")
+    found = importlib.import_module(module)
+    for step in qualified.split("."):
+        found = getattr(found, step)
+    return found
+
+
+_names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _found: dict[str, Any] = {}
 
 
@@ -229,18 +305,34 @@ def _record(name: str, given: dict[str, Any]) -> Any:
     return find(name)(**given)
 
 
-def _error(name: str, args: list[Any], text: str, trace: str) -> BaseException:
-    error: BaseException | None = None
+def _error(
+    name: str, args: list[Any], text: str, state: dict[str, Any], cause: BaseException | None, trace: str
+) -> BaseException:
     try:
-        kind = find(name)
-        if isinstance(kind, type) and issubclass(kind, BaseException):
-            error = kind(*args)
-    except Exception:  # noqa: BLE001 - a class that is not here, or wants other arguments than it keeps
-        error = None
-    if error is None:
+        error = _raised(find(name), args, state)
+    except Exception:  # noqa: BLE001 - a class that is not here, or cannot be made of what it keeps
         error = RemoteError(name.partition(":")[2], text)
+    last = error
+    if cause is not None:
+        error.__cause__ = last = cause
+        while last.__cause__ is not None:
+            last = last.__cause__
     if trace:
-        error.__cause__ = RemoteTraceback(trace)
+        last.__cause__ = RemoteTraceback(trace)
+    return error
+
+
+def _raised(kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
+    """An error as it was when it was raised; a constructor of the user's own has run already, and wants other arguments than were kept."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise TypeError("not the name of an exception")
+    error = kind.__new__(kind, *args)
+    built_in = next(
+        init for each in kind.__mro__ if isinstance(init := vars(each).get("__init__"), WrapperDescriptorType)
+    )
+    built_in(error, *args)
+    for attribute, value in state.items():
+        setattr(error, attribute, value)
     return error
 
 
@@ -249,13 +341,15 @@ _MADE: Final[dict[int, Callable[[Any], Any]]] = {
     _DICT: dict,
     _SET: set,
     _FROZENSET: frozenset,
-    _INT: int,
+    _INT: lambda value: int.from_bytes(value, "big", signed=True),
     _PID: lambda value: Pid(*value),
     _REF: lambda value: _ref(*value),
     _GLOBAL: find,
     _ENUM: lambda value: find(value[0])[value[1]],
     _RECORD: lambda value: _record(*value),
     _ERROR: lambda value: _error(*value),
+    _TEXT: lambda value: value.decode("utf-8", "surrogatepass"),
+    _FLAG: lambda value: find(value[0])(value[1]),
     _DATE: date.fromisoformat,
     _DATETIME: datetime.fromisoformat,
 }
@@ -265,7 +359,13 @@ def _unpack(code: int, data: memoryview) -> Any:
     make = _MADE.get(code)
     if make is None:
         raise ActorError(f"a value of a kind ({code}) that this version does not know came from another node")
-    return make(_decode(data))
+    try:
+        return make(_decode(data))
+    except Exception:
+        raise
+    except BaseException as error:
+        # The module that it is imported from exits, or a constructor: not this node's end.
+        raise ActorError(f"{type(error).__name__} was raised where a value from another node was made") from error
 
 
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
