@@ -83,6 +83,11 @@ class Catalogue:
         """Who completes that argument of the prompt of that name, or of the template with that text."""
         return cast("CompletionEntry | None", self.find("completion", (reference, name, argument)))
 
+    @property
+    def isolated(self) -> list[Entry]:
+        """All that run in processes of their own."""
+        return [entry for kind in KINDS for entry in self.all(kind).values() if entry.handler.pool is not None]
+
     def resource(self, uri: str) -> ResourceEntry | None:
         """The resource that is at that URI exactly."""
         return self._by_uri.get(uri)

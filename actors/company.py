@@ -7,6 +7,7 @@
     ├─ subscriptions    who wants to hear of which change
     ├─ workers          a process for each piece of user code
     ├─ tasks            a process for each task that has not ended, and who looks after their records
+    ├─ pools            of processes, for handlers that are to run in one
     ├─ sessions         a process for each peer
     └─ listeners        sockets and pipes; the first to stop
 
@@ -24,6 +25,7 @@ from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error
 from greenroom.supervision import (
     ActorError,
+    DynamicSupervisor,
     MaxChildren,
     ProcessExited,
     Ref,
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
     from .jobs import Job, Own
     from .others import NewId, Others
     from .outlets import Outlet
+    from .pools.pools import Pools
+    from .pools.premises import Premises
     from .readiness import WaitFor
     from .registrar import Registrar
     from .subscriptions import Subscriptions
@@ -89,12 +93,13 @@ class Company:
         listeners: Sequence[ChildSpec[Any]] = (),
         wait_for: WaitFor = None,
         task_store: TaskStore | None = None,
+        premises: Premises | None = None,
         work: Callable[[Job], Coroutine[Any, Any, None]] = work,
     ) -> None:
         """`listeners` are the children that let peers in; more can be started under `listeners` later.
 
-        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `work` is what a
-        worker does with a job.
+        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `premises` is where
+        handlers run that are to have processes of their own, and `work` what a worker does with a job.
         """
         self.settings = Settings() if settings is None else settings
         self.hooks = Hooks() if hooks is None else hooks
@@ -121,6 +126,17 @@ class Company:
         self._readiness = Readiness(wait_for)
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
+        self._premises = premises
+        self._pools: Pools | None = None
+
+    @property
+    def pools(self) -> Pools:
+        """Who runs handlers in processes of their own."""
+        if self._pools is None:
+            from .pools.pools import Pools  # noqa: PLC0415 - few companies have any, and it is much to load
+
+            self._pools = Pools(self.key, self.settings, self.shelf, self._premises)
+        return self._pools
 
     @property
     def own(self) -> Mapping[str, Own]:
@@ -146,6 +162,7 @@ class Company:
             subscriptions_child(self.name("subscriptions"), self.board),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
             tasks_child(self),
+            *self._pool_children(),
             child(Sessions, max_children=settings.max_sessions, of_one=settings.max_sessions_per_principal).but(
                 id="sessions", name=self.name("sessions")
             ),
@@ -166,6 +183,14 @@ class Company:
         tell_changed(self.subscriptions, self.board, kind)
         if self.others is not None:
             self.others.list_changed(kind)
+
+    def _pool_children(self) -> list[ChildSpec[Any]]:
+        children: list[ChildSpec[Any]] = [
+            child(DynamicSupervisor, intensity=_INTENSITY, period=_PERIOD).but(id="pools", name=self.name("pools"))
+        ]
+        if self.shelf.catalogue.isolated:
+            children.append(self.pools.opening_spec())
+        return children
 
     # --- the door
 

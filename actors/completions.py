@@ -27,6 +27,8 @@ async def complete(job: Job, ctx: Context) -> dict[str, Any]:
     if entry is None:
         return completion_result(())
     ctx.name = argument["name"]
+    if entry.handler.pool is not None:
+        return await house.pools.run(job, entry)
     known: Mapping[str, Any] = params.get("context") or {}
     ctx.variables = known.get("arguments") or {}
     arguments = {} if entry.value is None else {entry.value: argument["value"]}

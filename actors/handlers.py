@@ -11,15 +11,22 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from .catalogue import RegistrationError
 from .context import Context
+from .pools.places import place_of
+from .pools.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .options import Running
+    from .pools.places import Found
+
+
+_numbers: Final = count(1)
 
 
 class Place(Enum):
@@ -29,6 +36,8 @@ class Place(Enum):
     THREAD = "thread"
     OWN_LOOP = "own loop"
     """In a thread that has an event loop for it alone."""
+    PROCESS = "process"
+    """In a process of a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,12 @@ class Handler:
     """The parameter that gets the context."""
     timeout: float | None
     threads: int | None
+    pool: Pool | None = None
+    """The processes that it runs in."""
+    found: Found | None = None
+    """Where those find it."""
+    number: int = 0
+    """What it is called between this process and those."""
 
 
 def handler_of(what: str, function: Any, running: Running) -> Handler:
@@ -60,6 +75,9 @@ def handler_of(what: str, function: Any, running: Running) -> Handler:
     is_async = inspect.iscoroutinefunction(core)
     _check_method(what, function)
     _check_running(what, running)
+    pool = (
+        Pool() if running.isolation == "process" else running.isolation if isinstance(running.isolation, Pool) else None
+    )
     return Handler(
         function=function,
         place=_place(running, is_async=is_async),
@@ -67,6 +85,9 @@ def handler_of(what: str, function: Any, running: Running) -> Handler:
         context=_context_parameter(what, function, core),
         timeout=running.timeout,
         threads=running.threads,
+        pool=pool,
+        found=None if pool is None else place_of(what, function),
+        number=next(_numbers),
     )
 
 
@@ -91,19 +112,17 @@ def _core(function: Any) -> Any:
 
 
 def _place(running: Running, *, is_async: bool) -> Place:
+    if running.isolation == "process" or isinstance(running.isolation, Pool):
+        return Place.PROCESS
     if running.isolation == "thread":
         return Place.OWN_LOOP if is_async else Place.THREAD
     return Place.LOOP if is_async or running.isolation == "loop" else Place.THREAD
 
 
 def _check_running(what: str, running: Running) -> None:
-    if running.isolation == "process":
-        raise RegistrationError(
-            f'{what}: isolation="process" is not there yet: use isolation="thread" for what blocks, '
-            "and start a process of your own for what may crash the interpreter"
-        )
-    if running.isolation not in (None, "loop", "thread"):
-        raise RegistrationError(f'{what}: isolation is "loop", "thread" or None, not {running.isolation!r}')
+    isolation: Any = running.isolation
+    if isolation not in (None, "loop", "thread", "process") and not isinstance(isolation, Pool):
+        raise RegistrationError(f'{what}: isolation is "loop", "thread", "process", Pool(…) or None, not {isolation!r}')
     timeout: Any = running.timeout
     if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
         raise RegistrationError(

@@ -27,6 +27,14 @@ Own: TypeAlias = "Callable[[Job, Context], Awaitable[dict[str, Any]]]"
 """Answers a request with the whole result, as the wire has it."""
 
 
+class Isolating(Protocol):
+    """Whoever has processes to run handlers in."""
+
+    async def run(self, job: Job, entry: Any) -> dict[str, Any]:
+        """The result of a job whose entry has a pool. Raises what the peer is to be told instead."""
+        ...
+
+
 class House(Protocol):
     """What of the company a worker needs."""
 
@@ -43,6 +51,11 @@ class House(Protocol):
     @property
     def bulkheads(self) -> Bulkheads:
         """Who may use how many threads."""
+        ...
+
+    @property
+    def pools(self) -> Isolating:
+        """Who runs handlers in processes of their own."""
         ...
 
     @property
@@ -127,3 +140,24 @@ class Failed:
 
     key: int
     error: McpError
+
+
+class Encoded(dict[str, Any]):
+    """A result that has been fitted and encoded in another process: the whole response, and nothing to look at."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: bytes) -> None:
+        """As it is sent."""
+        super().__init__()
+        self.body = body
+
+
+class FarCrash(Exception):
+    """A handler has crashed in a process of its own, which has worded the answer; the cause is what it raised."""
+
+    def __init__(self, ending: Finished | Failed, error: Exception) -> None:
+        """`ending` is what the peer is told."""
+        super().__init__(ending, error)
+        self.ending = ending
+        self.error = error

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Isolation: TypeAlias = Literal["loop", "thread", "process"]
+    from .pools.pool import Pool
+
+Isolation: TypeAlias = "Literal['loop', 'thread', 'process'] | Pool"
 """Where a function runs. An `async def` runs in the loop, a `def` in a thread; `"thread"` gives an `async def` that may
-block a thread with a loop of its own; `"process"` is not there yet."""
+block a thread with a loop of its own; `"process"` runs it in processes of its own, and a `Pool` in those of that pool."""
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 """Whether a peer may, or must, ask for a task instead of an answer when it calls a tool."""

@@ -28,6 +28,8 @@ async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
         shown = name if len(name) <= _SHOWN else name[:_SHOWN] + "…"
         raise McpError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {shown}")
     ctx.name = name
+    if entry.handler.pool is not None:
+        return await house.pools.run(job, entry)
     given: Mapping[str, Any] = job.params.get("arguments") or {}
     missing = [each for each in entry.required if each not in given]
     if missing:

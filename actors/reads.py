@@ -24,6 +24,8 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
     exact = catalogue.resource(uri)
     if exact is not None:
         ctx.name = exact.name
+        if exact.handler.pool is not None:
+            return await house.pools.run(job, exact)
         arguments = {} if exact.whole is None else {exact.whole: dict(job.params)}
         key = ("resource", exact.name)
         value = await call(exact.handler, ctx, arguments, house.bulkheads, key, whose(job))
@@ -33,6 +35,8 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
         raise unknown_resource(uri)
     entry, variables = found
     ctx.name = entry.name
+    if entry.handler.pool is not None:
+        return await house.pools.run(job, entry)
     ctx.variables = variables
     try:
         arguments = entry.binder.bind(variables)

@@ -34,6 +34,8 @@ async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
             ErrorCode.INVALID_PARAMS, f"Unknown tool: {name if len(name) <= _SHOWN else name[:_SHOWN] + '…'}"
         )
     ctx.name = name
+    if entry.handler.pool is not None:
+        return await house.pools.run(job, entry)
     try:
         arguments = take_in(entry, params.get("arguments") or {}, house.settings)
     except Mismatch as error:

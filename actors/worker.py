@@ -22,7 +22,7 @@ from greenroom.supervision.kernel.current import current_process
 from .answers import ANSWERS
 from .cancellation import RequestCancelled
 from .context import Context
-from .jobs import Failed, Finished
+from .jobs import Encoded, Failed, FarCrash, Finished
 from .scopes import check_call
 from .task_record import related
 
@@ -56,6 +56,9 @@ async def work(job: Job) -> None:
         if isinstance(expected, McpError):
             job.session.send(Failed(job.key, sent_away(job, expected)))
             return
+        if isinstance(error, FarCrash):
+            job.session.send(error.ending)
+            raise error.error from error.error.__cause__
         job.session.send(crashed(job, error))
         if isinstance(error, RequestCancelled) and job.cancelled:
             return  # it has noticed, as it should
@@ -81,6 +84,8 @@ def sent_away(job: Job, error: McpError) -> McpError:
 
 
 def _finished(job: Job, result: dict[str, Any]) -> Finished:
+    if isinstance(result, Encoded):
+        return Finished(job.key, result.body)
     if job.task is not None:
         result = related(result, job.task)
     return Finished(job.key, encode_result(job.request_id, fit(job.method, result, job.facts.version)))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from greenroom.actors.context import CallEnded, Context
     from greenroom.actors.hooks import Hooks
     from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+    from greenroom.actors.pools.pool import Pool
     from greenroom.actors.questions import Accepted, Declined, Dismissed, Root, Sampled
     from greenroom.actors.settings import Settings
     from greenroom.actors.task_store import TaskStoreError
@@ -204,6 +205,7 @@ __all__ = [
     "PendingCall",
     "Phase",
     "Pins",
+    "Pool",
     "ProcessDied",
     "Progress",
     "Prompt",
@@ -382,6 +384,7 @@ _HOMES: Final[dict[str, str]] = {
     "PendingCall": "greenroom.client_tools",
     "Phase": "greenroom.actors.client.seam",
     "Pins": "greenroom.protocol.pins",
+    "Pool": "greenroom.actors.pools.pool",
     "ProcessDied": "greenroom.transports.client.errors",
     "Progress": "greenroom.actors.client.seam",
     "Prompt": "greenroom.protocol.definitions",

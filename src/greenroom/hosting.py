@@ -16,6 +16,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from greenroom.actors.pools.loading import begins
 from greenroom.supervision import Node, ProcessExited, Supervisor, is_alive, start, stop
 from greenroom.supervision.kernel.current import current, install_node, node_of
 
@@ -46,12 +47,14 @@ class Hosting:
 
     async def ensure(self) -> None:
         """See to it that it runs in this loop, until `close`. Raises `StartFailed` when it does not come up."""
+        begins("what lives in this loop")
         lodging = self._lodging()
         if lodging.top is None or not is_alive(lodging.top):
             await lodging.settle(self._spec)
 
     async def hold(self) -> None:
         """The same, until it is let go. Who began with `ensure` keeps it beyond that."""
+        begins("what lives in this loop")
         lodging = self._lodging()
         lodging.holders += 1
         try:

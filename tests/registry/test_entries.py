@@ -78,7 +78,7 @@ def unspeakable(thing: asyncio.Event) -> None: ...
         ("<lambda>", hello, {}, "give it one with name"),
         ("x" * 129, hello, {}, "give it one with name"),
         (7, hello, {}, "give it one with name"),
-        ("t", hello, {"isolation": "process"}, "not there yet"),
+        ("t", lambda: 1, {"isolation": "process"}, "a lambda has no name"),
         ("t", hello, {"isolation": "moon"}, "isolation is"),
         ("t", hello, {"timeout": 0}, "more than 0 seconds"),
         ("t", hello, {"timeout": float("inf")}, "more than 0 seconds"),

@@ -172,7 +172,7 @@ WRONG: list[tuple[Callable[[Server], object], str]] = [
     (lambda s: s.completion("a", prompt="b", template="c://{d}"), "say either prompt=… "),
     (lambda s: s.resource("a://{n}", "n", size=3)(double), "size cannot be said here"),
     (lambda s: s.resource("a://b", "n", segments=True)(nothing), "segments cannot be said here"),
-    (lambda s: s.tool("n", isolation="process")(nothing), "is not there yet"),
+    (lambda s: s.tool("n", isolation="process")(lambda: 1), "a lambda has no name"),
     (lambda s: s.tool("n", input_schema={"type": "array"})(nothing), "input_schema"),
     (lambda s: s.tool("not a name")(nothing), "letters, digits"),
 ]

@@ -1,0 +1,357 @@
+"""Who has a pool: the calls that wait for a worker, in order, and how many workers there are.
+
+::
+
+    pool (one_for_all)
+    ├─ staff       dynamic; a minder for each worker, never restarted
+    └─ foreman     who waits, who is free; starts minders, and lets them go
+
+A worker that is lost while it had a call is replaced when the next call needs one, at once. One that does not come up, or that dies with
+nothing to do, is not tried again and again: the callers that have nobody else to wait for get the reason, and each further attempt waits
+longer. Jobs call it; when it dies, they hear so, and its successor begins with nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from greenroom.actors.cancellation import RequestCancelled
+from greenroom.supervision import (
+    TEMPORARY,
+    TRANSIENT,
+    Down,
+    DynamicSupervisor,
+    GenServer,
+    Pid,
+    Ref,
+    Reject,
+    Shutdown,
+    Stop,
+    Supervisor,
+    child,
+    later,
+    monitor,
+    send_after,
+    start_child,
+)
+from greenroom.supervision.kernel import clock
+
+from .losses import why_lost
+from .minder import WORN, Lost, Minder, Ready
+from .plans import plan_of
+from .words import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from greenroom.actors.entries import Entry
+    from greenroom.supervision import ChildSpec, ExitReason, Timer
+
+    from .order import Order
+    from .pool import Pool
+    from .premises import Premises
+
+_LOOK: Final = object()
+_AGAIN: Final = object()
+_DOUBTED: Final = object()
+_DOUBT: Final = 0.05
+"""How long a worker whose call was ended may have it still, before another takes its place."""
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 30.0
+_STOPPING: Final = 4.0
+"""How long a minder may take to end its worker in order."""
+UNUSED: Final = Shutdown("nothing runs in this pool any more")
+
+
+class _Hand:
+    """A worker, as the foreman sees it."""
+
+    __slots__ = ("idle_since", "is_coming", "is_leaving", "order", "ref", "why")
+
+    def __init__(self, ref: Ref[Minder]) -> None:
+        self.ref = ref
+        self.is_coming = True
+        self.is_leaving = False
+        """It is about to end, or to be ended, and counts no more."""
+        self.order: Order | None = None
+        self.idle_since = 0.0
+        self.why = ""
+        """How it ended, as its minder knows it."""
+
+
+class Foreman(GenServer):
+    """Of one pool, in one company."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        pool: Pool,
+        staff: Ref[DynamicSupervisor],
+        premises: Premises,
+        settings: Mapping[str, Any],
+        entries: Callable[[], Sequence[Entry]],
+    ) -> None:
+        """`entries` are those that run here, as they are registered now: a worker has loaded them before it is ready."""
+        self._pool = pool
+        self._staff = staff
+        self._premises = premises
+        self._settings = settings
+        self._entries = entries
+        self._plans: dict[int, bytes] = {}
+        self._hands: dict[Pid, _Hand] = {}
+        self._free: list[_Hand] = []
+        self._waiting: OrderedDict[Order, None] = OrderedDict()
+        self._failures = 0
+        self._why = ""
+        self._retry_at = 0.0
+        self._hiring = False
+        self._timers: dict[object, Timer] = {}
+
+    def init(self) -> None:
+        """Those that are to be warm are started now."""
+        self._arm(self._pool.idle, _LOOK)
+        self._staff_up()
+
+    def terminate(self, reason: ExitReason) -> None:
+        """Nobody comes after us who would know of these."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for order in self._waiting:
+            order.settle(Outcome(why=f"its pool was stopped ({reason})"))
+
+    def report_state(self) -> str:
+        """How much there is to do, and who does it."""
+        return f"{len(self._hands)} workers, {len(self._free)} of them free, {len(self._waiting)} calls wait"
+
+    # --- calls
+
+    def submit(self, order: Order) -> Outcome:
+        """Have it done: now, or when its turn comes. The answer is how it has ended."""
+        cancelled = order.job.cancelled
+        if cancelled:
+            raise Reject(RequestCancelled(cancelled.reason or ""))
+        order.caller = self.caller
+        if self._free:
+            self._assign(self._free.pop(), order)
+            return later()  # type: ignore[no-any-return]
+        self._waiting[order] = None
+        self._staff_up()
+        present = [hand for hand in self._hands.values() if not hand.is_leaving]
+        if not present and not self._hiring:
+            del self._waiting[order]
+            return Outcome(why=self._why)
+        coming = sum(hand.is_coming for hand in present) + self._hiring
+        if len(self._waiting) > self._pool.queue + coming:
+            del self._waiting[order]
+            busy = f"{len(present)} process{'es are' if len(present) != 1 else ' is'} busy"
+            return Outcome(why=f"{busy}, and {len(self._waiting)} calls wait for that already; try again later")
+        return later()  # type: ignore[no-any-return]
+
+    def cancel(self, order: Order, why: str) -> None:
+        """Nobody wants it any more; if it runs, it may notice."""
+        hand = self._hand_of(order)
+        if hand is not None:
+            hand.ref.cast(Minder.cancel, order, why)
+        elif order in self._waiting:
+            del self._waiting[order]
+            order.caller.fail(RequestCancelled(why))
+
+    def drop(self, order: Order) -> None:
+        """Whoever asked is gone: its worker is not waited for."""
+        self._waiting.pop(order, None)
+        hand = self._hand_of(order)
+        if hand is not None:
+            hand.ref.cast(Minder.abandon, order)
+            send_after(_DOUBT, self.pid, (_DOUBTED, order))
+
+    def _hand_of(self, order: Order) -> _Hand | None:
+        hand = None if order.minder is None else self._hands.get(order.minder)
+        return hand if hand is not None and hand.order is order else None
+
+    def _assign(self, hand: _Hand, order: Order) -> None:
+        number = order.entry.handler.number
+        plan = self._plans.get(number)
+        if plan is None:
+            try:
+                plan = self._plans[number] = plan_of(order.entry)
+            except Exception as error:  # noqa: BLE001 - what cannot be found there is its own call's failure
+                order.caller.fail(error)
+                self._take(hand)
+                return
+        hand.order = order
+        order.minder = hand.ref.pid
+        hand.ref.cast(Minder.run, order, plan)
+
+    def _take(self, hand: _Hand) -> None:
+        """It can take a call: the first that waits, or none."""
+        if self._waiting:
+            order, _ = self._waiting.popitem(last=False)
+            self._assign(hand, order)
+            return
+        hand.idle_since = self._now()
+        self._free.append(hand)
+
+    # --- workers
+
+    def handle_info(self, message: Any) -> Stop | None:
+        """What minders and clocks say."""
+        match message:
+            case Ready(minder=pid, worn=worn):
+                hand = self._hands.get(pid)
+                if hand is not None:
+                    self._ready(hand, worn=worn)
+            case Lost(minder=pid, why=why):
+                if pid in self._hands:
+                    self._hands[pid].why = why
+            case Down(pid=Pid() as pid, reason=reason):
+                hand = self._hands.pop(pid, None)
+                if hand is not None:
+                    self._gone(hand, reason)
+            case (token, order) if token is _DOUBTED:
+                self._doubt(order)
+            case _ if message is _LOOK:
+                return self._look()
+            case _ if message is _AGAIN:
+                self._retry_at = 0.0
+                self._staff_up()
+            case _:
+                super().handle_info(message)
+        return None
+
+    def _doubt(self, order: Order) -> None:
+        """A call that was ended has not noticed at once; it may never, and nobody waits for that."""
+        hand = self._hand_of(order)
+        if hand is not None:
+            hand.is_leaving = True
+            self._staff_up()
+
+    def _ready(self, hand: _Hand, *, worn: bool) -> None:
+        if hand.order is not None:
+            self._failures = 0  # it can do what it is for; to have come up is not enough
+        hand.is_coming = False
+        hand.order = None
+        hand.is_leaving = False  # a call that was ended has ended in time
+        if worn or self._surplus() > 0:
+            self._let_go(hand)
+        else:
+            self._take(hand)
+
+    def _surplus(self) -> int:
+        return sum(not hand.is_leaving for hand in self._hands.values()) - self._pool.most
+
+    def _let_go(self, hand: _Hand) -> None:
+        hand.is_leaving = True
+        hand.ref.cast(Minder.retire)
+        self._staff_up()
+
+    def _gone(self, hand: _Hand, reason: ExitReason) -> None:
+        if hand in self._free:
+            self._free.remove(hand)
+        order, hand.order = hand.order, None
+        why = hand.why or why_lost(reason)
+        if order is not None:
+            order.settle(Outcome(why=why))
+        elif reason != WORN and (hand.is_coming or not hand.is_leaving):
+            self._failed(why)
+        self._staff_up()
+
+    def _failed(self, why: str) -> None:
+        """One did not come up, or died of nothing: the next attempt has to wait, and so has nobody who has only that to wait for."""
+        self._failures += 1
+        self._why = why
+        if self._failures > 1:
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 2))
+            self._retry_at = self._now() + pause
+            if self._pool.warm:
+                self._arm(pause, _AGAIN)
+        if not any(not hand.is_leaving for hand in self._hands.values()):
+            waiting, self._waiting = self._waiting, OrderedDict()
+            for order in waiting:
+                order.settle(Outcome(why=why))
+
+    def _staff_up(self) -> None:
+        """See to it that there are as many as are needed, as far as there may be."""
+        if not self._hiring and self._is_short():
+            self._hiring = True
+            self.ref().cast(Foreman.hire)
+
+    def _is_short(self) -> bool:
+        present = [hand for hand in self._hands.values() if not hand.is_leaving]
+        if len(present) >= self._pool.most or (self._failures > 1 and self._now() < self._retry_at):
+            return False
+        coming = sum(hand.is_coming for hand in present)
+        return len(present) < self._pool.warm or coming < len(self._waiting)
+
+    async def hire(self) -> None:
+        """Start minders, who take their time by themselves."""
+        try:
+            entries = self._entries()
+            while self._is_short():
+                spec = child(Minder, self.ref(), self._pool, self._premises, self._settings, self._known(entries))
+                minder: Ref[Minder] = await start_child(self._staff, spec.but(restart=TEMPORARY, shutdown=_STOPPING))
+                self._hands[minder.pid] = _Hand(minder)
+                monitor(minder)
+        finally:
+            self._hiring = False
+
+    def _known(self, entries: Sequence[Entry]) -> dict[int, bytes]:
+        """What a new worker is to have loaded. What cannot be found is said to whoever calls it."""
+        for entry in entries:
+            number = entry.handler.number
+            if number not in self._plans:
+                try:
+                    self._plans[number] = plan_of(entry)
+                except Exception:  # noqa: BLE001, S112 - as it says
+                    continue
+        return {
+            entry.handler.number: self._plans[entry.handler.number]
+            for entry in entries
+            if entry.handler.number in self._plans
+        }
+
+    def _look(self) -> Stop | None:
+        """Let those go that have had nothing to do for long; and go, if nobody needs any."""
+        now, idle = self._now(), self._pool.idle
+        spare = sum(not hand.is_leaving for hand in self._hands.values()) - self._pool.warm
+        for hand in [each for each in self._free if now - each.idle_since >= idle][: max(0, spare)]:
+            self._free.remove(hand)
+            self._let_go(hand)
+        if not (self._hands or self._waiting or self._hiring or self._entries()):
+            return Stop(UNUSED)  # its handlers were registered anew, with other pools
+        self._arm(idle / 2, _LOOK)
+        return None
+
+    def _arm(self, seconds: float, message: object) -> None:
+        before = self._timers.get(message)
+        if before is not None:
+            before.cancel()
+        self._timers[message] = send_after(seconds, self.pid, message)
+
+    def _now(self) -> float:
+        return clock.now(self._otp_process.node.loop)
+
+
+class _PoolTree(Supervisor):
+    """The foreman of a pool and its staff: neither is any use without the other."""
+
+    def __init__(self, pool: Pool, foreman: Hashable, staff: Hashable, *rest: Any) -> None:
+        """`foreman` and `staff` are their names."""
+        super().__init__(
+            [
+                child(DynamicSupervisor).but(id="staff", name=staff),
+                child(Foreman, pool, Ref(staff), *rest).but(
+                    id="foreman", name=foreman, restart=TRANSIENT, significant=True
+                ),
+            ],
+            strategy="one_for_all",
+            auto_shutdown="any_significant",
+            intensity=3,
+            period=10.0,
+        )
+
+
+def pool_child(pool: Pool, foreman: Hashable, staff: Hashable, *rest: Any) -> ChildSpec[Any]:
+    """A pool as a child; `rest` is what its foreman needs besides. One that gives up is started again by the next call."""
+    return child(_PoolTree, pool, foreman, staff, *rest).but(id=f"pool {pool.serial}", restart=TEMPORARY)

@@ -1,0 +1,156 @@
+"""In a worker: import the modules that handlers are in, and find the handlers there.
+
+The program's own file is run as well, under another name than `__main__`, so that what it does under `if __name__ == "__main__"` is not
+done again. What it does without such a guard ends where it would begin to serve, to call or to open a node: `server.run()`, a client and a
+host raise `ImportEnds` here, and whatever has been defined until then is what there is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.errors import GreenroomError
+
+from .places import MAIN
+
+if TYPE_CHECKING:
+    from .places import Found, Main
+
+RUN_AS: Final = "__greenroom_main__"
+"""What `__name__` is in a program's file when a worker runs it."""
+
+
+class NotLoaded(GreenroomError):
+    """A worker cannot load a handler; the message says which and why."""
+
+
+class ImportEnds(BaseException):
+    """The program was about to begin with what only its own process does: its import by a worker ends here.
+
+    A `BaseException`, since an `except Exception` around `server.run()` is not meant to go on after it.
+    """
+
+
+class _Loader:
+    """What of this process is a worker's, and who is importing."""
+
+    def __init__(self) -> None:
+        self.is_worker = False
+        self.is_importing = False
+        self.has_ended = False
+        """Whether what is imported has come to where that ends."""
+        self.lock = threading.Lock()
+
+
+_loader: Final = _Loader()
+
+
+def begins(what: str) -> None:
+    """Called by whatever a program does only in its own process: when a worker imports it, that is where the import ends."""
+    if _loader.is_importing:
+        _loader.has_ended = True
+        raise ImportEnds(f"{what} is not begun in a worker process")
+
+
+def is_worker() -> bool:
+    """Whether this process is one that runs handlers for another."""
+    return _loader.is_worker
+
+
+def become_worker() -> None:
+    """From now on this process runs handlers for another one."""
+    _loader.is_worker = True
+
+
+def load(found: Found, main: Main | None) -> Any:
+    """The function at that place. Blocks for as long as imports take. Raises `NotLoaded`."""
+    with _loader.lock:
+        _loader.is_importing, _loader.has_ended = True, False
+        try:
+            module = _module(found, main)
+        finally:
+            _loader.is_importing = False
+        here: Any = module
+        try:
+            for step in found.name.split("."):
+                here = getattr(here, step)
+            for _ in range(found.inner):
+                here = here.__wrapped__
+        except AttributeError as error:
+            raise NotLoaded(
+                f"{found} is not there when a worker imports it ({error}): define it where the import comes before "
+                'anything that is only done once, and not under `if __name__ == "__main__"`'
+            ) from None
+        return here
+
+
+def _module(found: Found, main: Main | None) -> ModuleType:
+    try:
+        if found.module != MAIN:
+            return _imported(found.module)
+        assert main is not None
+        return _program(main)
+    except BaseException as error:  # a program may end in any way, and whoever calls wants to know why
+        raise NotLoaded(f"{found} cannot be imported by a worker: {type(error).__name__}: {error}") from error
+
+
+def _imported(name: str) -> ModuleType:
+    """The module; one whose import ends early as far as it has come, which importlib would throw away."""
+    known = sys.modules.get(name)
+    if known is not None:
+        return known
+    parent = name.rpartition(".")[0]
+    if parent:
+        importlib.import_module(parent)
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if not _loader.has_ended:  # it may have become somebody's crash on its way up
+            sys.modules.pop(name, None)
+            raise
+    return sys.modules.get(name, module)
+
+
+_programs: Final[dict[Main, ModuleType]] = {}
+
+
+def _program(main: Main) -> ModuleType:
+    """What the application runs as `__main__`, as a module of another name."""
+    known = _programs.get(main)
+    if known is not None:
+        return known
+    if main.module is not None:
+        module = _imported(main.module)
+        sys.modules[MAIN] = module
+    else:
+        assert main.file is not None
+        folder = str(Path(main.file).parent)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        module = _run(main.file)
+    _programs[main] = module
+    return module
+
+
+def _run(file: str) -> ModuleType:
+    module = ModuleType(RUN_AS)
+    module.__file__ = file
+    sys.modules[RUN_AS] = sys.modules[MAIN] = module
+    code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - it is the program itself
+    except BaseException:
+        if not _loader.has_ended:
+            raise
+    return module

@@ -1,0 +1,103 @@
+"""What a worker is told of a handler, so that it can make the same entry of it: where the function is, and what was said of it.
+
+Only that travels which has to do with running it. What clients are shown stays at home.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from greenroom.actors.catalogue import Catalogue, Shelf
+from greenroom.actors.entries import (
+    CompletionEntry,
+    PromptEntry,
+    ResourceEntry,
+    TemplateEntry,
+    ToolEntry,
+    completion_entry,
+    prompt_entry,
+    resource_entry,
+    template_entry,
+    tool_entry,
+)
+from greenroom.actors.options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+
+from .loading import load
+from .places import MAIN, Found, Main, checked, main_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.actors.entries import Entry
+
+    Maker = Callable[[Any, Any, dict[str, Any]], Entry]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One handler, as it is described to workers."""
+
+    kind: str
+    name: Any
+    found: Found
+    main: Main | None
+    said: dict[str, Any]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Plan)
+
+
+def plan_of(entry: Entry) -> bytes:
+    """What to tell of it. Raises `RegistrationError` when a worker would find something else in its place."""
+    handler = entry.handler
+    assert handler.found is not None
+    found = checked(f"{entry.kind.replace('_', ' ')} {entry.name!r}", handler.function, handler.found)
+    main = main_program() if found.module == MAIN else None
+    return _encoder.encode(Plan(entry.kind, entry.name, found, main, _said_of(entry)))
+
+
+def _said_of(entry: Entry) -> dict[str, Any]:
+    match entry:
+        case ToolEntry(options=options):
+            return {
+                "input_schema": options.input_schema,
+                "output_schema": options.output_schema,
+                "validate_input": options.validate_input,
+                "validate_output": options.validate_output,
+            }
+        case ResourceEntry():
+            return {"uri": entry.uri, "mime_type": entry.mime_type}
+        case TemplateEntry():
+            return {
+                "uri_template": entry.uri_template,
+                "mime_type": entry.mime_type,
+                "segments": entry.template.segments,
+            }
+        case PromptEntry():
+            known = ("name", "title", "description", "required")
+            arguments = [
+                {name: value for name, value in each.items() if name in known}
+                for each in entry.wire.get("arguments", ())
+            ]
+            return {"arguments": arguments, "description": entry.description}
+        case CompletionEntry():
+            return {}
+
+
+def entry_of(data: bytes) -> Shelf:
+    """In a worker: a shelf with that one entry on it. Imports what it needs, which may take long. Raises `NotLoaded`."""
+    plan = _decoder.decode(data)
+    function = load(plan.found, plan.main)
+    entry = _MAKERS[plan.kind](plan.name, function, plan.said)
+    return Shelf(Catalogue().put(entry))
+
+
+_MAKERS: dict[str, Maker] = {
+    "tool": lambda name, function, said: tool_entry(name, function, ToolOptions(**said)),
+    "resource": lambda name, function, said: resource_entry(name, function, ResourceOptions(**said)),
+    "resource_template": lambda name, function, said: template_entry(name, function, TemplateOptions(**said)),
+    "prompt": lambda name, function, said: prompt_entry(name, function, PromptOptions(**said)),
+    "completion": lambda name, function, said: completion_entry(tuple(name), function),  # noqa: ARG005 - nothing was
+}

@@ -1,0 +1,127 @@
+"""How handlers run that have processes of their own: one `Pool` says how many there are, and how much each may take.
+
+::
+
+    drawing = Pool(size=4, memory=512 * MIB, cpu=20)
+
+    @server.tool(isolation=drawing)          # both of these share four processes
+    def render(svg: str) -> bytes: ...
+
+    @server.tool(isolation=drawing)
+    def crop(png: str, width: int) -> bytes: ...
+
+It is a value and owns nothing: each company that has a handler with it runs a pool of its own (`foreman`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from greenroom.errors import GreenroomError
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+_LEAST_MEMORY: Final = 64 * MIB
+"""An interpreter that has loaded a handler takes half of that."""
+
+
+_serials: Final = count(1)
+
+
+class BadPool(GreenroomError, ValueError):
+    """A pool that cannot be: which of its words, what was given, and what it must be."""
+
+    def __init__(self, name: str, value: object, needed: str) -> None:
+        """`needed` completes "must be"."""
+        super().__init__(f"Pool: {name} must be {needed}, not {value!r}")
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pool:
+    """Processes that handlers run in, each with one call at a time. Give one to several handlers, and they share it.
+
+    `size` is how many there may be at most: as many as the machine has processors unless it says so. They come as they are needed, and one
+    that had nothing to do for `idle` seconds goes; `warm` of them are there from the start, and stay.
+
+    `memory` is how many bytes one may have (half of the machine's; None for no limit), `cpu` how many seconds of processor time one call may
+    take. Whoever goes beyond is ended, and the caller is told of which limit. After `max_calls` calls a process is replaced by a new one, before
+    what it has leaked becomes a nuisance.
+
+    `queue` is how many calls may wait for a process; the next one is refused at once. `start` is how many seconds a process may take to come
+    up, the import of the handler's module included.
+    """
+
+    size: int | None = None
+    warm: int = 0
+    max_calls: int | None = 1000
+    memory: int | Literal["half"] | None = "half"
+    cpu: float | None = None
+    queue: int = 1000
+    idle: float = 60.0
+    start: float = 60.0
+    serial: int = field(init=False, repr=False)
+    """What tells it from all others of this program."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "serial", next(_serials))
+        _check_count("size", self.size, least=1, or_none=" or None for one on each processor")
+        _check_count("warm", self.warm, least=0)
+        _check_count("max_calls", self.max_calls, least=1, or_none=" or None for no end")
+        _check_count("queue", self.queue, least=0)
+        if self.memory != "half":
+            _check_count("memory", self.memory, least=_LEAST_MEMORY, or_none=" or None for no limit", of=" bytes")
+        if self.cpu is not None:
+            _check_seconds("cpu", self.cpu)
+        _check_seconds("idle", self.idle)
+        _check_seconds("start", self.start)
+        if self.warm > self.most:
+            raise BadPool("warm", self.warm, f"at most its size, {self.most}")
+
+    @property
+    def most(self) -> int:
+        """How many processes there may be."""
+        return processors() if self.size is None else self.size
+
+    @property
+    def memory_limit(self) -> int | None:
+        """How many bytes each may have."""
+        return memory_of_the_machine() // 2 if self.memory == "half" else self.memory
+
+
+def _check_count(name: str, value: Any, *, least: int, or_none: str = "", of: str = "") -> None:
+    if value is None and or_none:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadPool(name, value, f"a whole number, {least}{of} or more{or_none}")
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not (value > 0 and math.isfinite(value)):
+        raise BadPool(name, value, "a number of seconds, more than 0")
+
+
+def processors() -> int:
+    """How many processors this program may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def memory_of_the_machine() -> int:
+    """How many bytes there are: of the container, where one is smaller than its machine."""
+    found = [1 << 40]
+    with contextlib.suppress(ValueError, OSError, AttributeError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(ValueError, OSError):  # there is no such file, or it says "max"
+            found.append(int(Path(limit).read_text(encoding="ascii")))
+    return min(each for each in found if each > 0)

@@ -1,0 +1,187 @@
+"""What a company knows of pools: who has which, and how a call gets there and back.
+
+A job whose handler has a process of its own comes here with what it would have run; it waits in its own process, which is what a session
+cancels and ends. Pools are started by the first call that needs them; those with warm workers, with the company.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.cancellation import RequestCancelled
+from greenroom.actors.jobs import Encoded, Failed, FarCrash, Finished
+from greenroom.actors.names import Name
+from greenroom.actors.tree import Tree
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.supervision import (
+    TEMPORARY,
+    AlreadyRegistered,
+    DynamicSupervisor,
+    GenServer,
+    NotRegistered,
+    ProcessExited,
+    Ref,
+    StartFailed,
+    child,
+    current_node,
+    start_child,
+    whereis,
+)
+from greenroom.supervision.cluster.values import RemoteError, RemoteTraceback
+
+from .foreman import UNUSED, Foreman, pool_child
+from .lodging import Lodging
+from .losses import loss_of, why_lost
+from .order import Order
+from .plans import plan_of
+
+if TYPE_CHECKING:
+    from greenroom.actors.catalogue import Shelf
+    from greenroom.actors.entries import Entry
+    from greenroom.actors.jobs import Job
+    from greenroom.actors.names import Key
+    from greenroom.actors.settings import Settings
+    from greenroom.supervision import ChildSpec
+
+    from .pool import Pool
+    from .premises import Premises
+    from .words import Outcome
+
+_TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")
+"""What of a company's settings has to do with running a handler."""
+
+
+class Pools:
+    """Of one company."""
+
+    def __init__(self, key: Key, settings: Settings, shelf: Shelf, premises: Premises | None = None) -> None:
+        """Nothing is started. Processes are this node's cluster's unless there are other `premises`."""
+        self._key = key
+        self._settings = {name: getattr(settings, name) for name in _TRAVEL}
+        self._shelf = shelf
+        self._premises: Premises = Lodging() if premises is None else premises
+
+    def _name(self, role: str, pool: Pool | None = None) -> Name:
+        return Name(self._key, role, "" if pool is None else str(pool.serial))
+
+    def opening_spec(self) -> ChildSpec[Any]:
+        """Who begins with what is to be warm."""
+        return child(Opener, self).but(id="opener", name=self._name("opener"))
+
+    def isolated(self, pool: Pool | None = None) -> list[Entry]:
+        """What is registered, and runs in a process of its own: in that pool, or in any."""
+        isolated = self._shelf.catalogue.isolated
+        return [entry for entry in isolated if pool is None or entry.handler.pool is pool]
+
+    async def run(self, job: Job, entry: Entry) -> dict[str, Any]:
+        """The result, as it is sent. Raises what the peer is told instead."""
+        pool = entry.handler.pool
+        assert pool is not None
+        order = Order(job, entry, current_node().name)
+        outcome = await self._submit(pool, order)
+        crash = None if outcome.crash is None else _raised(*outcome.crash)
+        if outcome.why is not None:
+            raise loss_of(job, outcome.why) from crash
+        if crash is not None:
+            raise FarCrash(_ending(job, outcome), crash)
+        if outcome.error is not None:
+            raise McpError(*outcome.error)
+        assert outcome.body is not None
+        return Encoded(outcome.body)
+
+    async def _submit(self, pool: Pool, order: Order) -> Outcome:
+        job = order.job
+        foreman = await self.foreman(pool)
+        forget = job.cancelled.subscribe(lambda: foreman.cast(Foreman.cancel, order, job.cancelled.reason or ""))
+        try:
+            try:
+                return await foreman.within(None).call(Foreman.submit, order)
+            except NotRegistered:
+                raise
+            except ProcessExited as error:
+                if error.reason != UNUSED:
+                    raise loss_of(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
+            foreman = await self.foreman(
+                pool
+            )  # it went just now, since nobody had come for long; it has begun with nothing
+            return await foreman.within(None).call(Foreman.submit, order)
+        except BaseException as error:
+            if not isinstance(error, RequestCancelled):
+                foreman.cast(Foreman.drop, order)
+            raise
+        finally:
+            forget()
+
+    async def foreman(self, pool: Pool) -> Ref[Foreman]:
+        """Who has that pool; started if nobody has."""
+        name = self._name("pool", pool)
+        process = whereis(name)
+        if process is None:
+            rest = (self._premises, self._settings, lambda: self.isolated(pool))
+            spec = pool_child(pool, name, self._name("staff", pool), *rest)
+            try:
+                await self._begin()
+                await _ensured(self._name("crews"), spec)
+            except ProcessExited as error:
+                raise McpError(ErrorCode.INTERNAL_ERROR, "The server is stopping") from error
+        ref: Ref[Foreman] = Ref(name)
+        return ref
+
+    async def _begin(self) -> None:
+        """Have what pools stand on: with the first of them."""
+        crews = self._name("crews")
+        if whereis(crews) is None:
+            ground = self._premises.child_spec()
+            children = [child(DynamicSupervisor, intensity=10, period=10.0).but(id="crews", name=crews)]
+            grown = children if ground is None else [ground, *children]
+            spec = child(Tree, grown, strategy="rest_for_one", intensity=5, period=10.0)
+            await _ensured(self._name("pools"), spec.but(id="ground", name=self._name("ground"), restart=TEMPORARY))
+
+    def check(self) -> None:
+        """Raise `RegistrationError` for what workers would not find."""
+        for entry in self.isolated():
+            plan_of(entry)
+
+    async def warm_up(self) -> None:
+        """Start the pools that have workers from the start."""
+        for pool in {entry.handler.pool: None for entry in self.isolated()}:
+            if pool is not None and pool.warm:
+                await self.foreman(pool)
+
+
+async def _ensured(supervisor: Name, spec: ChildSpec[Any]) -> None:
+    """That child runs there, whoever has started it: two calls may have come at once."""
+    try:
+        await start_child(supervisor, spec)
+    except (AlreadyRegistered, StartFailed) as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, AlreadyRegistered):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+
+
+def _ending(job: Job, outcome: Outcome) -> Finished | Failed:
+    if outcome.error is not None:
+        return Failed(job.key, McpError(*outcome.error))
+    assert outcome.body is not None
+    return Finished(job.key, outcome.body)
+
+
+def _raised(kind: str, text: str, trace: str) -> RemoteError:
+    error = RemoteError(kind, text)
+    error.__cause__ = RemoteTraceback(trace)
+    return error
+
+
+class Opener(GenServer):
+    """Begins with the pools that are to be warm, and has nothing else to do."""
+
+    def __init__(self, pools: Pools) -> None:
+        """Of one company."""
+        self._pools = pools
+
+    async def init(self) -> None:
+        """A handler that no worker would find is told of before anybody calls it."""
+        self._pools.check()
+        await self._pools.warm_up()

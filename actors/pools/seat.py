@@ -1,0 +1,242 @@
+"""The one in a worker process who runs handlers: one call at a time, as a company's own workers would run it.
+
+A call is a `Job` here as well, with a house of its own, and `work` is what is done with it: arguments are bound, the result is fitted and
+encoded in this process, and so is the answer to a crash. Only bytes go home. An `async def` runs in this process's loop and a `def` in a
+thread, so that the link goes on meanwhile; what holds the interpreter's lock stops it, and home is patient then.
+
+Home sends it messages (`words`). When it dies, home hears so and answers. A call is over when its thread is: until then no other begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.bulkheads import Bulkheads
+from greenroom.actors.cancellation import Cancellation
+from greenroom.actors.jobs import Failed, Finished, Job
+from greenroom.actors.settings import Settings
+from greenroom.actors.worker import crashed, work
+from greenroom.supervision import SHUTDOWN, Crash, Down, GenServer, Shutdown, Stop, exit, monitor, start_task_alone
+from greenroom.supervision.behaviours.threads import in_thread
+
+from . import words
+from .facts import FarFacts
+from .far_voice import FarVoice
+from .loading import NotLoaded, become_worker
+from .plans import entry_of
+from .words import Outcome, errand_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenroom.actors.catalogue import Kind, Shelf
+    from greenroom.supervision import ExitReason, Monitor, Pid, Ref
+
+_STOPPED: Final = Shutdown("the call is not wanted any more")
+_POLL: Final = 0.01
+_MIB: Final = 1024 * 1024
+
+
+class _House:
+    """What of a company a job needs, in a worker."""
+
+    def __init__(self, seat: Seat, shelf: Shelf, call: int) -> None:
+        self.settings = seat.settings
+        self.shelf = shelf
+        self.bulkheads = seat.threads
+        self.own: Mapping[str, Any] = {}
+        self.pools: Any = None
+        self._seat = seat
+        self._call = call
+
+    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:  # noqa: ARG002 - home knows whose call it is
+        """The peer is about to hear of these pages."""
+        self._seat.home.send([words.EXPECT, self._call, list(ids)])
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        """A resource is not what it was."""
+        self._seat.home.send([words.UPDATED, self._call, uri, dict(extra)])
+
+    def list_changed(self, kind: Kind) -> None:
+        """What is offered has changed."""
+        self._seat.home.send([words.CHANGED, self._call, kind])
+
+
+class _Desk:
+    """Where a job's end is put down; it stands where the session's ref stands at home."""
+
+    def __init__(self) -> None:
+        self.ending: Finished | Failed | None = None
+
+    def send(self, message: Any) -> bool:
+        self.ending = message
+        return True
+
+
+class _Call:
+    """The one call that is under way."""
+
+    __slots__ = ("cancelled", "desk", "job", "number", "task", "voice", "watching")
+
+    def __init__(self, number: int, voice: FarVoice, cancelled: Cancellation) -> None:
+        self.number = number
+        self.voice = voice
+        self.cancelled = cancelled
+        self.desk = _Desk()
+        self.job: Job | None = None
+        self.task: Pid
+        self.watching: Monitor
+
+
+class Seat(GenServer):
+    """A worker's own. Started from home, by whoever minds the worker."""
+
+    def __init__(
+        self,
+        home: Ref[Any],
+        settings: Mapping[str, Any],
+        plans: Mapping[int, bytes],
+        *,
+        cpu: float | None = None,
+        memory: int | None = None,
+    ) -> None:
+        """`plans` are the handlers that it is to have loaded before it is ready."""
+        self.home = home
+        self.settings = Settings(**settings)
+        self.threads = Bulkheads(per_tool=1_000_000, per_principal=1_000_000)
+        self._plans = dict(plans)
+        self._shelves: dict[int, Shelf] = {}
+        self._cpu = cpu
+        self._memory = memory
+        self._call: _Call | None = None
+
+    async def init(self) -> None:
+        """Load what is known to be needed. If that cannot be done, there is no seat, and the starter hears why."""
+        become_worker()
+        monitor(self.home)
+        for number in self._plans:
+            await self._shelf(number)
+
+    async def _shelf(self, number: int) -> Shelf:
+        shelf = self._shelves.get(number)
+        if shelf is None:
+            # In a thread, where a program may run a loop of its own until it comes to what ends its import.
+            shelf = self._shelves[number] = await in_thread(lambda: None, entry_of, self._plans[number])
+        return shelf
+
+    def handle_info(self, message: Any) -> Any:
+        """What home says."""
+        match message:
+            case [words.PLAN, int() as number, data]:
+                self._plans[number] = data
+            case [words.RUN, int() as number, int() as plan, bytes() as errand, facts]:
+                self._begin(number, plan, errand, facts)
+            case [kind, number, *rest] if kind in (words.CANCEL, words.STOP, words.ANSWER, words.HEARD):
+                call = self._call
+                if call is not None and call.number == number:
+                    self._told(call, kind, rest)
+            case Down(ref=ref, reason=reason) if self._call is not None and ref is self._call.watching:
+                return self._down(self._call, reason)
+            case Down():
+                return Stop(SHUTDOWN)  # whoever minds this worker is gone, and nobody would hear of anything
+            case _:
+                super().handle_info(message)
+        return None
+
+    def _told(self, call: _Call, kind: int, rest: list[Any]) -> None:
+        match kind, rest:
+            case words.CANCEL, [str() as why]:
+                call.cancelled.set(why)
+            case words.STOP, []:
+                call.cancelled.set("the call is not wanted any more")
+                exit(call.task, _STOPPED)
+            case words.ANSWER, [int() as question, bool() as ok, value]:
+                call.voice.answered(question, value, ok=ok)
+            case words.HEARD, [int() as count]:
+                call.voice.heard = count
+            case _:
+                self._otp_unexpected("message", str(kind))
+
+    def _begin(self, number: int, plan: int, errand: bytes, facts: Any) -> None:
+        cancelled = Cancellation()
+        call = self._call = _Call(number, FarVoice(self.home, number, cancelled), cancelled)
+        self._limit_processor()
+        task = start_task_alone(self._perform, call, plan, errand, facts)
+        call.task = task.pid
+        call.watching = monitor(task.pid)
+
+    async def _perform(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
+        shelf = self._shelves.get(plan) or await self._shelf(plan)
+        errand = errand_of(data)
+        seen: Any = FarFacts(errand, facts)
+        session: Any = call.desk
+        call.job = Job(
+            call.number,
+            session,
+            errand.request_id,
+            errand.method,
+            errand.params,
+            seen,
+            call.voice,
+            call.cancelled,
+            _House(self, shelf, call.number),
+            errand.task,
+        )
+        await work(call.job)
+
+    def _down(self, call: _Call, reason: ExitReason) -> Any:
+        return self._over(call, reason) if self.threads.running == 0 else self._wait_for_thread(call, reason)
+
+    async def _wait_for_thread(self, call: _Call, reason: ExitReason) -> None:
+        """It was ended while its function runs on in a thread; home decides how long it looks at that."""
+        while self.threads.running:  # noqa: ASYNC110 - threads tell of nothing
+            await asyncio.sleep(_POLL)
+        self._over(call, reason)
+
+    def _over(self, call: _Call, reason: ExitReason) -> None:
+        self._call = None
+        self._limit_processor(off=True)
+        self.home.send([words.DONE, call.number, *self._outcome(call, reason)])
+
+    def _outcome(self, call: _Call, reason: ExitReason) -> Outcome:
+        error = reason.error if isinstance(reason, Crash) else None
+        told = None if error is None else _told_of(error)
+        if isinstance(error, MemoryError) and self._memory is not None:
+            limit = f"{self._memory // _MIB} MiB"
+            return Outcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
+        if isinstance(error, NotLoaded):
+            return Outcome(why=str(error), crash=told)
+        ending = call.desk.ending
+        if ending is None and error is not None and call.job is not None:
+            ending = crashed(call.job, error)
+        match ending:
+            case Finished(body=body):
+                return Outcome(body=body, crash=told)
+            case Failed(error=answer):
+                return Outcome(error=[answer.code, answer.message, answer.data], crash=told)
+            case None:
+                return Outcome(why=f"its worker ended it ({reason})", crash=told)
+
+    def _limit_processor(self, *, off: bool = False) -> None:
+        """The soft limit counts what this process has used since it began, so it moves on before each call."""
+        if self._cpu is None:
+            return
+        import resource  # noqa: PLC0415 - there is none where there are no such limits
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        soft = hard
+        if not off:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            soft = math.ceil(used.ru_utime + used.ru_stime + self._cpu)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def _told_of(error: BaseException) -> list[str]:
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
+        text = "(its str raised)"
+    return [type(error).__qualname__, text, "".join(traceback.format_exception(error))[-20_000:]]

@@ -1,0 +1,353 @@
+"""Who waits for a worker, how many workers there are, and what becomes of a call whose worker is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.pools.pool import Pool
+from greenroom.protocol.errors import PeerError
+from greenroom.supervision import kill, stop, whereis
+from greenroom.supervision.cluster.endings import Ending, NodeFailed
+
+from . import handlers
+from .local import text_of
+
+if TYPE_CHECKING:
+    from greenroom.probe import WireProbe
+
+    from .local import House, LocalPremises
+
+SEGFAULT = "Tool execution failed: its process was ended by signal 11 (SIGSEGV)"
+
+
+async def begun(probe: WireProbe, name: str, times: int = 1) -> int:
+    """Call something that says so when it has begun."""
+    before = len(probe.notifications("notifications/message"))
+    asked = 0
+    for _ in range(times):
+        asked = await probe.ask("tools/call", {"name": name})
+    await probe.heard("notifications/message", before + times)
+    return asked
+
+
+async def settled() -> None:
+    """Until nothing moves any more."""
+    await asyncio.sleep(0.01)
+
+
+# --- how many
+
+
+async def test_workers_come_as_they_are_needed_and_no_more_than_there_may_be(house: House) -> None:
+    house.tool(handlers.waits, Pool(size=3))
+    await house.open()
+    async with house.probe() as probe:
+        assert house.premises.attempts == 0
+        await begun(probe, "waits")
+        assert house.premises.attempts == 1
+        await begun(probe, "waits", 2)
+        await probe.ask("tools/call", {"name": "waits"})
+        await settled()
+        assert house.premises.attempts == 3
+
+
+async def test_warm_workers_are_there_before_anybody_calls(house: House) -> None:
+    house.tool(handlers.pid, Pool(size=3, warm=2))
+    await house.open()
+    await settled()
+    assert house.premises.open_rooms == 2
+
+
+async def test_workers_without_anything_to_do_go_but_for_the_warm_ones(house: House) -> None:
+    house.tool(handlers.sleeps, Pool(size=3, warm=1, idle=10))
+    await house.open()
+    async with house.probe() as probe:
+        await asyncio.gather(*(probe.call("sleeps", seconds=0.01) for _ in range(3)))
+        assert house.premises.open_rooms == 3
+        await asyncio.sleep(21)
+        assert house.premises.open_rooms == 1
+        assert text_of(await probe.call("sleeps", seconds=0)) == "slept"
+        assert house.premises.attempts == 3
+
+
+async def test_a_worker_is_replaced_after_so_many_calls(house: House) -> None:
+    house.tool(handlers.add, Pool(size=1, max_calls=3))
+    await house.open()
+    async with house.probe() as probe:
+        for number in range(7):
+            assert text_of(await probe.call("add", a=number, b=0)) == str(number)
+        await settled()
+    assert house.premises.attempts == 3
+
+
+async def test_one_pool_is_shared_by_those_that_have_it(house: House) -> None:
+    shared = Pool(size=1)
+    house.tool(handlers.add, shared)
+    house.tool(handlers.echo, shared)
+    house.tool(handlers.pid, "process")
+    await house.open()
+    async with house.probe() as probe:
+        await probe.call("add", a=1, b=1)
+        await probe.call("echo", value=1)
+        assert house.premises.attempts == 1
+        await probe.call("pid")
+        assert house.premises.attempts == 2
+
+
+# --- who waits
+
+
+async def test_calls_wait_in_order_and_each_has_a_worker_alone(house: House) -> None:
+    house.tool(handlers.tells, Pool(size=1))
+    await house.open()
+    async with house.probe() as probe:
+        asked = [
+            await probe.ask(
+                "tools/call", {"name": "tells", "arguments": {"times": 2}, "_meta": {"progressToken": number}}
+            )
+            for number in range(5)
+        ]
+        await probe.answer(asked[-1])
+        told = [each["progressToken"] for each in probe.notifications("notifications/progress")]
+        assert told == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+async def test_the_queue_has_an_end_and_says_so(house: House) -> None:
+    house.tool(handlers.waits, Pool(size=1, queue=2))
+    await house.open()
+    async with house.probe() as probe:
+        await begun(probe, "waits")
+        for _ in range(2):
+            await probe.ask("tools/call", {"name": "waits"})
+        refused = await probe.call("waits")
+        assert refused["isError"]
+        assert "1 process is busy, and 2 calls wait for that already; try again later" in text_of(refused)
+
+
+async def test_a_call_that_waits_is_bounded_by_its_own_deadline(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool, timeout=2)
+    await house.open()
+    async with house.probe() as probe:
+        await begun(probe, "waits")
+        with pytest.raises(PeerError, match="timed out"):
+            await probe.call("add", a=1, b=1)
+        assert house.premises.attempts == 1
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_never_begins(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        first = await begun(probe, "waits")
+        second = await probe.ask("tools/call", {"name": "waits"})
+        await probe.cancel(second)
+        await settled()
+        await probe.cancel(first)
+        assert text_of(await probe.call("add", a=1, b=1)) == "2"
+        assert len(probe.notifications("notifications/message")) == 1
+
+
+# --- cancelled
+
+
+async def test_a_cancelled_call_that_notices_leaves_its_worker_to_the_next(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits_in_thread, pool)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        for name in ("waits_in_thread", "waits"):
+            await probe.cancel(await begun(probe, name), "not wanted")
+            assert text_of(await probe.call("add", a=1, b=1)) == "2"
+    assert house.premises.attempts == 1
+    assert house.premises.benches[0].ends == 0
+
+
+async def test_one_that_notices_nothing_costs_its_process_its_life(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.stays, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        try:
+            await probe.cancel(await begun(probe, "stays"))
+            assert text_of(await probe.call("add", a=1, b=1)) == "2"
+            await asyncio.sleep(1)
+            assert [bench.ends for bench in house.premises.benches] == [1, 0]
+        finally:
+            handlers.LET_GO.set()
+
+
+async def test_the_end_of_a_session_ends_its_calls(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        await begun(probe, "waits")
+    async with house.probe() as probe:
+        assert text_of(await probe.call("add", a=1, b=1)) == "2"
+
+
+async def test_nothing_is_left_when_the_company_stops(house: House) -> None:
+    house.tool(handlers.waits, Pool(size=2, warm=2))
+    await house.open()
+    async with house.probe() as probe:
+        await begun(probe, "waits", 2)
+        await stop(house.top)
+    assert house.premises.open_rooms == 0
+
+
+# --- lost
+
+
+async def test_a_lost_worker_is_one_result_that_says_what_happened_and_a_new_worker(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        asked = await begun(probe, "waits")
+        house.premises.benches[0].lose(Ending(signal=11))
+        answer = (await probe.answer(asked))["result"]
+        assert answer == {"content": [{"type": "text", "text": SEGFAULT}], "isError": True}
+        assert text_of(await probe.call("add", a=1, b=1)) == "2"
+        assert sum(message.get("id") == asked for message in probe.received) == 1
+    assert house.premises.attempts == 2
+
+
+async def test_who_waits_behind_it_is_served_by_the_next_worker(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        await begun(probe, "waits")
+        others = [asyncio.ensure_future(probe.call("add", a=number, b=0)) for number in range(10)]
+        await settled()
+        house.premises.benches[0].lose(Ending(code=1))
+        assert [text_of(each) for each in await asyncio.gather(*others)] == [str(number) for number in range(10)]
+
+
+async def test_resources_and_prompts_get_an_error_that_says_it(house: House) -> None:
+    pool = Pool(size=1)
+    house.resource("test://waits", handlers.waits, pool)
+    await house.open()
+    async with house.probe() as probe:
+        asked = await probe.ask("resources/read", {"uri": "test://waits"})
+        await probe.heard("notifications/message")
+        house.premises.benches[0].lose(Ending(code=3))
+        error = (await probe.answer(asked))["error"]
+        assert error["message"] == "Internal error: its process exited with code 3"
+
+
+async def test_whoever_minds_a_worker_may_die_too(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        asked = await begun(probe, "waits")
+        minder = house.premises.benches[0].opener
+        assert minder is not None
+        kill(minder)
+        answer = (await probe.answer(asked))["result"]
+        assert answer["isError"]
+        assert text_of(await probe.call("add", a=1, b=1)) == "2"
+
+
+async def test_the_foreman_may_die_and_the_pool_begins_anew(house: House) -> None:
+    pool = Pool(size=1)
+    house.tool(handlers.waits, pool)
+    house.tool(handlers.add, pool)
+    await house.open()
+    async with house.probe() as probe:
+        asked = await begun(probe, "waits")
+        foreman = whereis(house.company.pools._name("pool", pool))
+        assert foreman is not None
+        kill(foreman)
+        assert (await probe.answer(asked))["result"]["isError"]
+        assert text_of(await probe.call("add", a=1, b=1)) == "2"
+        assert house.premises.open_rooms == 1
+
+
+# --- not come up
+
+
+async def test_a_worker_that_does_not_come_up_says_why_and_is_not_tried_for_ever(house: House) -> None:
+    house.tool(handlers.add, Pool(size=2, warm=2))
+    house.premises.refuses = NodeFailed("w1", "there are no processes left")
+    await house.open()
+    async with house.probe() as probe:
+        await asyncio.sleep(60)
+        attempts = house.premises.attempts
+        assert attempts < 20
+        for _ in range(50):
+            failed = await probe.call("add", a=1, b=1)
+            assert failed["isError"]
+            assert text_of(failed) == (
+                "Tool execution failed: its process could not be started: there are no processes left"
+            )
+        assert house.premises.attempts - attempts <= 2
+        house.premises.refuses = None
+        await asyncio.sleep(31)
+        assert text_of(await probe.call("add", a=1, b=1)) == "2"
+
+
+async def test_a_handler_that_cannot_be_loaded_says_so_to_each_caller(house: House) -> None:
+    house.tool(handlers.add, Pool(size=1))
+    await house.open()
+    handler = house.company.shelf.catalogue.tool("add").handler  # type: ignore[union-attr]
+    place = type(handler.found)("no.such.module", "add")  # type: ignore[misc]
+    pools = house.company.pools
+    async with house.probe() as probe:
+        foreman = await pools.foreman(handler.pool)  # type: ignore[arg-type]
+        await foreman.call(_mislead, handler.number, place)
+        failed = await probe.call("add", a=1, b=1)
+        assert failed["isError"]
+        assert "no.such.module:add cannot be imported by a worker: ModuleNotFoundError" in text_of(failed)
+
+
+def _mislead(foreman: Any, number: int, place: Any) -> None:
+    from greenroom.actors.pools.plans import Plan, _encoder  # noqa: PLC0415 - here only
+
+    foreman._plans[number] = _encoder.encode(Plan("tool", "add", place, None, {}))
+
+
+async def test_one_that_dies_of_nothing_is_not_started_again_and_again(house: House) -> None:
+    house.tool(handlers.add, Pool(size=1, warm=1))
+    await house.open()
+    for _ in range(600):
+        await asyncio.sleep(0.1)
+        if house.premises.open_rooms:
+            house.premises.benches[-1].lose(Ending(signal=11))
+    assert 3 < house.premises.attempts < 20
+
+
+@pytest.mark.parametrize("size", [1, 3])
+async def test_every_call_has_one_outcome_whatever_happens_to_workers(
+    house: House, premises: LocalPremises, size: int
+) -> None:
+    pool = Pool(size=size, queue=500)
+    house.tool(handlers.pauses, pool)
+    await house.open()
+    async with house.probe() as probe:
+        asked = [await probe.ask("tools/call", {"name": "pauses", "arguments": {"seconds": 0.05}}) for _ in range(200)]
+        for number in range(100):
+            await asyncio.sleep(0.013)
+            alive = [bench for bench in premises.benches if bench.is_open]
+            if alive:
+                alive[number % len(alive)].lose(Ending(signal=9))
+        answers = [(await probe.answer(each, within=120))["result"] for each in asked]
+        assert len(answers) == 200
+        assert {text_of(each).partition(":")[0] for each in answers} <= {"paused", "Tool execution failed"}
+        assert len({message["id"] for message in probe.received if "result" in message}) == 201
+        assert sum("result" in message for message in probe.received) == 201

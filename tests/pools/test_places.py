@@ -1,0 +1,91 @@
+"""What other processes can find, and what is said of the rest when it is registered."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from greenroom import Pool, RegistrationError, Server
+from greenroom.actors.entries import tool_entry
+from greenroom.actors.options import ToolOptions
+from greenroom.actors.pools.loading import load
+from greenroom.actors.pools.places import Found, checked, place_of
+from greenroom.actors.pools.plans import plan_of
+
+from . import handlers
+
+
+def inside() -> Any:
+    def closure() -> None: ...
+
+    return closure
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (handlers.LAMBDA, "a lambda has no name"),
+    (inside(), r"closure is made inside of inside\(\)"),
+    (partial(handlers.sleeps, 1.0), "a partial has no name"),
+    (handlers.SHOP.sell, "Shop.sell is bound to an object"),
+    ((1).__add__, "object of this process"),
+]
+
+
+@pytest.mark.parametrize(("function", "why"), REFUSED, ids=lambda value: str(value)[:20])
+def test_what_no_other_process_could_find_is_refused_with_the_reason(function: Any, why: str) -> None:
+    with pytest.raises(RegistrationError, match=f"tool 't': .*{why}.*: write it as a function at the top of a module"):
+        place_of("tool 't'", function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [handlers.add, vars(handlers.doubled)["__wrapped__"], handlers.tripled, handlers.Shop.price, handlers.bare],
+)
+def test_a_function_is_found_where_it_stands_under_all_its_wrappers(function: Any) -> None:
+    found = checked("tool 't'", function, place_of("tool 't'", function))
+    assert load(found, None) is function
+
+
+def test_a_function_whose_name_is_somebody_elses_is_refused_before_it_is_called() -> None:
+    shadowed = handlers.timed(handlers.add)  # it has the name of `add`, and is not what stands there
+    entry = tool_entry("t", shadowed, ToolOptions(isolation="process"))
+    with pytest.raises(RegistrationError, match="is not the function that was registered"):
+        plan_of(entry)
+
+
+async def test_a_server_with_such_a_function_says_so_when_it_starts() -> None:
+    server = Server("x")
+    server.tool("t", isolation="process")(handlers.timed(handlers.add))
+    with pytest.raises(Exception, match="is not the function that was registered") as failed:
+        async with server.started():
+            pass
+    assert isinstance(failed.value.__cause__, RegistrationError)
+
+
+def test_a_function_that_was_typed_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys  # noqa: PLC0415 - what it is about
+    from types import ModuleType  # noqa: PLC0415 - same
+
+    def typed() -> None: ...
+
+    typed.__module__, typed.__qualname__ = "__main__", "typed"
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    with pytest.raises(RegistrationError, match="is in no file"):
+        place_of("tool 't'", typed)
+
+
+@pytest.mark.parametrize("isolation", ["moon", 3, object()])
+def test_isolation_has_four_words_and_pools(isolation: Any) -> None:
+    with pytest.raises(RegistrationError, match="isolation is "):
+        tool_entry("t", handlers.add, ToolOptions(isolation=isolation))
+
+
+def test_the_function_stays_what_it_was() -> None:
+    server = Server("x")
+    assert server.tool(isolation="process")(handlers.add) is handlers.add
+    assert server.tool("again", isolation=Pool(size=1))(handlers.add) is handlers.add
+
+
+def test_a_place_says_itself() -> None:
+    assert str(Found("pictures", "render")) == "pictures:render"
