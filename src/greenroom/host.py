@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.agent import Invalid
     from greenroom.actors.federation.specs import Change, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
+    from greenroom.actors.guest.reception import Reception
     from greenroom.protocol.pins import Policy
     from greenroom.supervision import ChildSpec
 
@@ -117,6 +118,7 @@ class Host(HostWords):
         )
         """All tools as one set."""
         self._words: dict[str, HostedServer] = {}
+        self._receptions: list[Reception] = []
         self._hosting = Hosting(self.child_spec)
         self._holders = 0
         self._visitors = 0
@@ -148,7 +150,27 @@ class Host(HostWords):
 
     def child_spec(self) -> ChildSpec[Any]:
         """All of it as a child of anybody's supervisor; it then needs no `async with`."""
-        return self.federation.child_spec()
+        if not self._receptions:
+            return self.federation.child_spec()
+        from .guests import with_guests  # noqa: PLC0415 - few have guests
+
+        return with_guests(self.federation, self._receptions)
+
+    def admit_guests(
+        self, key: bytes | str | os.PathLike[str], *, address: str | None = None, most_guests: int = 64
+    ) -> Reception:
+        """Let Thespian programs in, over a keyed link, while the host is open: see `greenroom.thespian`. They may ask all servers.
+
+        `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name of this
+        machine alone, which what is returned knows.
+        """
+        from .guests import admitted_to_host  # noqa: PLC0415 - as above
+
+        if self._holders:
+            raise ConfigError("guests are admitted before the host is opened")
+        reception = admitted_to_host(self.federation, key, address, most_guests)
+        self._receptions.append(reception)
+        return reception
 
     async def __aenter__(self) -> Self:
         await self.open()

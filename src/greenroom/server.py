@@ -46,10 +46,10 @@ from .hosting import Hosting
 from .mounting import Mounted
 from .outside import context_of
 from .registrations import Registrations
+from .thespian_words import ThespianWords
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-    from typing import Unpack
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.context import Context
@@ -63,12 +63,11 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, Node
 
     from .host import Host
-    from .words import ToolWords
 
     Transport = Literal["stdio", "http"]
 
 
-class Server(Decorators):
+class Server(Decorators, ThespianWords):
     """A server: a name, what it offers, and how it is set up."""
 
     def __init__(  # noqa: PLR0913 - what a server says of itself, and three values that hold the rest
@@ -230,28 +229,6 @@ class Server(Decorators):
             raise ConfigError("a host is mounted before the server runs")
         made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
         self._gateways.append(made)
-
-    def thespian_tool(
-        self,
-        system: Any,
-        actor: Any,
-        name: str | None = None,
-        *,
-        request: Callable[..., Any],
-        reply: Callable[[Any], Any] | None = None,
-        **options: Unpack[ToolWords],
-    ) -> None:
-        """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message that is sent.
-
-        `actor` is an address; or a class, of which one is made when the tool is first called, and ended with the server. `reply` makes the
-        result of what comes back, which is the result itself otherwise. Whoever does not answer within `timeout` (30 seconds), has failed or is
-        gone is an `isError` result that says so.
-        """
-        from .thespian_tools import register  # noqa: PLC0415 - it loads Thespian
-
-        self._with.append(
-            register(self.registry, system, actor, name=name, request=request, reply=reply, options=options)
-        )
 
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
         listeners = [*self._with, *listeners]

@@ -1,7 +1,8 @@
 """A link: one socket between two nodes, from the handshake to the last frame.
 
-What is posted in one turn of the loop goes out as one frame. More than the socket takes is kept here, up to a bound, and written piece by
-piece: a large value keeps neither the loop nor anybody's heartbeat waiting. It knows of bytes and frames; what they mean is its `Party`'s.
+What is posted in one turn of the loop goes out together; what answers something that has just come, at once. More than the socket takes is
+kept here and written piece by piece: a large value keeps neither the loop nor anybody's heartbeat waiting. It knows of bytes and frames; what
+they mean is its `Party`'s.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from .framing import LARGEST, Unframer, batch, frames
+from .framing import LARGEST, PIECE, Unframer, batch, frames
 from .sealing import GREETING_LIMIT, Handshake, LinkRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .sealing import Greeting
 
 HANDSHAKE_SECONDS: Final = 5.0
+LINGER_SECONDS: Final = 1.0
+"""How long the other end of a link that is closed may take for what was posted before."""
 _HIGH_WATER: Final = 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
 
@@ -54,18 +57,24 @@ class Link(asyncio.Protocol):
         self.dialling = dialling
         key, mine = party.greet()
         self._handshake = Handshake(key, mine, dialling=dialling)
-        self._transport: asyncio.Transport
+        self._transport: asyncio.Transport | None = None
+        self._alarm: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._greetings = bytearray()
         self._unframer: Unframer | None = None
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._frames: deque[Iterator[bytes]] = deque()
-        self._flushing = False
+        self._flushing = False  # whether what is posted will be written soon
         self._paused = False
         self._closing = False
         self._why = ""
         self._welcomed = not dialling
         self.arrived: asyncio.Future[str] | None = None
+        self.greeted: Callable[[Link, Greeting], str | None] | None = None
+        """Asked by whoever dials once it knows who is there, and before it has proved itself: why not to go on, or None."""
+        self.offence: str | None = None
+        """What came that no node which holds the key would send."""
         self.up = False
         self.over = False
         self.waiting = 0
@@ -81,6 +90,11 @@ class Link(asyncio.Protocol):
     def why(self) -> str:
         """Why it is over, once it is."""
         return self._why
+
+    @property
+    def peer(self) -> Greeting | None:
+        """Who is at the other end, by their own account; proved once the link is up."""
+        return self._handshake.peer
 
     def arrive(self, name: str) -> None:
         """Whoever dialled goes on."""
@@ -99,9 +113,13 @@ class Link(asyncio.Protocol):
         """There is a connection: shake hands, and not for ever."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if self.over:
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=_HIGH_WATER)
         if (stranger := _stranger(transport)) is not None:
-            self.end(f"it belongs to another user ({stranger})")
+            self.offence = f"it belongs to another user ({stranger})"
+            self.end(self.offence)
             return
         self._alarm = self._loop.call_later(HANDSHAKE_SECONDS, self._too_late)
         if self.dialling:
@@ -109,7 +127,11 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes; the first are a handshake's."""
+        if self.over:
+            return
         self.heard = self._loop.time()
+        # What is answered while this is dealt with goes out at its end, and not in the loop's next turn.
+        before, self._flushing = self._flushing, True
         try:
             if self._unframer is None:
                 self._greetings += data
@@ -117,7 +139,13 @@ class Link(asyncio.Protocol):
                 data, self._greetings = bytes(self._greetings), self._greetings[:0]
             self._read(data)
         except LinkRefused as error:
-            self.end(str(error))
+            self.offence = str(error)
+            self.end(self.offence)
+        finally:
+            self._flushing = before
+        if self._out:
+            self._flush()
+            self._flushing = self._flushing or before
 
     def _read(self, data: bytes) -> None:
         unframer = self._unframer
@@ -125,15 +153,16 @@ class Link(asyncio.Protocol):
             self._greetings += data
             return
         for payload in unframer.feed(data):
-            if self.over:
-                return
             if self._welcomed:
                 self._party.came(self, payload)
             else:
                 self._answered(payload)
+            if self.over:
+                return
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
+        self._alarm_off()
         self._finish(self._why or (f"the connection broke: {exc}" if exc else "the other end closed it"))
 
     def pause_writing(self) -> None:
@@ -148,6 +177,7 @@ class Link(asyncio.Protocol):
     # --- the handshake
 
     def _say(self, message: bytes) -> None:
+        assert self._transport is not None
         self._transport.write(_LENGTH.pack(len(message)) + message)
 
     def _shake(self) -> None:
@@ -161,6 +191,11 @@ class Link(asyncio.Protocol):
             message = bytes(self._greetings[_LENGTH.size : _LENGTH.size + length])
             del self._greetings[: _LENGTH.size + length]
             answer = handshake.take(message)
+            if self.dialling and self.greeted is not None and handshake.peer is not None:
+                refusal = self.greeted(self, handshake.peer)
+                if refusal is not None:
+                    self.end(refusal)
+                    return
             if answer is not None:
                 self._say(answer)
         if handshake.done:
@@ -173,25 +208,26 @@ class Link(asyncio.Protocol):
         """Who listens has the last word: the first frame is empty, or says why not."""
         assert self._handshake.peer is not None
         refusal = self._party.met(self, self._handshake.peer)
+        self._write(next(frames(b"" if refusal is None else refusal.encode()[:GREETING_LIMIT], self._seal)))
         if refusal is None:
             self._begin()
-            self._write(frames(b"", self._seal))
         else:
-            self._write(frames(refusal.encode()[:GREETING_LIMIT], self._seal))
             self.end(refusal)
 
     def _answered(self, payload: bytes) -> None:
         if payload:
-            raise LinkRefused(f"refused by the other end: {payload.decode(errors='replace')}")
+            self.end(f"refused by the other end: {payload.decode(errors='replace')}")
+            return
         assert self._handshake.peer is not None
         self._welcomed = True
         refusal = self._party.met(self, self._handshake.peer)
-        if refusal is not None:
-            raise LinkRefused(refusal)
-        self._begin()
+        if refusal is None:
+            self._begin()
+        else:
+            self.end(refusal)
 
     def _begin(self) -> None:
-        self._alarm.cancel()
+        self._alarm_off()
         self.up = True
         self._flush()
 
@@ -203,70 +239,102 @@ class Link(asyncio.Protocol):
     def post(self, item: bytes) -> None:
         """Send one encoded item, behind all that were posted before."""
         self._out.append(item)
+        self._out_bytes += len(item)
         self.waiting += len(item)
         if not self._flushing and self.up:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def flush(self) -> None:
+        """Let what was posted so far be a payload of its own: the other end may take no more in one."""
+        self._flush()
 
     def _flush(self) -> None:
         self._flushing = False
         if self.over or not self.up:
             return
         if self._out:
-            payload = batch(self._out)
-            self.waiting += 5
-            self._out = []
-            self._frames.append(frames(payload, self._seal))
-        while self._frames and not self._paused:
-            if self._write(self._frames[0]):
-                self._frames.popleft()
-            elif not self._flushing:  # some of a large one: the loop's turn
-                self._flushing = True
-                self._loop.call_soon(self._flush)
-                break
-        if self._closing and not self._frames:
+            for payload in self._payloads():
+                self._frames.append(frames(payload, self._seal))
+        self._write_frames()
+        if self._closing and not self._frames and self._transport is not None:
             self._transport.close()
 
-    def _write(self, made: Iterator[bytes]) -> bool:
-        """Write the next frame; whether that was the last of these."""
+    def _payloads(self) -> Iterator[bytes]:
+        """What was posted, as few payloads: each is put together and taken apart in one go, so none is longer than its longest item needs."""
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
+        if size <= PIECE:
+            yield batch(out)
+            return
+        group: list[bytes] = []
+        size = 0
+        for item in out:
+            if group and size + len(item) > PIECE:
+                yield batch(group)
+                group, size = [], 0
+            group.append(item)
+            size += len(item)
+        yield batch(group)
+
+    def _write_frames(self) -> None:
+        room = PIECE  # for this turn of the loop
+        while self._frames and not self._paused:
+            if room <= 0:
+                if not self._flushing:
+                    self._flushing = True
+                    self._loop.call_soon(self._flush)
+                return
+            frame = next(self._frames[0], None)
+            if frame is None:
+                self._frames.popleft()
+                continue
+            self._write(frame)
+            room -= len(frame)
+            self.waiting = max(0, self.waiting - len(frame))
+        if not self._frames:
+            self.waiting = 0
+
+    def _write(self, frame: bytes) -> None:
+        assert self._transport is not None
         self.spoke = self._loop.time()
-        frame = next(made, None)
-        if frame is None:
-            return True
-        self.waiting = max(0, self.waiting - len(frame))
         self._transport.write(frame)
-        return False
 
     # --- the end
 
     def close(self) -> None:
-        """Write what was posted, and end."""
+        """Write what was posted, and end; soon even if the other end takes nothing."""
         self._closing = True
         self._why = self._why or "closed"
-        if self.up:
-            self._flush()
-        else:
+        if not self.up:
             self.end(self._why)
+        elif self._transport is not None:
+            self._alarm = self._alarm or self._loop.call_later(LINGER_SECONDS, self._transport.abort)
+            self._flush()
 
     def end(self, why: str) -> None:
         """At once."""
         self._why = self._why or why
         self._alarm_off()
-        # What was written already is the refusal at most, and fits into the socket; a peer that takes nothing is not waited for.
-        self._transport.close() if not self.up else self._transport.abort()
+        if self._transport is not None:
+            if self.up:
+                self._transport.abort()
+            else:
+                # What was written is a refusal at most, and fits into the socket; a peer that takes nothing is not waited for.
+                self._transport.close()
+                self._alarm = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
         self._finish(self._why)
 
     def _alarm_off(self) -> None:
-        alarm = getattr(self, "_alarm", None)
-        if alarm is not None:
-            alarm.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def _finish(self, why: str) -> None:
         if self.over:
             return
         self.over, self.up = True, False
-        self._alarm_off()
-        self._out, self.waiting = [], 0
+        self._out, self._out_bytes, self.waiting = [], 0, 0
         self._frames.clear()
         self._party.lost(self, why)
 

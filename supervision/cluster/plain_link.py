@@ -91,6 +91,15 @@ class PlainLink:
             self.close()
         return found
 
+    def flush(self) -> None:
+        """Write what can be."""
+        if self.over is None and self._connected:
+            try:
+                self._write()
+            except OSError as error:
+                self.over = LinkLost(f"{self._address}: {error}")
+                self.close()
+
     def wait(self, seconds: float) -> None:
         """Block until there is something to do, or the time is over: for a guest who has nobody to wait for it."""
         poll = select.poll()

@@ -1,0 +1,163 @@
+"""What a guest is answered: each kind of request, put to a federation.
+
+Whatever is asked here has one outcome, and all that can go wrong with an upstream is an outcome as well: a reason for programs, and a text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.cancellation import RequestCancelled
+from greenroom.actors.client.errors import RequestLost
+from greenroom.errors import GreenroomError
+from greenroom.protocol.errors import PeerError
+from greenroom.protocol.wire import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from greenroom.actors.client.seam import Line
+    from greenroom.actors.federation.federation import Federation
+    from greenroom.actors.federation.offering import Part
+
+    Fields = Mapping[str, Any]
+    Outcome = tuple[str, dict[str, Any]]
+
+_PARTS: Final[Mapping[str, Part]] = {
+    "ListTools": "tools",
+    "ListResources": "resources",
+    "ListResourceTemplates": "templates",
+    "ListPrompts": "prompts",
+}
+
+
+class Refused(GreenroomError):
+    """It cannot be asked like this; `reason` is a word."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        """What is wrong with it."""
+        super().__init__(text)
+        self.reason = reason
+
+
+async def outcome(federation: Federation, kind: str, fields: Fields, seconds: float) -> Outcome:
+    """The answer's kind, and what is in it."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await _ASKED[kind](federation, fields, seconds)
+    except TimeoutError as error:
+        return failed("timeout", f"no answer within {seconds:.3g} s" if not str(error) else str(error))
+    except (GreenroomError, RequestCancelled) as error:
+        return failure(error)
+
+
+def failure(error: BaseException) -> Outcome:
+    """What is said of an error."""
+    if isinstance(error, PeerError):
+        return failed("peer_error", error.message, code=error.code, data=error.data)
+    if isinstance(error, RequestLost):
+        return failed(error.reason, str(error), maybe_done=error.maybe_done)
+    reason = getattr(error, "reason", None)
+    return failed(reason if isinstance(reason, str) else "failed", str(error))
+
+
+def failed(reason: str, text: str, **data: Any) -> Outcome:
+    """A `Failed`."""
+    return "Failed", {"reason": reason, "text": text, "data": data}
+
+
+def line_of(federation: Federation, fields: Fields) -> Line:
+    """The way to the server that is asked. Raises `Refused`."""
+    server = fields.get("server")
+    line = federation.line(server) if isinstance(server, str) else None
+    if line is None:
+        there = ", ".join(federation.ids()) or "none"
+        raise Refused("unknown_server", f"there is no server {server!r} here; there is {there}")
+    return line
+
+
+def _text(fields: Fields, name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise Refused("bad_request", f"{name} is a text, not {value!r:.60}")
+    return value
+
+
+async def _list(federation: Federation, part: Part, fields: Fields, seconds: float) -> Outcome:
+    """Who does not say in time what it offers is left out, unless nobody else was asked."""
+    one = fields.get("server")
+    if one is not None:
+        line_of(federation, fields)
+    ids = list(federation.ids()) if one is None else [one]
+    patience = seconds * 0.8
+    found = await asyncio.gather(*(federation.offering(id, timeout=patience) for id in ids), return_exceptions=True)
+    items: dict[str, Any] = {}
+    away: dict[str, str] = {}
+    for id, offering in zip(ids, found, strict=True):
+        if isinstance(offering, GreenroomError):
+            if one is not None:
+                raise offering
+            away[id] = str(offering)
+        elif isinstance(offering, BaseException):
+            raise offering
+        else:
+            items[id] = [dict(each) for each in offering.part(part).values()]
+    return "Listed", {"items": items, "away": away}
+
+
+def _listing(kind: str) -> Callable[[Federation, Fields, float], Awaitable[Outcome]]:
+    async def answer(federation: Federation, fields: Fields, seconds: float) -> Outcome:
+        return await _list(federation, _PARTS[kind], fields, seconds)
+
+    return answer
+
+
+async def _call(federation: Federation, fields: Fields, seconds: float) -> Outcome:
+    params: dict[str, Any] = {"name": _text(fields, "tool"), "arguments": fields.get("arguments") or {}}
+    result = await line_of(federation, fields).request("tools/call", params, timeout=seconds)
+    return "ToolResult", {
+        "content": _objects(result.get("content")),
+        "structured": result.get("structuredContent"),
+        "is_error": result.get("isError") is True,
+        "meta": result.get("_meta"),
+    }
+
+
+async def _read(federation: Federation, fields: Fields, seconds: float) -> Outcome:
+    result = await line_of(federation, fields).request("resources/read", {"uri": _text(fields, "uri")}, timeout=seconds)
+    return "ResourceContents", {"contents": _objects(result.get("contents"))}
+
+
+async def _prompt(federation: Federation, fields: Fields, seconds: float) -> Outcome:
+    params: dict[str, Any] = {"name": _text(fields, "name"), "arguments": fields.get("arguments") or {}}
+    result = await line_of(federation, fields).request("prompts/get", params, timeout=seconds)
+    return "PromptMessages", {
+        "messages": _objects(result.get("messages")),
+        "description": result.get("description"),
+    }
+
+
+async def _servers(federation: Federation, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
+    standings = federation.standings()
+    return "Servers", {
+        "states": {id: standing.state.value for id, standing in standings.items()},
+        "causes": {id: str(standing.cause) for id, standing in standings.items() if standing.cause is not None},
+    }
+
+
+def _objects(value: Any) -> list[Any]:
+    return [one for one in value if is_object(one)] if is_array(value) else []
+
+
+_ASKED: Final[Mapping[str, Callable[[Federation, Fields, float], Awaitable[Outcome]]]] = {
+    "CallTool": _call,
+    "ReadResource": _read,
+    "GetPrompt": _prompt,
+    "ListServers": _servers,
+    **{kind: _listing(kind) for kind in _PARTS},
+}
+KINDS: Final = frozenset(_ASKED)
+"""What is asked and answered once; subscriptions are the visit's own."""
+
+__all__ = ["KINDS", "Refused", "failed", "failure", "line_of", "outcome"]

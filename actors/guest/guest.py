@@ -1,0 +1,391 @@
+"""The guest: an actor in a Thespian program's own system, unpatched, that reaches a node of ours over a keyed link.
+
+It is sent what `messages` has, and answers each request once: with what the node says, or with `Failed` when the time is over, the node is gone, or
+cannot be reached. It comes back by itself when the node does, and subscribes again to what was subscribed to.
+
+It never blocks where others wait for it: Thespian watches the link's descriptor. Where a system cannot do that it looks from time to time, by
+wakeups; and in the simple system, where nothing runs while nobody asks, it waits for the answer of each request, no longer than the
+request allows. Nothing is raised into Thespian, which would run the handler a second time.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.errors import ConfigError, GreenroomError
+from greenroom.protocol.errors import LocalProtocolError
+from greenroom.supervision.cluster.plain_link import PlainLink
+from greenroom.supervision.cluster.sealing import LinkRefused
+from greenroom.supervision.cluster.thespian_door import (
+    Actor,
+    ActorExitRequest,
+    ActorSystemMessage,
+    ThespianWatch,
+    WakeupMessage,
+)
+
+from . import messages as said
+from .followers import Followers
+from .keys import key_of
+from .wire import KIND, TO_GUEST, TO_NODE, BadItem, TooLarge, packed, payload_limit, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.supervision.cluster.thespian_door import Address
+
+MOST: Final = 256
+_HANDSHAKE: Final = 5.0
+_BEAT: Final = 10.0
+_SILENCE: Final = 3 * _BEAT
+_FIRST, _LONGEST = 0.05, 5.0
+_LOOK: Final = 0.02
+"""How often it looks, in seconds, where nobody watches for it."""
+_SOON: Final = 0.005
+
+_log: Final = logging.getLogger("greenroom.guest")
+
+
+class _Waiting(NamedTuple):
+    """A request without an answer."""
+
+    request: said.Request
+    sender: Address
+    until: float
+
+
+class Guest(Actor):
+    """One link to one node. `system.createActor(Guest)`, and send it a `Connect` first."""
+
+    def __init__(self, capabilities: Mapping[str, Any] | None = None) -> None:
+        """`capabilities` are the system's."""
+        super().__init__()
+        can = capabilities or {}
+        self._watched = bool(can.get("Thespian Watch Supported"))
+        self._alone = can.get("Thespian ActorSystem Name") == "simpleSystem"
+        self._host: said.Connect | None = None
+        self._link: PlainLink | None = None
+        self._hello: _Waiting | None = None
+        self._waiting: dict[int, _Waiting] = {}
+        self._unsent: list[int] = []
+        self._followers = Followers()
+        self._last = 0
+        self._tries = 0
+        self._trouble: said.Failed | None = None
+        self._dial_at: float | None = None
+        self._dialled = self._heard = self._spoke = 0.0
+        self._armed: float | None = None
+
+    def receiveMessage(self, message: Any, sender: Address) -> ThespianWatch | None:  # noqa: N802 - Thespian's name
+        """Whatever comes."""
+        try:
+            self._deal(message, sender)
+        except Exception as error:  # noqa: BLE001 - it is logged and answered; see above
+            _log.exception("a guest could not deal with a %s", type(message).__name__)
+            if isinstance(message, said.Request):
+                self._answer(sender, said.Failed("internal", f"{type(error).__name__}: {error}", ticket=message.ticket))
+        link = self._link
+        if link is None or not self._watched or link.over is not None:
+            return None
+        return ThespianWatch([link.fileno()])
+
+    def _deal(self, message: Any, sender: Address) -> None:
+        match message:
+            case said.Connect():
+                self._connect(message, sender)
+            case said.Request():
+                self._ask(message, sender)
+            case ActorExitRequest():
+                self._leave()
+                return
+            case WakeupMessage():
+                self._armed = None
+            case ActorSystemMessage() | said.Answer():
+                pass
+            case _:
+                what = f"a guest does not know what to do with a {type(message).__name__}"
+                self._answer(sender, said.Failed("bad_request", what))
+        self._turn()
+        if self._alone and isinstance(message, said.Request):
+            self._stay(message)
+        self._arm()
+
+    def _answer(self, to: Address, answer: said.Answer) -> None:
+        self.send(to, answer)
+
+    # --- the link
+
+    def _connect(self, request: said.Connect, sender: Address) -> None:
+        if (problem := request.problem()) is not None:
+            self._answer(sender, said.Failed("bad_request", problem, ticket=request.ticket))
+            return
+        if self._hello is not None:
+            self._fail(self._hello, "replaced", "it was told to connect elsewhere")
+        self._hang_up("lost", "the guest was told to connect anew; it may have been done or not")
+        self._host = request
+        self._hello = _Waiting(request, sender, time.monotonic() + request.timeout)
+        self._tries = 0
+        self._dial_at = time.monotonic()
+
+    def _dial(self) -> None:
+        assert self._host is not None
+        self._dial_at = None
+        self._dialled = time.monotonic()
+        try:
+            key = key_of(self._host.key_file) if self._host.key_file is not None else key_of(self._host.key)
+            self._link = PlainLink(self._host.address, key, "guest", kind=KIND, largest=payload_limit(TO_GUEST))
+        except (ConfigError, LinkRefused) as error:
+            self._refused(str(error))
+        except OSError as error:
+            self._again(str(error))
+
+    def _up(self) -> None:
+        """The node has let us in."""
+        assert self._host is not None
+        self._tries = 0
+        self._trouble = None
+        self._spoke = self._heard = time.monotonic()
+        if self._hello is not None:
+            hello, self._hello = self._hello, None
+            self._answer(hello.sender, said.Connected(self._host.address, ticket=hello.request.ticket))
+        for server, uri in self._followers:
+            self._last += 1
+            self._followers.restoring[self._last] = server, uri
+            self._post(["ask", self._last, "Subscribe", {"server": server, "uri": uri}, said.TIMEOUT])
+        unsent, self._unsent = self._unsent, []
+        for id in unsent:
+            if id in self._waiting:
+                self._put(id)
+
+    def _hang_up(self, reason: str, text: str) -> None:
+        """The link is over: whoever waits hears of it."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        self._followers.restoring.clear()
+        unsent = set(self._unsent)
+        self._unsent = []
+        waiting, self._waiting = self._waiting, {}
+        for id, one in waiting.items():
+            if id in unsent:
+                self._fail(one, "away", text)
+            else:
+                self._fail(one, reason, text, maybe_done=True)
+
+    def _again(self, text: str, reason: str = "away") -> None:
+        """It broke, or did not come about: try again, later each time."""
+        self._trouble = said.Failed(reason, text)
+        self._hang_up("lost", text)
+        wait = min(_LONGEST, _FIRST * 2 ** min(self._tries, 20)) * (1 - random.random() / 2)  # noqa: S311 - to spread guests
+        self._tries += 1
+        self._dial_at = time.monotonic() + wait
+
+    def _refused(self, text: str) -> None:
+        """It will hardly be better the next time; but a key may be put right."""
+        self._tries = 20
+        self._again(text, "refused")
+        if self._hello is not None:
+            hello, self._hello = self._hello, None
+            self._fail(hello, "refused", text)
+
+    def _leave(self) -> None:
+        """The guest ends."""
+        self._hang_up("closed", "the guest has ended")
+        if self._hello is not None:
+            self._fail(self._hello, "closed", "the guest has ended")
+
+    # --- requests
+
+    def _ask(self, request: said.Request, sender: Address) -> None:
+        one = _Waiting(request, sender, 0.0)
+        if (problem := request.problem()) is not None:
+            self._fail(one, "bad_request", problem)
+            return
+        one = one._replace(until=time.monotonic() + request.timeout)
+        if isinstance(request, said.Unsubscribe) and (
+            self._followers.forget(request.server, request.uri, sender) or self._link is None or not self._link.up
+        ):  # others follow it still; or the node is away, and is not asked for it again
+            self._answer(sender, said.Unsubscribed(request.server, request.uri, ticket=request.ticket))
+        elif self._host is None:
+            self._fail(one, "not_connected", "send the guest a Connect first")
+        elif self._link is None and self._dial_at is not None and self._trouble is not None:
+            self._fail(one, self._trouble.reason, f"the node cannot be reached: {self._trouble.text}")
+        elif len(self._waiting) >= MOST:
+            self._fail(one, "busy", f"{MOST} requests are under way")
+        else:
+            self._last += 1
+            self._waiting[self._last] = one
+            if self._link is not None and self._link.up:
+                self._put(self._last)
+            else:
+                self._unsent.append(self._last)
+
+    def _put(self, id: int) -> None:
+        """Send a request."""
+        request = self._waiting[id].request
+        fields = {name: value for name, value in vars(request).items() if name not in ("timeout", "ticket")}
+        kind = type(request).__name__
+        left = max(0.0, self._waiting[id].until - time.monotonic())
+        try:
+            self._post(["ask", id, kind, fields, left])
+        except (TooLarge, LocalProtocolError) as error:
+            reason = "too_large" if isinstance(error, TooLarge) else "bad_request"
+            self._fail(self._waiting.pop(id), reason, f"it cannot be sent: {error}")
+
+    def _fail(self, one: _Waiting, reason: str, text: str, **data: Any) -> None:
+        self._answer(one.sender, said.Failed(reason, text, data, ticket=one.request.ticket))
+
+    def _post(self, item: list[Any]) -> None:
+        assert self._link is not None
+        self._link.post([packed(item, TO_NODE)])
+        self._spoke = time.monotonic()
+
+    # --- what comes
+
+    def _turn(self) -> None:
+        """Do whatever is due: dial, read, write, give up."""
+        now = time.monotonic()
+        if self._dial_at is not None and now >= self._dial_at:
+            self._dial()
+        link = self._link
+        if link is not None:
+            was_up = link.up
+            payloads = link.pump()
+            if link.up and not was_up:
+                self._up()
+                payloads += link.pump()
+            self._read(payloads, now)
+            self._judge(link, now)
+        for id, one in tuple(self._waiting.items()):
+            if now >= one.until:
+                del self._waiting[id]
+                if id in self._unsent:
+                    self._unsent.remove(id)
+                elif self._link is not None and self._link.up:
+                    self._post(["drop", id])
+                self._fail(one, "timeout", f"no answer within {one.request.timeout:g} s")
+        hello = self._hello
+        if hello is not None and now >= hello.until:
+            self._hello = None
+            why = "" if self._trouble is None else f": {self._trouble.text}"
+            self._fail(hello, "away", f"the node was not reached within {hello.request.timeout:g} s{why}")
+        if self._link is not None:
+            self._link.flush()
+
+    def _read(self, payloads: list[bytes], now: float) -> None:
+        try:
+            for payload in payloads:
+                self._heard = now
+                for item in unpacked(payload, TO_GUEST):
+                    self._take(item)
+        except BadItem as error:
+            self._again(f"the node says what cannot be read: {error}")
+
+    def _judge(self, link: PlainLink, now: float) -> None:
+        """Whether the link is still good."""
+        if self._link is not link:
+            return
+        if isinstance(link.over, LinkRefused):
+            self._refused(str(link.over))
+        elif link.over is not None:
+            self._again(str(link.over))
+        elif not link.up:
+            if now - self._dialled > _HANDSHAKE:
+                self._again(f"it did not shake hands within {_HANDSHAKE:g} s")
+        elif now - self._heard > _SILENCE and not self._alone:
+            self._again(f"nothing was heard of the node for {now - self._heard:.0f} s")
+        elif now - self._spoke > _BEAT and not self._alone:
+            self._post(["ping"])
+
+    def _take(self, item: list[Any]) -> None:
+        match item:
+            case ["answer", int(id), str(kind), dict()]:
+                self._came(id, kind, item[3])
+            case ["updated", str(server), str(uri), bool(gap)]:
+                self._tell(server, uri, gap=gap)
+            case ["ended", str(server), str(uri), str(text)]:
+                self._end(server, uri, text)
+            case ["pong"]:
+                pass
+            case _:
+                raise BadItem(f"an item of the kind {str(item[0])[:40]!r}")
+
+    def _tell(self, server: str, uri: str, *, gap: bool) -> None:
+        for each in self._followers.of(server, uri):
+            self._answer(each.sender, said.Updated(server, uri, gap, ticket=each.ticket))
+
+    def _end(self, server: str, uri: str, text: str) -> None:
+        for each in self._followers.end(server, uri):
+            self._answer(each.sender, said.Ended(server, uri, text, ticket=each.ticket))
+
+    def _came(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
+        restored = self._followers.restoring.pop(id, None)
+        if restored is not None:
+            if kind == "Subscribed":
+                self._tell(*restored, gap=True)
+            else:
+                self._end(*restored, str(fields.get("text", kind)))
+            return
+        one = self._waiting.pop(id, None)
+        if one is None:
+            return  # its time was over
+        try:
+            answer = said.ANSWERS[kind](**fields, ticket=one.request.ticket)
+        except (KeyError, TypeError) as error:
+            self._fail(one, "unreadable", f"the node answers what this version cannot read: {kind} ({error})")
+            return
+        if isinstance(answer, said.Subscribed):
+            self._followers.add(answer.server, answer.uri, one.sender, one.request.ticket)
+        self._answer(one.sender, answer)
+
+    # --- time
+
+    def _due(self) -> float | None:
+        """When there is something to do though nothing comes."""
+        times = [one.until for one in self._waiting.values()]
+        now = time.monotonic()
+        if self._hello is not None:
+            times.append(self._hello.until)
+        if self._dial_at is not None:
+            times.append(self._dial_at)
+        link = self._link
+        if link is not None:
+            if link.waiting:
+                times.append(now + _SOON)
+            if link.over is not None:
+                times.append(now)
+            elif not link.up:
+                times.append(self._dialled + _HANDSHAKE)
+            elif not self._alone:
+                times.append(self._spoke + _BEAT)
+            if not self._watched and (self._waiting or self._followers or not link.up):
+                times.append(now + _LOOK)
+        return min(times, default=None)
+
+    def _arm(self) -> None:
+        """Have a wakeup by then, unless there is one; those that were armed for later come as well, and find nothing to do."""
+        due = self._due()
+        if due is None or (self._armed is not None and self._armed <= due):
+            return
+        self._armed = due
+        self.wakeupAfter(timedelta(seconds=max(0.0, due - time.monotonic())))
+
+    def _stay(self, request: said.Request) -> None:
+        """In the simple system: wait here until the request is answered."""
+        while (self._hello is not None and self._hello.request is request) or any(
+            one.request is request for one in self._waiting.values()
+        ):
+            due = self._due()
+            seconds = 0.0 if due is None else max(0.0, due - time.monotonic())
+            if self._link is not None:
+                self._link.wait(min(seconds, _LOOK) if self._link.waiting else seconds)
+            else:
+                time.sleep(min(seconds, _LOOK))
+            try:
+                self._turn()
+            except GreenroomError as error:
+                _log.warning("a guest is in trouble: %s", error)

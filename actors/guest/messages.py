@@ -1,0 +1,252 @@
+"""What a Thespian program says to a `Guest`, and what it hears: plain values that pickle.
+
+Every request has exactly one answer, which carries the request's `ticket`: Thespian's `ask` takes whatever message comes next, so whoever
+asks more than once compares the two. An `Updated` or an `Ended` comes later, of what was subscribed to, with the ticket of that request.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT: Final = 30.0
+
+
+def _ticket() -> str:
+    return uuid4().hex
+
+
+# --- what is asked
+
+
+@dataclass(frozen=True)
+class Request:
+    """Anything that is asked. `timeout` is after how many seconds it is answered with `Failed`, whatever happens."""
+
+    timeout: float = field(default=TIMEOUT, kw_only=True)
+    ticket: str = field(default_factory=_ticket, kw_only=True)
+
+    def problem(self) -> str | None:
+        """What is wrong with it, if anything is."""
+        seconds: Any = self.timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (0 < seconds < math.inf):
+            return f"timeout is more than 0 seconds, not {seconds!r}"
+        for name in ("server", "tool", "uri", "name"):
+            value: Any = getattr(self, name, "")
+            if not isinstance(value, str) and not (value is None and name == "server"):
+                return f"{name} is a text, not {value!r}"
+        return None
+
+
+@dataclass(frozen=True)
+class Connect(Request):
+    """Reach a node there, now and whenever the connection breaks. Its key is in a file that its owner alone can read, or is given."""
+
+    address: str
+    key_file: str | None = None
+    key: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class CallTool(Request):
+    """Call a tool. Answered with a `ToolResult`, whose `is_error` is the tool's own affair."""
+
+    server: str
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class ListTools(Request):
+    """The tools of one server, or of all. Answered with `Listed`, as the other lists are."""
+
+    server: str | None = None
+
+
+@dataclass(frozen=True)
+class ListResources(Request):
+    """The resources."""
+
+    server: str | None = None
+
+
+@dataclass(frozen=True)
+class ListResourceTemplates(Request):
+    """The resource templates."""
+
+    server: str | None = None
+
+
+@dataclass(frozen=True)
+class ListPrompts(Request):
+    """The prompts."""
+
+    server: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadResource(Request):
+    """What is in a resource. Answered with `ResourceContents`."""
+
+    server: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class GetPrompt(Request):
+    """A prompt with these arguments, which are texts. Answered with `PromptMessages`."""
+
+    server: str
+    name: str
+    arguments: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Subscribe(Request):
+    """Hear of each change of a resource. Answered with `Subscribed`; an `Updated` comes for each change, until `Unsubscribe`."""
+
+    server: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class Unsubscribe(Request):
+    """Hear of it no more. Answered with `Unsubscribed`, also when nothing was subscribed to."""
+
+    server: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class ListServers(Request):
+    """Which servers there are, and how they are. Answered with `Servers`."""
+
+
+# --- what is answered
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Anything that is heard; `ticket` says of which request."""
+
+    ticket: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Connected(Answer):
+    """The node is reached."""
+
+    address: str
+
+
+@dataclass(frozen=True)
+class ToolResult(Answer):
+    """What a tool answered, as it is on the wire."""
+
+    content: list[dict[str, Any]]
+    structured: dict[str, Any] | None = None
+    is_error: bool = False
+    meta: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """All its texts."""
+        return "\n".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")
+
+
+@dataclass(frozen=True)
+class Listed(Answer):
+    """Definitions as they are on the wire, by server; and why servers are left out."""
+
+    items: dict[str, list[dict[str, Any]]]
+    away: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class ResourceContents(Answer):
+    """What is in a resource: one or several, each with `text`, or `blob` in base64."""
+
+    contents: list[dict[str, Any]]
+
+    @property
+    def text(self) -> str:
+        """All its texts."""
+        return "\n".join(str(one["text"]) for one in self.contents if "text" in one)
+
+
+@dataclass(frozen=True)
+class PromptMessages(Answer):
+    """A prompt: messages for a model."""
+
+    messages: list[dict[str, Any]]
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class Subscribed(Answer):
+    """From now on you hear of it."""
+
+    server: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class Unsubscribed(Answer):
+    """From now on you do not."""
+
+    server: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class Servers(Answer):
+    """The servers by name, each with its state (`ready`, `degraded`, `parked` …); and why it is in that."""
+
+    states: dict[str, str]
+    causes: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Failed(Answer):
+    """There is no other answer. `reason` is a word for programs, `text` says it to people.
+
+    `peer_error` is the server's own error, with `code` and `data` in `data`. After `lost` it may have been done or not. `away` and `refused` are
+    said of the node itself, and nothing was sent.
+    """
+
+    reason: str
+    text: str
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+ANSWERS: Final[Mapping[str, type[Answer]]] = {
+    each.__name__: each
+    for each in (ToolResult, Listed, ResourceContents, PromptMessages, Subscribed, Unsubscribed, Servers, Failed)
+}
+"""What a node answers, by its name on the wire."""
+
+
+# --- what is heard later
+
+
+@dataclass(frozen=True)
+class Updated(Answer):
+    """A resource has changed; with `gap`, it may have: the node was away, and nobody knows what was missed."""
+
+    server: str
+    uri: str
+    gap: bool = False
+
+
+@dataclass(frozen=True)
+class Ended(Answer):
+    """A subscription is over, and why."""
+
+    server: str
+    uri: str
+    text: str
