@@ -50,46 +50,52 @@ def _frame(kind: int, payload: bytes | memoryview, seal: Seal) -> bytes:
 class Unframer:
     """Bytes in, payloads out. Raises `LinkRefused` at the first byte that is not the other end's."""
 
-    __slots__ = ("_buffer", "_largest", "_parts", "_seal")
+    __slots__ = ("_buffer", "_largest", "_needed", "_parts", "_seal")
 
     def __init__(self, seal: Seal, largest: int = LARGEST) -> None:
         """Nothing has come yet."""
         self._seal = seal
         self._largest = largest
         self._buffer = bytearray()
+        self._needed = HEAD_BYTES  # how much has to be in the buffer before it is worth a look
         self._parts = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The payloads that are complete with these bytes."""
-        buffer = self._buffer
-        buffer += data
-        start = 0
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
+                return
+            data, self._buffer = bytes(self._buffer), bytearray()
+        view, start, total = memoryview(data), 0, len(data)
+        self._needed = HEAD_BYTES
         try:
-            while len(buffer) - start >= HEAD_BYTES:
-                length, kind = _HEAD.unpack_from(buffer, start)
+            while total - start >= HEAD_BYTES:
+                length, kind = _HEAD.unpack_from(data, start)
                 if length > PIECE or kind > LAST:
                     raise LinkRefused("a frame that no node of this version sends")
                 end = start + HEAD_BYTES + length
-                if len(buffer) < end:
+                if total < end:
+                    self._needed = end - start
                     break
-                mac = bytes(buffer[start + _HEAD.size : start + HEAD_BYTES])
-                payload = bytes(buffer[start + HEAD_BYTES : end])
-                if not self._seal.check(kind, mac, payload):
+                payload = view[start + HEAD_BYTES : end]
+                if not self._seal.check(kind, view[start + _HEAD.size : start + HEAD_BYTES], payload):
                     raise LinkRefused("a frame with a forged seal")
                 start = end
-                whole = self._put_together(kind, payload)
-                if whole is not None:
+                if kind == WHOLE:
+                    if length > self._largest:
+                        raise LinkRefused(f"a message of more than {self._largest} bytes")
+                    yield bytes(payload)
+                elif (whole := self._put_together(kind, payload)) is not None:
                     yield whole
         finally:
-            del buffer[:start]
+            self._buffer += view[start:]
 
-    def _put_together(self, kind: int, payload: bytes) -> bytes | None:
-        if kind == WHOLE:
-            return payload
+    def _put_together(self, kind: int, payload: memoryview) -> bytes | None:
         if len(self._parts) + len(payload) > self._largest:
             raise LinkRefused(f"a message of more than {self._largest} bytes")
         self._parts += payload
         if kind == PART:
             return None
-        whole, self._parts = self._parts, bytearray()
-        return bytes(whole)
+        whole, self._parts = bytes(self._parts), bytearray()
+        return whole

@@ -72,7 +72,7 @@ class Seal:
         self.count += 1
         return made.digest()
 
-    def check(self, kind: int, mac: bytes, payload: bytes | bytearray | memoryview) -> bool:
+    def check(self, kind: int, mac: bytes | memoryview, payload: bytes | bytearray | memoryview) -> bool:
         """Whether the next frame is theirs."""
         return hmac.compare_digest(self.mac(kind, payload), mac)
 
