@@ -70,13 +70,18 @@ class Curator(GenServer):
             upstream.refresh()
             if status.phase is Phase.READY and status.generation != self._generation:
                 self._generation = status.generation
-                self._fetch(PARTS, at_once=True)
+                self._fetch(tuple(upstream.spec.lists), at_once=True)
 
     async def _hear(self) -> None:
         """What the server says of its lists."""
         async with self._upstream.line.listen(*_CHANGED) as updates:
             async for told in updates:
-                self._fetch(tuple(part for part in PARTS if told.gap or _LISTS[part].changed == told.method))
+                kept = self._upstream.spec.lists
+                parts: tuple[Part, ...] = tuple(
+                    part for part in kept if told.gap or _LISTS[part].changed == told.method
+                )
+                if parts:
+                    self._fetch(parts)
 
     def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False) -> None:
         self._wanted.update(parts)

@@ -15,18 +15,23 @@ from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.errors import ConfigError
 from greenroom.supervision import Backoff
+from greenroom.transports.client.far_route import FarRoute
+from greenroom.transports.client.tickets import check_travels
 
+from .annex import Isolation, check_isolation
 from .breaker import BreakerSettings
+from .offering import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line
     from greenroom.supervision import ChildSpec
+    from greenroom.transports.client.far_route import Place
     from greenroom.transports.client.seam import Route
 
-    from .offering import Differences, Offering
+    from .offering import Differences, Offering, Part
 
 
 class State(Enum):
@@ -86,23 +91,37 @@ class UpstreamSpec:
     """How long it is parked."""
     grace: float = field(default=10.0, kw_only=True)
     """How long requests that are under way may take when it is replaced or stopped."""
+    lists: Sequence[Part] = field(default=PARTS, kw_only=True)
+    """Which of its lists are kept; the others are asked for by whoever wants them."""
     settling: float = field(default=0.05, kw_only=True)
     """For how long changes of a list are collected before it is fetched anew."""
+    isolation: Isolation = field(default=None, kw_only=True)
+    """"process": its connections run in a process of their own; an `Annex`: in one that is shared by all who have the same."""
     connect: Callable[[str, UpstreamSpec], tuple[ChildSpec[Any], Line]] | None = field(default=None, kw_only=True)
     """Another kind of client: makes the child that is connected, and the line to it."""
 
     def __post_init__(self) -> None:
         if self.concurrent < 1 or self.queue < 0 or self.intensity < 0:
             raise ConfigError("concurrent is 1 or more, queue and intensity are 0 or more")
+        if "tools" not in self.lists or not set(self.lists) <= set(PARTS):
+            raise ConfigError(
+                f"lists are some of {', '.join(PARTS)}, tools among them, not {', '.join(self.lists) or 'none'}"
+            )
+        check_isolation(self.isolation)
+        if self.isolation is not None:
+            if self.connect is not None:
+                raise ConfigError("isolation is for a route: whoever makes the connection decides where it runs")
+            check_travels(self.route)
         for name in ("period", "grace", "settling"):
             value: float = getattr(self, name)
             if not (math.isfinite(value) and value >= 0) or (name == "period" and not value):
                 raise ConfigError(f"{name} is a number of seconds, not {value!r}")
 
-    def connected(self, id: str) -> tuple[ChildSpec[Any], Line]:
-        """The child that keeps a connection, and the line to it."""
+    def connected(self, id: str, place: Place | None = None) -> tuple[ChildSpec[Any], Line]:
+        """The child that keeps a connection, and the line to it. `place` is where its wires run, if not here."""
         if self.connect is not None:
             return self.connect(id, self)
         handler = None if self.handler is None else self.handler()
         line = ConnectionLine(str(id), self.settings)
-        return connection_spec(self.route, handler, line=line), line
+        route = self.route if place is None else FarRoute(self.route, place)
+        return connection_spec(route, handler, line=line), line

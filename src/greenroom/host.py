@@ -25,6 +25,8 @@ from greenroom.actors.federation.agent import PATIENCE, Agent
 from greenroom.actors.federation.agent_errors import UnknownServer
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.mentions.reader import MentionReader
+from greenroom.actors.mentions.shelf import ResourceShelf
 from greenroom.protocol.pins import Pins
 from greenroom.supervision import whereis
 from greenroom.supervision.kernel.current import node_of
@@ -38,17 +40,18 @@ from .server import Server
 from .targets import Guest, route_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from types import TracebackType
 
     from greenroom.actors.client.handler import ClientHandler
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.seam import Line, Told
     from greenroom.actors.consent.consent import Consent
     from greenroom.actors.federation.agent import Invalid
     from greenroom.actors.federation.specs import Change, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
     from greenroom.actors.guest.reception import Reception
     from greenroom.protocol.pins import Policy
+    from greenroom.protocol.received import ResourceReply
     from greenroom.supervision import ChildSpec
 
     from .answering import Roots
@@ -117,6 +120,8 @@ class Host(HostWords):
             consent=consent,
         )
         """All tools as one set."""
+        self.shelf = ResourceShelf(lambda id: self.server(id).line)
+        """What resources its servers have, by what was asked for so far."""
         self._words: dict[str, HostedServer] = {}
         self._receptions: list[Reception] = []
         self._hosting = Hosting(self.child_spec)
@@ -144,7 +149,24 @@ class Host(HostWords):
     def _handler(self, id: str) -> ClientHandler:
         told: dict[str, Any] = {word: partial(one, id) if callable(one) else one for word, one in self._answers.items()}
         allowed = None if self.consent is None else partial(self.consent.elicitation, id)
-        return Callbacks(**told, allowed=allowed)
+        return Callbacks(**told, allowed=allowed, on_notification=partial(self._heard, id))
+
+    def _heard(self, id: str, told: Told) -> None:
+        if told.method == "notifications/resources/list_changed":
+            self.shelf.changed(id)
+
+    @property
+    def mentions(self) -> MentionReader:
+        """`@server:resource` as somebody types it: completed, and read. Lists are asked for when they are first wanted."""
+        return MentionReader(self.shelf, lambda: self._specs, self._read, self._complete)
+
+    async def _read(self, id: str, uri: str) -> ResourceReply:
+        return await self.server(id).read_resource(uri)
+
+    async def _complete(
+        self, id: str, template: str, name: str, prefix: str, known: Mapping[str, str]
+    ) -> Sequence[str]:
+        return (await self.server(id).complete({"type": "ref/resource", "uri": template}, name, prefix, known)).values
 
     # --- life
 
@@ -271,7 +293,7 @@ class Host(HostWords):
     def connection(self, id: str, handler: ClientHandler) -> tuple[ChildSpec[Any], Line]:
         """Another connection to one of the servers, for somebody of its own: the child that keeps it, and the line."""
         self._known(id)
-        return replace(self._specs[id], handler=lambda: handler).connected(id)
+        return self.federation.another(id, replace(self._specs[id], handler=lambda: handler))
 
     def turn(self, id: str) -> int:
         """Which server it is that has this id now: another number after it was replaced. Raises `UnknownServer`."""

@@ -1,0 +1,75 @@
+"""What was typed: `@server:resource word word`, in a line of its own or in the middle of a text. Pure.
+
+A resource is what stands behind the colon up to a space, in quotes where it has some itself. How many of the words behind it are its own is for the
+template to say. An address (`ada@example.org`) is no mention: an `@` counts at the beginning and behind a space or a bracket.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_MENTION: Final = re.compile(
+    r"(?<![^\s([{<\"'])@(?P<server>[A-Za-z0-9_.-]{1,64}):(?P<resource>\"[^\"]*\"|'[^']*'|[^\s\"']+)"
+)
+_WORD: Final = re.compile(r"[ \t]+(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s\"'@][^\s\"']*))")
+_TRAILING: Final = ".,;!?)]}>"
+
+
+class Mention(NamedTuple):
+    """One, where it stands in the text."""
+
+    server: str
+    resource: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"@{self.server}:{self.resource}"
+
+
+class Typing(NamedTuple):
+    """What somebody is in the middle of: the server, or None while that is being typed; what stands there so far, and the words before it."""
+
+    server: str | None
+    resource: str | None
+    prefix: str
+    words: tuple[str, ...] = ()
+
+
+def mentions(text: str) -> list[Mention]:
+    """All mentions of a text, in order."""
+    return [_mention(found) for found in _MENTION.finditer(text)]
+
+
+def _mention(found: re.Match[str]) -> Mention:
+    written, end = found["resource"], found.end()
+    if written[0] in "\"'":
+        return Mention(found["server"], written[1:-1], found.start(), end)
+    bare = written.rstrip(_TRAILING) or written  # the full stop belongs to the sentence
+    return Mention(found["server"], bare, found.start(), end - (len(written) - len(bare)))
+
+
+def words_behind(text: str, start: int, most: int) -> tuple[list[str], int]:
+    """Up to so many words of the text from there on, and where they end. Another mention is no word of this one."""
+    words: list[str] = []
+    while len(words) < most and (found := _WORD.match(text, start)):
+        quoted = found["double"] if found["double"] is not None else found["single"]
+        words.append(found["bare"] if quoted is None else quoted)
+        start = found.end()
+    return words, start
+
+
+def typing(text: str) -> Typing | None:
+    """What is being typed at the end of the text; None when that is no mention."""
+    at = max((found.start() for found in re.finditer(r"(?<![^\s([{<\"'])@", text)), default=-1)
+    if at < 0:
+        return None
+    server, colon, rest = text[at + 1 :].partition(":")
+    if not colon:
+        return None if re.search(r"\s", server) else Typing(None, None, server)
+    resource, space, behind = rest.partition(" ")
+    if not space:
+        return Typing(server, None, resource)
+    *words, prefix = behind.split(" ")
+    return Typing(server, resource, prefix, tuple(word for word in words if word))

@@ -1,0 +1,116 @@
+"""What counts as a mention, which words are its own, and how a template takes them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.mentions.expansion import WrongWords, expand, placeholders
+from greenroom.actors.mentions.grammar import Typing, mentions, typing, words_behind
+from greenroom.protocol.uris import Template
+
+
+@pytest.mark.row("CB-15")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("@git:readme", ["@git:readme"]),
+        ("see @git:readme.", ["@git:readme"]),
+        ("see (@git:readme) and @hub:issue 12", ["@git:readme", "@hub:issue"]),
+        ("@files:file:///etc/hosts, please", ["@files:file:///etc/hosts"]),
+        ('@git:"release notes" now', ["@git:release notes"]),
+        ("@git:'a b'", ["@git:a b"]),
+        ("ada@example.org:22", []),
+        ("@git", []),
+        ("@git: readme", []),
+        ("a@b:c @d:e", ["@d:e"]),
+        ("@" + "x" * 65 + ":y", []),
+    ],
+)
+def test_what_is_a_mention(text: str, found: list[str]) -> None:
+    assert [str(each) for each in mentions(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("behind", "most", "words"),
+    [
+        (" 12 ada", 2, ["12", "ada"]),
+        (" 12 ada", 1, ["12"]),
+        (' "a b" c', 2, ["a b", "c"]),
+        (" one @git:x", 2, ["one"]),
+        ("\n12", 1, []),
+        (" a", 0, []),
+    ],
+)
+def test_which_words_are_its_own(behind: str, most: int, words: list[str]) -> None:
+    assert words_behind(f"@a:b{behind}", 4, most)[0] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "now"),
+    [
+        ("hello @", Typing(None, None, "")),
+        ("hello @gi", Typing(None, None, "gi")),
+        ("hello @git:", Typing("git", None, "")),
+        ("hello @git:rea", Typing("git", None, "rea")),
+        ("@git:issue ", Typing("git", "issue", "")),
+        ("@git:issue ada 1", Typing("git", "issue", "1", ("ada",))),
+        ("hello", None),
+        ("ada@git:rea", None),
+        ("@gi hello", None),
+    ],
+)
+def test_what_is_being_typed(text: str, now: Typing | None) -> None:
+    assert typing(text) == now
+
+
+@pytest.mark.row("CB-15")
+@pytest.mark.parametrize(
+    ("template", "words", "uri"),
+    [
+        ("github://repos/{owner}/{repo}/issues/{id}", ["ada", "engine", "7"], "github://repos/ada/engine/issues/7"),
+        ("x://{a}/{b}/{a}", ["1", "2"], "x://1/2/1"),
+        ("file:///{+path}", ["a/b c"], "file:///a/b%20c"),
+        ("file:///{path*}", ["a/b"], "file:///a/b"),
+        ("x://{a}", ["a/b?c"], "x://a%2Fb%3Fc"),
+        ("x://y{?q,r}", ["1", "ä"], "x://y?q=1&r=%C3%A4"),
+        ("x://y{/a}{#b}", ["1", "2"], "x://y/1#2"),
+        ("x://y", [], "x://y"),
+    ],
+)
+def test_words_fill_in_a_template_in_order(template: str, words: list[str], uri: str) -> None:
+    assert expand(template, words) == uri
+
+
+@pytest.mark.row("CB-15")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "wants 2 words, <a> <b>, and has 0"),
+        (["1"], "wants 2 words, <a> <b>, and has 1"),
+        (["1", "2", "3"], "wants 2 words, <a> <b>, and has 3"),
+        (["1", ""], "<b> is empty"),
+    ],
+)
+def test_the_wrong_number_of_words_is_told(words: list[str], says: str) -> None:
+    with pytest.raises(WrongWords, match=says):
+        expand("x://{a}/{b}/{a}", words)
+
+
+@given(
+    st.text(min_size=1).filter(lambda word: not set("/\\\0") & set(word) and ".." not in word and word.isprintable())
+)
+def test_what_was_filled_in_is_what_our_own_servers_read(word: str) -> None:
+    template = "x://{a}/end"
+
+    assert Template(template).match(expand(template, [word])) == {"a": word}
+
+
+@given(st.text(max_size=200))
+def test_no_text_is_too_strange(text: str) -> None:
+    for each in mentions(text):
+        assert text[each.start] == "@"
+        assert each.resource in text[each.start : each.end]
+    typing(text)
+    placeholders(text)
