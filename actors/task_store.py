@@ -31,7 +31,11 @@ class TaskStoreError(GreenroomError):
 
 
 class TaskStore(Protocol):
-    """What a company needs of it."""
+    """What a company needs of it.
+
+    Where several processes serve, each has one. A store that has a method `of_place(number)` is asked for that of each; any other has to keep
+    apart by itself what several processes put into it.
+    """
 
     @property
     def durable(self) -> bool:

@@ -68,6 +68,8 @@ class SqliteTasks:
             raise ConfigError(f"max_records must be 1 or more, and max_bytes 1 to {_LARGEST}")
         self.max_records = max_records
         self.max_bytes = max_bytes
+        self._sync = sync
+        self._patience = patience
         self._file = TaskFile(path, sync=sync, patience=patience)
         self._writer: _Writer | None = None
         self._seen = MemoryTaskStore()
@@ -77,6 +79,19 @@ class SqliteTasks:
         """How large each that has ended is, the first to end first."""
         self._bytes = 0
         self._company: object = None
+
+    def of_place(self, place: int) -> SqliteTasks:
+        """The store of one of several processes that serve: each has a file of its own, and the first has this one."""
+        if place == 0:
+            return self
+        path = self._file.path
+        return SqliteTasks(
+            path.with_name(f"{path.stem}.{place}{path.suffix}"),
+            max_records=self.max_records,
+            max_bytes=self.max_bytes,
+            sync=self._sync,
+            patience=self._patience,
+        )
 
     @property
     def durable(self) -> bool:

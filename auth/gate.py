@@ -8,6 +8,7 @@ has a kind, a detail and where it came from; what a request had in its credentia
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import logging
 import re
@@ -75,6 +76,10 @@ class Gate:
         """What anybody may read of it; None where there is nothing."""
         notice: Notice | None = getattr(self.provider, "notice", None)
         return None if notice is None else Hung(notice)
+
+    def share(self, key: bytes) -> None:
+        """Have callers whom nobody has named told apart in the same way wherever a gate has this key: before anybody comes."""
+        self._good = Remembered(GOOD, FOR, hashlib.blake2b(key, person=b"gate").digest()[:64])
 
     def children(self) -> Sequence[ChildSpec[Any]]:
         """The processes that the provider needs."""

@@ -11,11 +11,11 @@ from collections import OrderedDict
 class Remembered:
     """The book. Of more than `most`, the one that was not seen for longest is forgotten."""
 
-    def __init__(self, most: int, seconds: float) -> None:
-        """`seconds` counts from when it was found to be good, however often it is seen again."""
+    def __init__(self, most: int, seconds: float, key: bytes | None = None) -> None:
+        """`seconds` counts from when it was found to be good, however often it is seen again. The key is nobody else's unless one is given."""
         self._most = most
         self._seconds = seconds
-        self._key = secrets.token_bytes(32)
+        self._key = secrets.token_bytes(32) if key is None else key
         self._until: OrderedDict[bytes, float] = OrderedDict()
 
     def __len__(self) -> int:

@@ -156,7 +156,7 @@ async def sockets_for(ticket: Ticket, timeout: float = _PATIENCE) -> list[socket
     """The sockets, in another process. Raises `NotHandedOver`."""
     try:
         async with asyncio.timeout(timeout):
-            while (found := await _asked(ticket)) is None:
+            while (found := await _asked(ticket)) is None:  # noqa: ASYNC110 - another process has no event to wait for
                 await asyncio.sleep(_AGAIN)  # whoever hands them over is being restarted
             return found
     except TimeoutError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.messages import encode_error
+from greenroom.protocol.messages import Failure, encode_error, parse
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import ProcessExited
 from greenroom.transports.seam import Answer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.actors.company import Company
-    from greenroom.protocol.messages import Failure, Notification, Request, Response
+    from greenroom.protocol.messages import Notification, Request, Response
     from greenroom.supervision import Ref
     from greenroom.transports.seam import Entered, Feed, Peer, Reply, Session
 
@@ -50,13 +50,17 @@ class EnsembleDoor:
         """The session of that id, if it may be this peer's: that of another node is asked for there, when something is wanted of it."""
         here = self._company.find(session_id, peer)
         if here is not None:
-            return here if peer.principal is None else _Principals(here, peer, self, self._marks.place)
+            return _Owners(here, peer, self, self._marks.place) if self._has_tasks_elsewhere(peer) else here
         found = self._marks.read(session_id)
         desk = None if found is None else self._desks.get(found[0])
         if found is None or desk is None:
             return None
         there = Elsewhere(session_id, desk, peer, channel=found[1])
-        return there if peer.principal is None else _Principals(there, peer, self, found[0])
+        return _Owners(there, peer, self, found[0]) if self._has_tasks_elsewhere(peer) else there
+
+    def _has_tasks_elsewhere(self, peer: Peer) -> bool:
+        """Whether there may be tasks of this peer's that were not begun in the session that it comes with."""
+        return peer.principal is not None or self._company.tasks.store.durable
 
     async def once(self, peer: Peer, request: Request, version: str) -> Answer:
         """Answer one request without any session: here, unless it is about a task of another node."""
@@ -68,22 +72,39 @@ class EnsembleDoor:
         if request.method not in _OF_ONE_TASK or request.method in self._company.own:
             return None
         id: Any = request.params.get("taskId")
-        found = self._marks.read(id) if isinstance(id, str) else None
-        if found is None or found[0] == at:
+        if not isinstance(id, str):
             return None
-        if found[0] == self._marks.place:
+        found = self._marks.read(id)
+        if found is None:
+            return await self._about_old_task(peer, request, version, id)
+        place = found[0]
+        if place == at or not (place == self._marks.place or place in self._desks):
+            return None
+        return await self._ask(place, peer, request, version)
+
+    async def _about_old_task(self, peer: Peer, request: Request, version: str, id: str) -> Answer | None:
+        """Of one that was begun before all of us were: it is where its file is read now."""
+        store = self._company.tasks.store
+        if not store.durable or store.get(id) is not None:
+            return None
+        for place in self._desks:
+            answer = await self._ask(place, peer, request, version)
+            if not isinstance(parse(answer.body), Failure):
+                return answer
+        return None
+
+    async def _ask(self, place: int, peer: Peer, request: Request, version: str) -> Answer:
+        """Have that node answer it, without a session."""
+        if place == self._marks.place:
             return await self._company.once(peer, request, version)
-        desk = self._desks.get(found[0])
-        if desk is None:
-            return None
         try:
-            return await Elsewhere("", desk, peer, channel=False).once(request, version)
+            return await Elsewhere("", self._desks[place], peer, channel=False).once(request, version)
         except ProcessExited:
             return Answer(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, _GONE)))
 
 
-class _Principals:
-    """A session whose peer has shown who it is: the tasks of that principal may be on any node."""
+class _Owners:
+    """A session whose peer may have tasks on any node: those of its principal, or of an earlier session of its own."""
 
     __slots__ = ("_at", "_door", "_peer", "_session")
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Company
+    from greenroom.actors.task_store import TaskStore
     from greenroom.supervision import ChildSpec
 
 
@@ -43,6 +44,9 @@ class Spread:
         self.door = EnsembleDoor(company, marks, desks)
         self.child: ChildSpec[Ref[Desk]] = desk_child(company, tuple(desks.values()), renew)
         company.new_id = marks.new
+        of_place: Callable[[int], TaskStore] | None = getattr(company.tasks.store, "of_place", None)
+        if of_place is not None:
+            company.tasks.store = of_place(place.number)
         company.others = _Others(tuple(desks.values()))
 
 

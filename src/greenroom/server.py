@@ -31,8 +31,6 @@ from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.supervision import current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import Endpoint
-from greenroom.transports.binding import Binding
-from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
 from greenroom.transports.standard import StandardStreams
 from greenroom.transports.stdio import LINE_LIMIT, StdioWire, stdio_child
@@ -43,6 +41,7 @@ from .decorators import Decorators
 from .errors import ConfigError
 from .host_tasks import HostTasks
 from .hosting import Hosting
+from .listening import bound, gate_of, http_config, urls_of
 from .mounting import Mounted
 from .outside import context_of
 from .registrations import Registrations
@@ -53,14 +52,17 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.context import Context
+    from greenroom.actors.ensemble.spreading import Place
     from greenroom.actors.gateway.gateway import Gateway
     from greenroom.actors.hooks import Hooks
     from greenroom.actors.peers import Peers
     from greenroom.actors.readiness import WaitFor
     from greenroom.actors.task_store import TaskStore
-    from greenroom.auth.gate import Gate
     from greenroom.auth.seam import Provider
     from greenroom.supervision import ChildSpec, Node
+    from greenroom.transports.binding import Binding
+    from greenroom.transports.http_config import HttpConfig
+    from greenroom.transports.seam import Door
 
     from .host import Host
 
@@ -97,7 +99,7 @@ class Server(Decorators, ThespianWords):
         said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
         given = {word: value for word, value in said.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
-        self._gate = _gate(auth, required_scopes)
+        self._gate = gate_of(auth, required_scopes)
         self._shelf = Shelf()
         self.registry = Registrations(self._shelf, self._changed)
         self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for, task_store=task_store)
@@ -120,7 +122,7 @@ class Server(Decorators, ThespianWords):
 
     # --- ways to run
 
-    def run(
+    def run(  # noqa: PLR0913 - whatever there is to say about it, by keyword
         self,
         transport: Transport = "stdio",
         *,
@@ -129,19 +131,22 @@ class Server(Decorators, ThespianWords):
         config: HttpConfig | None = None,
         grace: float = running.GRACE,
         line_limit: int = LINE_LIMIT,
+        workers: int | None = None,
     ) -> None:
         """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds.
 
-        `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. Ends the program with exit code 1 when the
-        server cannot be kept alive.
+        `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. With `workers`, so many processes serve HTTP, and
+        this one looks after them; they import this server by its name. Ends the program with exit code 1 when it cannot be kept alive.
         """
         begins("server.run()")
         running.check_no_loop()
         try:
             if transport == "stdio":
+                if workers is not None:
+                    raise ConfigError('workers are for "http": on stdio there is one peer, and one process')
                 self._run_stdio(grace, line_limit)
             elif transport == "http":
-                self._run_http(http_config(config, host, port), grace)
+                self._run_http(http_config(config, host, port), grace, workers)
             else:
                 raise ValueError(f'transport is "stdio" or "http", not {transport!r}')
         except (running.GaveUp, TaskStoreError) as error:
@@ -163,12 +168,26 @@ class Server(Decorators, ThespianWords):
             wire.close()
             streams.close()
 
-    def _run_http(self, config: HttpConfig, grace: float) -> None:
+    def _run_http(self, config: HttpConfig, grace: float, workers: int | None) -> None:
+        if workers is not None:
+            from .working import run_workers  # noqa: PLC0415 - most servers have none, and it loads Thespian
+
+            run_workers(self, config, grace, workers)
+            return
         config = replace(config, drain_grace=min(config.drain_grace, grace))
-        spec = self._http_listener(config)
+        spec = self._http_listener(config, bound(config))
         for url in self.urls:
             print(f"greenroom: {self.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
         running.run(lambda: [self._spec([spec])], grace=grace)
+
+    def children_at(self, place: Place, config: HttpConfig, binding: Binding) -> Sequence[ChildSpec[Any]]:
+        """What serves on one of several nodes, on sockets that they share. For workers."""
+        from greenroom.actors.ensemble.spreading import Spread  # noqa: PLC0415 - as above
+
+        if self._gate is not None:
+            self._gate.share(place.key)
+        spread = Spread(self.company, place, self._renew)
+        return [spread.child, self._spec([self._http_listener(config, binding, spread.door)])]
 
     def child_spec(
         self,
@@ -187,7 +206,8 @@ class Server(Decorators, ThespianWords):
         if transport is None:
             return self._spec([])
         if transport == "http":
-            return self._spec([self._http_listener(http_config(config, host, port))])
+            config = http_config(config, host, port)
+            return self._spec([self._http_listener(config, bound(config))])
         streams = StandardStreams() if streams is None else streams
         wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
         return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
@@ -247,20 +267,19 @@ class Server(Decorators, ThespianWords):
 
         return replace(spec, start=start)
 
-    def _engine(self, config: HttpConfig) -> Engine:
+    def _engine(self, config: HttpConfig, door: Door | None = None) -> Engine:
         config = replace(config, session_enabled=config.session_enabled and self.settings.sessions)
-        return Engine(self.company, config, self._gate)
+        return Engine(door or self.company, config, self._gate)
 
-    def _http_listener(self, config: HttpConfig) -> ChildSpec[Any]:
+    def _http_listener(self, config: HttpConfig, binding: Binding, door: Door | None = None) -> ChildSpec[Any]:
         # A server on stdio needs neither of these, and they are half of what it would load.
         from greenroom.transports.listener import listener  # noqa: PLC0415
         from greenroom.transports.quart_app import shell  # noqa: PLC0415
 
-        engine = self._engine(config)
+        engine = self._engine(config, door)
         certificates = Certificates(config) if config.is_tls else None
         if certificates is not None:
             self._certificates.append(certificates)
-        binding = Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
         app: Any = shell(engine, name=self.settings.name)
         self._bindings.append((binding, config))
         return listener(app, binding, config, engine, certificates)
@@ -271,8 +290,9 @@ class Server(Decorators, ThespianWords):
         self, *, host: str | None = None, port: int | None = None, config: HttpConfig | None = None
     ) -> str:
         """Serve on HTTP as well, while the company runs: the URL, by which `stop_listening` knows it. Raises `CannotListen`."""
-        spec = self._http_listener(http_config(config, host, port))
-        binding, config = self._bindings[-1]
+        config = http_config(config, host, port)
+        binding = bound(config)
+        spec = self._http_listener(config, binding)
         url = urls_of(binding, config)[0]
         try:
             await start_child(self.company.listeners, spec.but(id=url))
@@ -334,7 +354,7 @@ class Server(Decorators, ThespianWords):
         found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
         told, others = Visited(elicitation_id), company.others
         if others is not None and not found:
-            return any(node.from_thread(node.context.run, others.completed, elicitation_id) for node in nodes)
+            return any(node.from_thread(node.context.run, lambda: others.completed(elicitation_id)) for node in nodes)
         return any(node.from_thread(node.context.run, lambda ref=ref: ref.send(told)) for node, ref in found)
 
     def _changed(self, kind: Kind) -> None:
@@ -345,30 +365,3 @@ class Server(Decorators, ThespianWords):
         for node in tuple(self._nodes):
             if node.running:
                 node.from_thread(node.context.run, tell)
-
-
-def _gate(auth: Provider | None, required_scopes: Collection[str]) -> Gate | None:
-    if auth is None:
-        if required_scopes:
-            raise ConfigError("required_scopes are nothing without auth: say how callers show who they are")
-        return None
-    from greenroom.auth.gate import Gate  # noqa: PLC0415 - a server on stdio has none
-
-    return Gate(auth, required_scopes=required_scopes)
-
-
-def urls_of(binding: Binding, config: HttpConfig) -> list[str]:
-    """Where it listens, for people and clients."""
-    scheme = "https" if config.is_tls else "http"
-    return [
-        f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{config.path}" for host, port in binding.addresses
-    ]
-
-
-def http_config(config: HttpConfig | None, host: str | None, port: int | None) -> HttpConfig:
-    """What was set up, with the address that was named beside it."""
-    if config is not None and not isinstance(cast("object", config), HttpConfig):
-        raise ConfigError(f"config must be HttpConfig(…), not {config!r}")
-    given: dict[str, Any] = {"host": host, "port": port}
-    given = {word: value for word, value in given.items() if value is not None}
-    return HttpConfig(**given) if config is None else replace(config, **given)

@@ -1,0 +1,60 @@
+"""One of several processes that serve: what runs in it, and how it is told to let its peers go.
+
+The supervisor of a node's own: it imports the application, is handed the sockets that all accept on, and starts the company with a desk beside it. Who
+starts it is the program that was run, from its own process, and to that it is linked: it ends when that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.supervision import Supervisor, current_node, terminate_child
+from greenroom.transports.binding import Binding
+from greenroom.transports.handover import sockets_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from greenroom.actors.ensemble.spreading import Place
+    from greenroom.supervision import Continue, Ignore, NoReply, Stop
+    from greenroom.transports.handover import Ticket
+    from greenroom.transports.http_config import HttpConfig
+
+    from .applications import Application
+
+WING: Final = "greenroom.wing"
+_INTENSITY: Final = 3
+
+log: Final = logging.getLogger("greenroom.workers")
+
+
+class Wing(Supervisor):
+    """One on each node that serves."""
+
+    def __init__(self, application: Application, config: HttpConfig, place: Place, ticket: Ticket) -> None:
+        """All of it has come from the program that was run."""
+        super().__init__()
+        self._application = application
+        self._config = config
+        self._place = place
+        self._ticket = ticket
+        self._company: Any = None
+
+    async def init(self) -> Continue | NoReply | Ignore | Stop | None:
+        """Import, be handed the sockets, serve."""
+        server = await asyncio.to_thread(self._application.load)
+        binding = Binding.of(await sockets_for(self._ticket))
+        self._company = server.company.name("company")
+        super().__init__(server.children_at(self._place, self._config, binding), intensity=_INTENSITY)
+        return await super().init()
+
+    def addresses(self) -> Sequence[str]:
+        """Where the other nodes reach this one."""
+        elsewhere: Any = current_node().elsewhere
+        return tuple(elsewhere.addresses)
+
+    async def drain(self) -> None:
+        """Accept nobody any more, and let end what is running, within the listeners' grace."""
+        await terminate_child(self._company, "listeners")

@@ -1,0 +1,39 @@
+"""Running a server with workers: the address is bound here, once, and named; then the workers are looked after until a signal comes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from greenroom.actors.pools.loading import NotLoaded
+from greenroom.supervision.cluster.endings import EngineFailed, NodeFailed
+from greenroom.transports.handover import NotHandedOver
+
+from . import running
+from .applications import application_of
+from .listening import bound, urls_of
+from .workers import Workers, check_workers, printing
+
+if TYPE_CHECKING:
+    from greenroom.transports.http_config import HttpConfig
+
+    from .server import Server
+
+
+def run_workers(server: Server, config: HttpConfig, grace: float, count: int) -> None:
+    """Until they are told to stop, and have. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
+    application = application_of(server)
+    check_workers(count)
+    config = replace(config, drain_grace=min(config.drain_grace, running.for_calls(grace)))
+    binding = bound(config)
+    try:
+        workers = Workers(count, application, config, binding, grace)
+        for url in urls_of(binding, config):
+            print(f"greenroom: {server.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
+        with printing():
+            running.run(lambda: [workers.child_spec()], grace=grace)
+    except (NodeFailed, EngineFailed, NotLoaded, NotHandedOver) as error:
+        sys.exit(f"greenroom: no worker could be started: {error}")
+    finally:
+        binding.close()
