@@ -70,7 +70,8 @@ class Cluster:
     async def start_node(self, spec: NodeSpec | None = None) -> Ref[Host]:
         """A node that is not started again when it ends: monitor the host. Raises `StartFailed`."""
         made = node_child(self, NodeSpec() if spec is None else spec)
-        return await start_child(Ref(self._name_of_nodes), made.but(restart=TEMPORARY))
+        nodes: Ref[DynamicSupervisor] = Ref(self._name_of_nodes)
+        return await start_child(nodes, made.but(restart=TEMPORARY))
 
 
 def node_child(cluster: Cluster, spec: NodeSpec) -> ChildSpec[Ref[Host]]:

@@ -19,7 +19,6 @@ _CODES: Final = {
     EXIT_MEMORY: "ended because it was out of memory",
     EXIT_BROKEN: "ended because its event loop broke",
 }
-_SAID: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,8 @@ class Ending:
 
     `signal` or `code` is what the system tells; neither is known of a process that is `lost`: nobody could tell any more. `hung`:
     it did not answer, and was ended for that. `asked`: it was ended because somebody here wanted it to. `memory` is its limit,
-    when it had one. `words` are the last that it said of itself: the stack of a fatal signal, for instance.
+    when it had one. `words` are the last that it said of itself: where it was when a fatal signal came, for instance. They are for whoever
+    looks after it, and not for its callers: `str` leaves them out.
     """
 
     signal: int | None = None
@@ -50,9 +50,6 @@ class Ending:
         return self.code == 0 and not self.hung
 
     def __str__(self) -> str:
-        return self._what() + (f"; its last words: {self.words[-_SAID:]}" if self.words else "")
-
-    def _what(self) -> str:
         if self.hung:
             return "did not answer any more, and was killed"
         if self.signal is not None:
@@ -86,6 +83,8 @@ class NodeLost(ActorError):
         super().__init__(node, ending)
         self.node = node
         self.ending = ending
+        if ending.words:
+            self.add_note(ending.words)
 
     def __str__(self) -> str:
         return f"the process of node {self.node} {self.ending}"

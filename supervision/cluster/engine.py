@@ -100,6 +100,7 @@ class _Charge:
         self.pid = 0
         self.pidfd: int | None = None
         self.why = ""
+        self.words = ""
         self.hung = False
         self.asked = False
         self.timers: list[Any] = []
@@ -265,6 +266,9 @@ class Engine(GenServer):
                 )
             case Note():
                 log.log(order.level, "%s", order.text)
+                charge = self._charges.get(order.node)
+                if charge is not None:
+                    charge.words = order.text
             case Failed():
                 self._why = order.why
             case Pong():
@@ -318,7 +322,7 @@ class Engine(GenServer):
                 charge.why = f"it was not ready within {charge.spec.start_timeout:g} s"
                 self._signal(charge, signal.SIGKILL)
             case _Silent(charge=charge):
-                charge.hung = True
+                charge.hung = not pids.has_ended(charge.pid, charge.pidfd)
                 self._signal(charge, signal.SIGKILL)
             case _Signal(charge=charge, number=number):
                 self._signal(charge, number)
@@ -360,7 +364,7 @@ class Engine(GenServer):
             hung=charge.hung,
             asked=charge.asked,
             memory=charge.spec.limits.memory,
-            words=order.words,
+            words=order.words or charge.words,
         )
 
     def _over(self, charge: _Charge, ending: Ending) -> None:

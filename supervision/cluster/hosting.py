@@ -25,7 +25,7 @@ from greenroom.supervision.behaviours.starting import Options, start
 from greenroom.supervision.kernel.node import Node
 from greenroom.supervision.kernel.pid import Pid
 
-from . import hardening, lifeline, mains, pids
+from . import hardening, last_words, lifeline, mains, pids
 from .boots import LEAVE, Boot, NodeReady, NodeUnfit, unpack
 from .endings import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
 from .inherited import Inherited, restore_environment, take_note
@@ -99,7 +99,7 @@ def leave() -> None:
 
 def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
     """Take back what Thespian and the processes before have made of this one."""
-    Inherited.is_node = True
+    Inherited.node = told.name
     hardening.restore_logging()
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):  # some cannot be handled
@@ -112,6 +112,7 @@ def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
     lifeline.watch_in_thread()
     os.environ.update(told.env)
     os.environ[NODE_VARIABLE] = told.name
+    last_words.arrange()
     said = Utterances(told.name, told.log_level)
     said.install()
     return said
@@ -124,7 +125,7 @@ def _let_go(keep: frozenset[int]) -> None:
         mine.add(Inherited.notes.fileno())
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
-        for entry in os.listdir("/dev/fd"):
+        for entry in os.listdir("/dev/fd"):  # noqa: PTH208 - an iterator would have a descriptor of its own
             number = int(entry)
             if number not in mine and number != null and not lifeline.holds(number):
                 with contextlib.suppress(OSError):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    import socket
 
 NOTE_BYTES: Final = 2_000
 
@@ -22,8 +24,8 @@ class Inherited:
     key: bytes = b""
     keeper: socket.socket | None = None
     notes: socket.socket | None = None
-    is_node: bool = False
-    """Whether this process is a node's by now, or code in a node has forked it."""
+    node: str = ""
+    """Whose process this is by now, or that of whatever code has forked it: a node's, by its name."""
     private: Final[set[int]] = set()
     """Descriptors of the warden's alone: closed in whatever it forks."""
     environment: Final[dict[str, str | None]] = {}
@@ -33,6 +35,7 @@ class Inherited:
 class _Note(msgspec.Struct, array_like=True):
     level: int
     text: str
+    node: str
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -43,16 +46,21 @@ def take_note(level: int, text: str) -> None:
     """Have it logged at home, if there is room."""
     if Inherited.notes is not None:
         with contextlib.suppress(OSError, ValueError):
-            Inherited.notes.send(_encoder.encode(_Note(level, text[:NOTE_BYTES])))
+            Inherited.notes.send(pack_note(level, text))
 
 
-def read_note(data: bytes) -> tuple[int, str]:
+def pack_note(level: int, text: str) -> bytes:
+    """A note, as bytes."""
+    return _encoder.encode(_Note(level, text[-NOTE_BYTES:], Inherited.node))
+
+
+def read_note(data: bytes) -> tuple[int, str, str]:
     """What somebody has noted. Raises `ValueError`."""
     try:
         note = _decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
-    return note.level, note.text
+    return note.level, note.text, note.node
 
 
 def change_environment(name: str, value: str) -> None:

@@ -32,7 +32,7 @@ class Keeper(Actor):
         self._orders: Orders | None = None
         self._names: dict[int, str] = {}
 
-    def receiveMessage(self, message: object, sender: object) -> object:  # noqa: N802 - Thespian's name
+    def receiveMessage(self, message: object, sender: object) -> object:  # noqa: ARG002, N802 - Thespian's words
         """A message of Thespian's; orders come by the socket that is watched."""
         try:
             if isinstance(message, WatchMessage):
@@ -87,7 +87,7 @@ class Keeper(Actor):
         manager: Any = self._myRef
         before = {child.childProc.pid for child in getattr(manager, "_child_procs", ())}
         address = self.createActor(NodeHost, dict(order.requires) or None)
-        made = [child.childProc.pid for child in manager._child_procs if child.childProc.pid not in before]
+        made = [child.childProc.pid for child in manager._child_procs if child.childProc.pid not in before]  # noqa: SLF001 - nowhere else is it told
         if not made:
             raise RuntimeError("Thespian made no process")
         self.send(address, order.boot)

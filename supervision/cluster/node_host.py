@@ -12,7 +12,7 @@ from .thespian_door import Actor, ActorExitRequest
 class NodeHost(Actor):
     """One for each process."""
 
-    def receiveMessage(self, message: object, sender: object) -> None:  # noqa: N802 - Thespian's name
+    def receiveMessage(self, message: object, sender: object) -> None:  # noqa: ARG002, N802 - Thespian's words
         """The first bytes are what to boot; later ones are not looked at."""
         try:
             from . import hosting  # noqa: PLC0415 - the keeper, which makes this, never needs it

@@ -37,6 +37,8 @@ class Begin(Order, frozen=True):
     capabilities: dict[str, str | int | float | bool]
     intensity: int
     period: float
+    convention: str = ""
+    """Where the leader of a convention listens; none when the machine is alone."""
 
     def __repr__(self) -> str:
         return "Begin(…)"  # a key is in it
@@ -62,6 +64,12 @@ class EndHost(Order, frozen=True):
 
 class Finish(Order, frozen=True):
     """In order: end everything, and then yourself."""
+
+
+class Rejoin(Order, frozen=True):
+    """The convention does not have this machine: register again, `anew` with another Thespian system."""
+
+    anew: bool
 
 
 class Ping(Order, frozen=True):
@@ -95,6 +103,25 @@ class Born(Order, frozen=True):
     pid: int
 
 
+class Sent(Order, frozen=True):
+    """Another machine of the convention was asked for a node's process; that machine tells what becomes of it."""
+
+    name: str
+
+
+class Joined(Order, frozen=True):
+    """A machine is in the convention, and has announced this."""
+
+    id: str
+    announcement: str
+
+
+class Absent(Order, frozen=True):
+    """... is not any more."""
+
+    id: str
+
+
 class Gone(Order, frozen=True):
     """A node's process has ended; None: so that nobody could tell how. `words` are its last."""
 
@@ -124,6 +151,7 @@ class Note(Order, frozen=True):
 
     level: int
     text: str
+    node: str
 
 
 class Failed(Order, frozen=True):
@@ -143,10 +171,14 @@ Any_ = (
     | StartHost
     | EndHost
     | Finish
+    | Rejoin
     | Ping
     | Hello
     | Ready
     | Born
+    | Sent
+    | Joined
+    | Absent
     | Gone
     | NotStarted
     | Replaced
@@ -219,9 +251,9 @@ class Orders:
                 self.over = True
 
     def take(self) -> list[Order]:
-        """What is there; to be called when there is something to read."""
+        """What is there, without waiting."""
         try:
-            data = self.sock.recv(1 << 16)
+            data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         except OSError:
@@ -239,6 +271,7 @@ class Orders:
     def next(self) -> Order:
         """Wait for the next one; others may have come with it. Raises `EOFError`."""
         while not self._read:
+            select.select((self.sock,), (), ())
             self._read += self.take()
             if self.over:
                 raise EOFError("the other end is gone")

@@ -15,7 +15,9 @@ from typing import Final, NamedTuple
 _SET_NAME: Final = 15
 _SET_CHILD_SUBREAPER: Final = 36
 _NAME_BYTES: Final = 15
-_libc: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+_EXIT_CODE: Final = 49
+"""Which field of a process's stat, counted from its state on."""
+_libc: Final[ctypes.CDLL | None] = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Seen(NamedTuple):
@@ -105,6 +107,15 @@ def reap() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     return (found, os.waitstatus_to_exitcode(status)) if found else None
+
+
+def status_of_dead(pid: int) -> int | None:
+    """How a process has ended that its parent has not reaped yet; None where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+        return os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])) if fields[0] == "Z" else None
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def has_ended(pid: int, pidfd: int | None) -> bool:

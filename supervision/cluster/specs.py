@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LEAST_MEMORY: Final = 64 * 1024 * 1024
 """Python, greenroom and the stacks of some threads: with less, a process would not come up."""
@@ -69,8 +71,7 @@ class NodeSpec:
     def __post_init__(self) -> None:
         if self.name is not None and (not self.name or not self.name.isprintable() or len(self.name) > 128):  # noqa: PLR2004
             raise ConfigError(f"a node's name is 1 to 128 printable characters, not {self.name!r}")
-        if isinstance(self.preload, str):
-            raise ConfigError(f"preload is a tuple of modules' names: write ({self.preload!r},)")
+        _check_names("preload", self.preload)
         for what, seconds in (("start_timeout", self.start_timeout), ("stop_timeout", self.stop_timeout)):
             if not (_is_number(seconds) and seconds > 0):
                 raise ConfigError(f"{what} must be more than 0 seconds, not {seconds!r}")
@@ -109,14 +110,18 @@ class ClusterSettings:
             )
         if not 0 <= self.port < 1 << 16:
             raise ConfigError(f"port must be 1 to 65535, or 0 for a free one, not {self.port!r}")
-        if isinstance(self.preload, str):
-            raise ConfigError(f"preload is a tuple of modules' names: write ({self.preload!r},)")
+        _check_names("preload", self.preload)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check_number(what: str, value: int | None, least: int, of: str) -> None:
+def _check_names(what: str, names: Any) -> None:
+    if isinstance(names, str) or not all(isinstance(each, str) and each for each in names):
+        raise ConfigError(f"{what} is a tuple of modules' names, such as ('json',), not {names!r}")
+
+
+def _check_number(what: str, value: Any, least: int, of: str) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise ConfigError(f"{what} must be {least} {of} or more, or None for no limit, not {value!r}")

@@ -16,18 +16,18 @@ import logging
 import os
 import selectors
 import signal
+import socket
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from . import lifeline, pids
+from . import last_words, lifeline, pids
 from .endings import EngineFailed
 from .inherited import NOTE_BYTES, Inherited, read_note, take_note
 from .orders import Born, EndHost, Finish, Gone, Note, NotStarted, Orders, Ping, Pong, Ready, Replaced, StartHost
 from .thespian_system import PREFIX, System
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterable
 
     from .orders import Begin, Order
@@ -41,6 +41,8 @@ _STUCK: Final = 5.0
 _SWEEP: Final = 10.0
 _POLITE: Final = 0.5
 _LOOK: Final = 0.005
+_NOTES: Final = 100
+"""How many it reads at a time."""
 
 
 class _Host:
@@ -67,6 +69,7 @@ class Warden:
         self._hosts: dict[str, _Host] = {}
         self._pending: dict[str, tuple[StartHost, float]] = {}
         self._doomed: dict[str, int] = {}
+        self._words: dict[str, int] = {}
         self._statuses: dict[int, int] = {}
         self._deaths: deque[float] = deque()
         self._finished = False
@@ -182,8 +185,22 @@ class Warden:
                     take_note(logging.ERROR, f"the keeper of nodes said what it should not: {order!r}")
 
     def _pass_notes(self) -> None:
-        with contextlib.suppress(BlockingIOError, ValueError):
-            self._home.send(Note(*read_note(self._notes.recv(4 * NOTE_BYTES + 64))))
+        for _ in range(_NOTES):
+            try:
+                data, memories, _, _ = socket.recv_fds(self._notes, 4 * NOTE_BYTES + 512, 1)
+            except BlockingIOError:
+                return
+            try:
+                level, text, node = read_note(data)
+            except ValueError:
+                last_words.close(memories)
+                continue
+            if level == last_words.MARK:
+                last_words.close([self._words.pop(node)] if node in self._words else [])
+                self._words[node] = memories[0] if memories else -1
+            else:
+                last_words.close(memories)
+                self._home.send(Note(level, text, node))
 
     # --- the nodes' processes
 
@@ -212,7 +229,10 @@ class Warden:
             if host.ended is None:
                 self._ignore(host.pidfd)
             os.close(host.pidfd)
-        self._home.send(Gone(name, host.pid, status))
+        self._pass_notes()
+        memory = self._words.pop(name, -1)
+        self._home.send(Gone(name, host.pid, status, last_words.read(memory)))
+        last_words.close([memory])
 
     def _look_around(self) -> None:
         """See who has ended of whom nobody else tells: the children of a former keeper, and orphans; and whether the keeper is stuck."""
@@ -225,6 +245,9 @@ class Warden:
                     continue
                 host.ended = now
                 self._ignore(host.pidfd)
+                status = pids.status_of_dead(host.pid)
+                if status is not None:
+                    self._statuses[host.pid] = status
             if host.pid in self._statuses:
                 self._gone(host.name, self._statuses.pop(host.pid))
             elif now - host.ended > _SILENCE:
@@ -253,6 +276,8 @@ class Warden:
                 self._look_around()
                 time.sleep(_LOOK)
             if self._system is not None:
+                for part in self._system.parts:
+                    part.end(signal.SIGCONT)
                 self._system.shutdown()
         self._sweep(lambda: pids.descendants(os.getpid()))
 

@@ -70,7 +70,7 @@ class WardenProcess:
         self.pid = self._process.pid
         self._process.returncode = 0  # waited for here, and by nobody else
         self._pidfd = pids.descriptor(self.pid)
-        self._sock.setblocking(False)
+        self._sock.setblocking(False)  # noqa: FBT003 - socket's own word
         self._loop.add_reader(self._sock.fileno(), self._readable)
         path = json.dumps(sys.path).encode()
         self._write(len(path).to_bytes(4, "big") + path)

@@ -30,10 +30,7 @@ def main(control: socket.socket, line: int) -> None:
     """The whole of it: `control` is the socket to the application, `line` the lifeline's reading end."""
     home = Orders(control)
     try:
-        begin = home.next()
-        if not isinstance(begin, Begin):
-            raise EngineFailed(f"the first order is not to begin: {begin!r}")
-        warden = _set_up(home, begin, line)
+        warden = _set_up(home, line)
         try:
             warden.start()
             warden.run()
@@ -50,7 +47,10 @@ def main(control: socket.socket, line: int) -> None:
     os._exit(0)
 
 
-def _set_up(home: Orders, begin: Begin, line: int) -> Warden:
+def _set_up(home: Orders, line: int) -> Warden:
+    begin = home.next()
+    if not isinstance(begin, Begin):
+        raise EngineFailed(f"the first order is not to begin: {begin!r}")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)  # it ends with the application, or when that says so
     with contextlib.suppress(ValueError, OSError):
@@ -58,8 +58,8 @@ def _set_up(home: Orders, begin: Begin, line: int) -> Warden:
     pids.take_name("gr-warden")
     pids.adopt_orphans()
     notes, write = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    notes.setblocking(False)
-    write.setblocking(False)
+    notes.setblocking(False)  # noqa: FBT003 - socket's own word
+    write.setblocking(False)  # noqa: FBT003 - socket's own word
     Inherited.notes = write
     Inherited.key = begin.key
     change_environment("THESPIAN_BASE_IPADDR", begin.bind)
@@ -101,5 +101,5 @@ def _harden(bind: str) -> None:
 
 def _forked() -> None:
     close_private()
-    if not Inherited.is_node:
+    if not Inherited.node:
         pids.take_name("gr-thespian")

@@ -32,7 +32,7 @@ def spec(**wanted: Any) -> NodeSpec:
 class Hand(GenServer):
     """Does in another process what a test wants to see there."""
 
-    def pid(self) -> int:
+    def process_id(self) -> int:
         return os.getpid()
 
     def environment(self, name: str) -> str | None:

@@ -27,7 +27,7 @@ async def test_a_node_in_a_process_of_its_own() -> None:
         host = await stage.host()
         hand = await stage.hand(host)
         pid = await host.call(Host.process_id)
-        assert await hand.call(Hand.pid) == pid != os.getpid()
+        assert await hand.call(Hand.process_id) == pid != os.getpid()
         running = await stage.running()
         assert set(running) == {"warden", "admin", "logger", "keeper", await host.call(Host.node_name)}
     await gone(*running.values())
@@ -44,7 +44,7 @@ async def test_its_host_ends_with_what_ended_it() -> None:
         assert reason.error.ending.signal == signal.SIGKILL
         assert "SIGKILL" in str(reason)
         with pytest.raises(ProcessExited):
-            await hand.call(Hand.pid)
+            await hand.call(Hand.process_id)
 
 
 async def test_stopping_the_host_stops_the_node_in_order() -> None:

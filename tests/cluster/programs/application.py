@@ -1,0 +1,58 @@
+"""An application with a cluster: it says on a line what belongs to it, and then does what it was told to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from greenroom.supervision import GenServer, Node, Supervisor, start
+from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster.engine import Engine
+from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.specs import Main, NodeSpec
+from greenroom.supervision.cluster.ushering import start_on
+
+
+class Tool(GenServer):
+    """Code of a user, in a node."""
+
+    def execute(self, *command: str) -> int:
+        """Start a program, and leave it to itself."""
+        return subprocess.Popen(command, start_new_session=True).pid
+
+    def stopped(self) -> None:
+        """Stand still."""
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def spin(self) -> None:
+        """Compute for ever."""
+        while True:
+            pass
+
+
+async def main(way: str) -> None:
+    """`way` is how it goes on: it waits, ends in order, ends at once, or has nodes that do not listen."""
+    async with Node("application"):
+        cluster = Cluster()
+        await start(Supervisor, [cluster.child_spec()])
+        spec = NodeSpec(main=Main(path=os.path.abspath(__file__)))
+        hosts = [await cluster.start_node(spec) for _ in range(3)]
+        tools = [await start_on(await host.call(Host.node_name), Tool) for host in hosts]
+        executed = await tools[0].call(Tool.execute, "sleep", "1000")
+        running = await cluster.engine.call(Engine.running)
+        if way == "busy":
+            tools[1].cast(Tool.stopped)
+            tools[2].cast(Tool.spin)
+        print(json.dumps({**running, "executed": executed}), flush=True)
+        if way in ("wait", "busy"):
+            await asyncio.Event().wait()
+        elif way == "at once":
+            os._exit(3)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,43 @@
+"""Who listens on TCP, as the system's own table has it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_LISTENS = "0A"
+
+
+def listeners(*pids: int) -> set[tuple[str, int]]:
+    """The addresses and ports where these processes listen, or anybody."""
+    inodes = {inode for pid in pids for inode in _sockets(pid)}
+    found: set[tuple[str, int]] = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENS and (not pids or fields[9] in inodes):
+                address, port = fields[1].split(":")
+                found.add((_address(address), int(port, 16)))
+    return found
+
+
+def _address(text: str) -> str:
+    if len(text) > 8:
+        return "::" if not text.strip("0") else text
+    return ".".join(str(each) for each in reversed(bytes.fromhex(text)))
+
+
+def _sockets(pid: int) -> set[str]:
+    found: set[str] = set()
+    try:
+        entries = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return found
+    for entry in entries:
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{entry}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            found.add(target[8:-1])
+    return found

@@ -1,0 +1,203 @@
+"""Every process of the engine is killed in turn: what runs in nodes goes on where it can, and what cannot is said, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from greenroom.supervision import (
+    Crash,
+    Ref,
+    Shutdown,
+    Supervisor,
+    inbox,
+    is_alive,
+    kill,
+    monitor,
+    receive,
+    start,
+    wait_down,
+    which_children,
+)
+from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster.cluster import node_child
+from greenroom.supervision.cluster.endings import EngineFailed, NodeLost
+from greenroom.supervision.cluster.engine import Engine
+from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.specs import ClusterSettings
+
+from .engine_stage import Hand, eventually, gone, spec, staged
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+PARTS = ("admin", "logger", "keeper")
+
+
+async def replaced(engine: Ref[Engine], before: dict[str, int]) -> dict[str, int]:
+    """Wait until the whole Thespian system is another."""
+    for _ in range(2000):
+        now = await engine.call(Engine.running)
+        if all(now.get(part) not in (None, before[part]) for part in PARTS):
+            return now
+        await asyncio.sleep(0.005)
+    raise AssertionError("the system was not replaced")
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_part_of_thespian_dies_and_no_node_notices(part: str) -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        hand = await stage.hand(host)
+        pid = await host.call(Host.process_id)
+        before = await stage.running()
+        os.kill(before[part], signal.SIGKILL)
+        after = await replaced(stage.cluster.engine, before)
+        assert after["warden"] == before["warden"]
+        assert await hand.call(Hand.process_id) == pid
+        assert is_alive(host)
+        await gone(*(before[each] for each in PARTS))
+        other = await stage.host()
+        assert await (await stage.hand(other)).call(Hand.process_id) != pid
+        # Its keeper is gone; how it ends is known all the same.
+        os.kill(pid, signal.SIGKILL)
+        reason = await wait_down(host)
+        assert isinstance(reason, Crash)
+        assert isinstance(reason.error, NodeLost)
+        assert reason.error.ending.signal == signal.SIGKILL
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_part_of_thespian_that_is_stopped_holds_up_no_node(part: str) -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        os.kill(await stage.part(part), signal.SIGSTOP)
+        assert await (await stage.hand(host)).call(Hand.process_id) == await host.call(Host.process_id)
+        os.kill(await host.call(Host.process_id), signal.SIGKILL)
+        assert "SIGKILL" in str(await wait_down(host))
+
+
+async def test_a_keeper_that_is_stopped_is_replaced_when_somebody_needs_it() -> None:
+    async with staged() as stage:
+        await stage.host()
+        keeper = await stage.part("keeper")
+        os.kill(keeper, signal.SIGSTOP)
+        host = await stage.host()
+        assert is_alive(host)
+        assert not pids.is_alive(keeper)
+
+
+async def test_too_many_deaths_of_thespian_are_the_engines() -> None:
+    async with staged(ClusterSettings(intensity=1, period=60.0)) as stage, inbox():
+        await stage.host()
+        engine = stage.cluster.engine.pid
+        watch = monitor(engine)
+        before = await stage.running()
+        os.kill(before["keeper"], signal.SIGKILL)
+        os.kill((await replaced(stage.cluster.engine, before))["keeper"], signal.SIGKILL)
+        down = await receive(timeout=10.0)
+        assert down.ref is watch
+        assert isinstance(down.reason, Crash)
+        assert isinstance(down.reason.error, EngineFailed)
+        assert "2 times within 60 s" in str(down.reason)
+
+
+async def test_the_warden_dies_and_nobody_is_left_and_another_begins() -> None:
+    async with staged() as stage, inbox():
+        host = await stage.host()
+        running = await stage.running()
+        monitor(host)
+        began = time.monotonic()
+        os.kill(running["warden"], signal.SIGKILL)
+        down = await receive(timeout=10.0)
+        assert isinstance(down.reason, Crash)
+        assert isinstance(down.reason.error, NodeLost)
+        await gone(*running.values())
+        assert time.monotonic() - began < 3.0
+        await eventually(lambda: is_alive(stage.cluster.engine))
+        other = await stage.host()
+        assert await (await stage.hand(other)).call(Hand.process_id) not in running.values()
+
+
+async def test_a_warden_that_is_stopped_is_found_and_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.supervision.cluster.engine._PING", 0.05)
+    monkeypatch.setattr("greenroom.supervision.cluster.engine._PATIENCE", 0.5)
+    async with staged() as stage, inbox():
+        host = await stage.host()
+        running = await stage.running()
+        monitor(host)
+        os.kill(running["warden"], signal.SIGSTOP)
+        down = await receive(timeout=10.0)
+        assert isinstance(down.reason, Crash)
+        await gone(*running.values())
+
+
+async def test_a_signal_for_the_whole_group_ends_the_nodes_and_nothing_else() -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        running = await stage.running()
+        os.killpg(os.getpgid(running["admin"]), signal.SIGTERM)
+        reason = await wait_down(host)
+        assert isinstance(reason, Crash)
+        assert "SIGTERM" in str(reason)
+        assert await (await stage.hand(await stage.host())).call(Hand.process_id)
+        after = await stage.running()
+        assert {part: after[part] for part in ("warden", *PARTS)} == {
+            part: running[part] for part in ("warden", *PARTS)
+        }
+
+
+async def test_an_idle_node_that_hangs_is_found_by_its_silence_and_killed() -> None:
+    async with staged(ClusterSettings(heartbeat=0.1)) as stage, inbox():
+        host = await stage.host()
+        pid = await host.call(Host.process_id)
+        monitor(host)
+        began = time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+        down = await receive(timeout=10.0)
+        assert time.monotonic() - began < 5 * 3 * 0.1 + 0.5
+        assert isinstance(down.reason, Crash)
+        assert isinstance(down.reason.error, NodeLost)
+        assert down.reason.error.ending.hung
+        assert "did not answer" in str(down.reason)
+        assert not pids.is_alive(pid)
+
+
+async def test_whoever_supervises_a_node_decides_whether_it_is_started_again() -> None:
+    async with staged() as stage:
+        tree = await start(Supervisor, [node_child(stage.cluster, spec())], intensity=1, period=60.0)
+        (first,) = await which_children(tree)
+        host: Ref[Host] = Ref(first.pid)
+        os.kill(await host.call(Host.process_id), signal.SIGKILL)
+        await wait_down(host)
+
+        async def another() -> Ref[Host]:
+            while True:
+                (now,) = await which_children(tree)
+                if now.pid not in (None, first.pid):
+                    return Ref(now.pid)
+                await asyncio.sleep(0.005)
+
+        second = await asyncio.wait_for(another(), 10.0)
+        os.kill(await second.call(Host.process_id), signal.SIGKILL)
+        assert isinstance(await wait_down(tree), Shutdown)
+
+
+async def test_a_host_that_is_killed_takes_its_process_along() -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        pid = await host.call(Host.process_id)
+        kill(host)
+        await gone(pid)
+
+
+async def test_the_engine_is_killed_and_nobody_is_left() -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        running = await stage.running()
+        kill(stage.cluster.engine)
+        assert isinstance(await wait_down(host), Crash)
+        await gone(*running.values())

@@ -1,0 +1,81 @@
+"""The application itself ends, in order or not: nothing of it is left, its ports are free, and whoever captures its output goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from greenroom.supervision.cluster import pids
+
+from .tcp import listeners
+
+APPLICATION = Path(__file__).parent / "programs" / "application.py"
+SECONDS = 3.0
+"""Until when nobody may be left."""
+
+
+def left(of: dict[str, int], seconds: float) -> dict[str, int]:
+    """Who still runs when that time is over, or nobody, sooner."""
+    until = time.monotonic() + seconds
+    while (found := {name: pid for name, pid in of.items() if pids.is_alive(pid)}) and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
+
+
+@pytest.mark.parametrize("way", ["wait", "busy"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, APPLICATION, way], stdout=subprocess.PIPE) as application:
+        try:
+            assert application.stdout is not None
+            running: dict[str, int] = json.loads(application.stdout.readline())
+            assert {"warden", "admin", "logger", "keeper", "executed"} < set(running)
+            assert all(pids.is_alive(pid) for pid in running.values())
+            ports = listeners(*running.values())
+            assert ports
+        finally:
+            application.send_signal(number)
+        assert not left(running, SECONDS)
+    assert not ports & listeners()
+
+
+@pytest.mark.parametrize(("way", "code"), [("in order", 0), ("at once", 3)])
+def test_whoever_captures_the_output_of_an_application_goes_on_when_it_has_ended(way: str, code: int) -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, APPLICATION, way], capture_output=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    assert time.monotonic() - began < 10.0
+    assert not left(json.loads(done.stdout), SECONDS)
+
+
+FORKING = """
+import os, signal, sys
+from greenroom.supervision.cluster.lifeline import Lifeline
+line = Lifeline()
+theirs = os.dup(line.reading)
+line.handed_over()
+child = os.fork()
+if child == 0:
+    signal.pause()
+if os.fork() == 0:
+    os.close(1)
+    os.read(theirs, 1)  # as one below does
+    os.kill(child, signal.SIGKILL)
+    os._exit(0)
+print(child, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_fork_of_the_application_keeps_nobody_alive() -> None:
+    """It has copies of the application's descriptors, and outlives it; who waits for the end of the lifeline does not wait for it."""
+    with subprocess.Popen([sys.executable, "-c", FORKING], stdout=subprocess.PIPE) as application:
+        assert application.stdout is not None
+        child = int(application.stdout.readline())
+    assert not left({"child": child}, 20.0)
