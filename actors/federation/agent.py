@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.seam import Pending
     from greenroom.actors.consent.consent import Consent
+    from greenroom.actors.output.limits import Limiter
     from greenroom.protocol.pins import Finding, Pins, Policy
     from greenroom.protocol.problems import Problem
 
@@ -59,8 +60,12 @@ class Agent:
         policy: Policy = "report",
         patience: float = PATIENCE,
         consent: Consent | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
-        """`patience` is how long a catalogue waits for a server that has never said what it offers. `consent` is what each call passes."""
+        """`patience` is how long a catalogue waits for a server that has never said what it offers.
+
+        `consent` is what each call passes, `limiter` what an answer does that is for a model.
+        """
         self._upstreams = federation
         self._naming = Naming(separator, aliases)
         if invalid not in ("raise", "result", "send"):
@@ -70,6 +75,7 @@ class Agent:
         self._policy: Policy = policy
         self._patience = patience
         self._consent = consent
+        self._limiter = limiter
         self._made: tuple[dict[str, Offering], ToolCatalogue] | None = None
         self._validators: dict[tuple[str, str], tuple[Mapping[str, Any], Validator | None]] = {}
         self._told: set[str] = set()
@@ -217,13 +223,25 @@ class Agent:
 
         Raises what `checked` raises.
         """
+        return (await self._begun(name, arguments, timeout=timeout, progress=progress, token=token, more=more))[1]
+
+    async def _begun(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        progress: bool = False,
+        token: str | int | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> tuple[FederatedTool, Pending]:
         given = dict(arguments or {})
         tool = await self.checked(name, given, timeout=timeout)
         line = self._upstreams.line(tool.server)
         if line is None:
             raise UnknownServer(tool.server, self._upstreams.ids())
         params = {**(more or {}), "name": tool.tool, "arguments": given}
-        return line.begin("tools/call", params, timeout=timeout, progress=progress, token=token)
+        return tool, line.begin("tools/call", params, timeout=timeout, progress=progress, token=token)
 
     async def call_tool(
         self,
@@ -238,10 +256,11 @@ class Agent:
         The name is split at the first separator. Raises what `find` raises, and the client's own error.
         """
         try:
-            pending = await self.start_tool(name, arguments, timeout=timeout, more=more)
+            tool, pending = await self._begun(name, arguments, timeout=timeout, more=more)
         except InvalidArguments as error:
             return self.excused(error)
-        return await pending.result()
+        result = await pending.result()
+        return result if self._limiter is None else self._limiter.limited(tool.server, tool.tool, result)
 
     def _problems(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> list[Problem]:
         key = (tool.server, tool.tool)

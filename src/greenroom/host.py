@@ -27,6 +27,8 @@ from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.specs import UpstreamSpec
 from greenroom.actors.mentions.reader import MentionReader
 from greenroom.actors.mentions.shelf import ResourceShelf
+from greenroom.actors.output.limits import Limiter
+from greenroom.actors.output.spill import Spill
 from greenroom.protocol.pins import Pins
 from greenroom.supervision import whereis
 from greenroom.supervision.kernel.current import node_of
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.specs import Change, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
     from greenroom.actors.guest.reception import Reception
+    from greenroom.actors.output.limits import OutputLimits
     from greenroom.protocol.pins import Policy
     from greenroom.protocol.received import ResourceReply
     from greenroom.supervision import ChildSpec
@@ -74,6 +77,7 @@ class Host(HostWords):
         pins: SomePins | None = None,
         policy: Policy = "report",
         consent: Consent | None = None,
+        limits: OutputLimits | None = None,
         sampling: Callable[[str, Any], Any] | None = None,
         elicitation: Callable[[str, Any], Any] | None = None,
         url_elicitation: Callable[[str, Any], Any] | None = None,
@@ -87,7 +91,8 @@ class Host(HostWords):
 
         `sampling`, `elicitation`, `url_elicitation`, `roots` and `on_log` are as a client's, and get the server's id first. `pins` are a file
         or a mapping, and by `policy` a tool that is not as it was pinned is only reported, or refused. `consent` is what each call by a tool's
-        full name passes, and each question for the user; `server(id)` is the program's own hand, and passes none. `patience` is how long a
+        full name passes, and each question for the user; `server(id)` is the program's own hand, and passes none. `limits` are how much a model
+        is given of an answer. `patience` is how long a
         catalogue waits for a server that has never said what it offers.
         """
         self._answers: dict[str, Any] = {
@@ -98,6 +103,8 @@ class Host(HostWords):
             "on_log": on_log,
         }
         self._settings = settings or ClientSettings()
+        self.limiter = None if limits is None else Limiter(limits, Spill())
+        """What cuts answers for a model, if anything does."""
         self.consent = consent
         """Who may call what, and who is asked first; None when the program decides that itself."""
         self._separator = separator
@@ -118,6 +125,7 @@ class Host(HostWords):
             policy=policy,
             patience=patience,
             consent=consent,
+            limiter=self.limiter,
         )
         """All tools as one set."""
         self.shelf = ResourceShelf(lambda id: self.server(id).line)
@@ -234,6 +242,8 @@ class Host(HostWords):
             await self._hosting.let_go()
         finally:
             if not self._holders:
+                if self.limiter is not None:
+                    self.limiter.spill.close()
                 for guest in tuple(self._guests.values()):
                     await guest.leave()
 

@@ -1,0 +1,1 @@
+"""How much of a tool's answer a model is given, and where the rest is."""

@@ -1,0 +1,141 @@
+"""Answers that are too long: what is kept of them, what is said, and where the rest is."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom import Server
+from greenroom.actors.output.limits import Limit, Limiter, OutputLimits, tokens
+from greenroom.actors.output.spill import Spill
+from greenroom.errors import ConfigError
+from greenroom.host import Host
+
+
+def answer(*texts: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text} for text in texts], **more}
+
+
+def file_of(result: dict[str, Any]) -> Path:
+    return Path(unquote(urlparse(str(result["content"][-1]["uri"])).path))
+
+
+def limiter(spill: Spill, most: int | None = None) -> Limiter:
+    return Limiter(OutputLimits(Limit(100, most)), spill)
+
+
+def test_what_fits_is_left_alone() -> None:
+    result = answer("x" * 400)
+
+    with Spill() as spill:
+        assert limiter(spill).limited("git", "log", result) is result
+
+
+@pytest.mark.row("CB-18")
+def test_what_is_too_much_keeps_its_ends_and_says_where_all_of_it_is() -> None:
+    text = "".join(f"line {number}\n" for number in range(1000))
+
+    with Spill() as spill:
+        result = limiter(spill).limited("git", "log", answer(text, isError=True, _meta={"a": 1}))
+
+        said, link = result["content"]
+        path = file_of(result)
+        assert said["text"].startswith("line 0\nline 1\n")
+        assert said["text"].endswith("line 999\n")
+        assert "This answer of git:log has about 2223 tokens" in said["text"]
+        assert (
+            f"more than the limit of 100 tokens. Here are its beginning and its end; all of it is in {path.as_uri()}]"
+            in said["text"]
+        )
+        assert (link["type"], link["mimeType"], link["size"]) == ("resource_link", "text/plain", len(text))
+        assert path.read_text() == text
+        assert (result["isError"], result["_meta"]) == (True, {"a": 1})
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": [{"type": "image", "data": "A" * 5000, "mimeType": "image/png"}]},
+        {"content": [], "structuredContent": {"rows": list(range(2000))}},
+        answer("short", structuredContent={"rows": ["x" * 5000]}),
+        {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "y" * 5000}}]},
+    ],
+    ids=["image", "structured", "both", "resource"],
+)
+def test_what_is_no_text_is_kept_whole_as_it_came(result: dict[str, Any]) -> None:
+    with Spill() as spill:
+        cut = limiter(spill, 2000).limited("s", "t", result)
+
+        assert json.loads(file_of(cut).read_text()) == result
+        assert "structuredContent" not in cut
+        assert len(json.dumps(cut)) < 3500
+
+
+@given(st.text(max_size=3000), st.integers(100, 400))
+def test_what_is_kept_is_never_more_than_the_limit(text: str, most: int) -> None:
+    with Spill() as spill:
+        cut = Limiter(OutputLimits(Limit(most, None)), spill)
+        head, tail = cut._ends(text, Limit(most, None))
+
+    assert tokens(head) + tokens(tail) <= most
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) + len(tail) == len(text) or tokens(text) > most - 3
+
+
+@pytest.mark.row("CB-18")
+def test_what_is_more_particular_decides() -> None:
+    limits = OutputLimits(Limit(1000), {"git": Limit(2000)}, {"git:log": Limit(3000)})
+
+    assert [limits.of(*name).tokens for name in (("hub", "log"), ("git", "push"), ("git", "log"))] == [1000, 2000, 3000]
+
+
+def test_a_program_can_count_better() -> None:
+    with Spill() as spill:
+        counted = Limiter(OutputLimits(Limit(100, None)), spill, count=lambda text: len(text.split()))
+
+        assert counted.limited("s", "t", answer("word " * 100))["content"][0]["text"] == "word " * 100
+        assert len(counted.limited("s", "t", answer("word " * 101))["content"]) == 2
+
+
+def test_files_are_bounded_together_and_the_oldest_go() -> None:
+    with Spill(most=250) as spill:
+        kept = [spill.keep("a/../b", ".txt", b"x" * 100) for _ in range(3)]
+
+        assert [each.path.exists() for each in kept] == [False, True, True]
+        assert {each.path.parent for each in kept} == {kept[0].path.parent}
+        assert kept[0].path.name == "a_.._b-1.txt"
+
+
+@pytest.mark.parametrize("wrong", [0, 99, -1, True, 1.5, "many"])
+def test_a_limit_is_checked(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="tokens of an answer are 100 or more"):
+        Limit(wrong)
+
+
+async def test_a_model_gets_what_fits_and_a_program_gets_all() -> None:
+    server = Server("big")
+
+    @server.tool
+    def much() -> str:
+        return "x" * 10_000
+
+    async with Host({"big": server}, limits=OutputLimits(Limit(100))) as host:
+        name = (await host.to_anthropic())[0]["name"]
+        told = await host.run({"type": "tool_use", "id": "1", "name": name, "input": {}})
+        assert len(str(told)) < 1500
+        assert "more than the limit of 100 tokens" in str(told)
+        assert len(await host.call("big:much")) == 10_000
+        folder = next(iter(host.limiter.spill._kept)).parent  # type: ignore[union-attr]
+        assert folder.exists()
+    assert not folder.exists()
