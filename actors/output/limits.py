@@ -33,7 +33,7 @@ class Limit:
     bytes: int | None = BYTES
 
     def __post_init__(self) -> None:
-        given: object
+        given: Any
         for name, given in (("tokens", self.tokens), ("bytes", self.bytes)):
             if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < _LEAST):
                 raise ConfigError(f"{name} of an answer are {_LEAST} or more, or None for no limit, not {given!r}")
