@@ -111,6 +111,8 @@ async def _ask(who: object, look: Callable[[Server], T], timeout: float | None) 
     process, pid, name = resolve(node, who)
     if process is None:
         raise absent(node, pid, name)
+    if process.away:
+        raise ActorError(f"{process} is on another node: look into it there")
     if not isinstance(process.behaviour.inner, Server) and not process.life:
         message = f"{process} is no server: it has no state to look into, and takes no system messages"
         raise ActorError(message)

@@ -234,6 +234,8 @@ def watch(
     process, pid, name = api.resolve(current_node(), who)
     if process is None or process.life:
         raise NotRegistered(NO_PROCESS, name or pid)
+    if process.away:
+        raise ActorError(f"{process} is on another node: look on there")
     if not isinstance(process.behaviour.inner, Server):
         message = f"{process} is no server: it takes its messages by itself, where nobody can look on"
         raise ActorError(message)

@@ -158,7 +158,7 @@ def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: floa
         _refuse_cycle(me, process)
     if not (process.deliver_exempt(entry) if entry[0] == SYSTEM else process.deliver(entry)):
         if process.life == GONE:
-            raise exited(NO_PROCESS, process)
+            raise exited(process.reason or NO_PROCESS if process.away else NO_PROCESS, process)
         if not process.life:
             raise MailboxFull(process, process.limit or 0)
         # Dying. The answer comes when it is gone, so that whoever tries again at once meets its successor.

@@ -184,7 +184,7 @@ class Ref(Generic[S]):
 
     async def _across(self, process: Process, again: Callable[[Ref[S]], Coroutine[Any, Any, Any]]) -> Any:
         # From a task of another thread's loop: the call itself has to run in the node's.
-        ref: Ref[S] = Ref.of(process).within(self._seconds)
+        ref: Ref[S] = Ref.of(process).within(self._seconds) if not process.away else Ref(self.target, self._seconds)
         if not process.node.running:
             raise exited(NO_PROCESS, process)
         coroutine = again(ref)

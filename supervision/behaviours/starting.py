@@ -161,7 +161,7 @@ async def start_monitor(server: Callable[P, S], /, *args: P.args, **kwargs: P.kw
     return await _DEFAULT.start_monitor(server, *args, **kwargs)
 
 
-async def launch(
+async def launch(  # noqa: PLR0913 - what, with what, and for whom
     options: Options,
     server: Any,
     args: tuple[Any, ...],
@@ -169,14 +169,16 @@ async def launch(
     *,
     link: bool = False,
     made: Callable[[Process], object] | None = None,
+    parent: Process | None = None,
 ) -> Ref[Any]:
-    """Make the process, run its `init`, and come back with it alive. `made` is called before anything of it runs."""
+    """Make the process, run its `init`, and come back with it alive. `made` is called before anything of it runs.
+
+    `link` ties it to the calling process; `parent` to one that has asked for it, and may be on another node.
+    """
     if link:
-        parent: Process | None = current_process("start a linked process")
-        assert parent is not None
+        parent = current_process("start a linked process")
         node = parent.node
     else:
-        parent = None
         node = current_node()
     if not node.inline_left and node.inline_budget:
         node.inline_left = node.inline_budget

@@ -1,6 +1,7 @@
 """What nodes say to each other: each item is a list whose first is one of these, with what follows beside it.
 
-`to` and `of` are a process of the receiver's and of the sender's own: its serial, or a list with its name. `from` is always a serial.
+`to` is a process of the receiver's: its serial, or a list with its name. `from` is the serial of one of the sender's. Calls and watches have
+numbers, given by whoever asks; whatever is said of one names its number.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ CALL: Final = 4  # number, from, to, method, args, kwargs
 ASK: Final = 5  # number, from, to, request
 REPLY: Final = 6  # number, value
 FAIL: Final = 7  # number, error
-EXITED: Final = 8  # number, reason
+EXITED: Final = 8  # number, reason: the callee has ended
 FORGET: Final = 9  # number: nobody waits for that answer any more
-WATCH: Final = 10  # to
-UNWATCH: Final = 11  # to
-GONE: Final = 12  # of, reason
+WATCH: Final = 10  # number, to
+UNWATCH: Final = 11  # number
+GONE: Final = 12  # number, reason: the watched one has ended
 LINK: Final = 13  # from, to
 UNLINK: Final = 14  # from, to
 CUT: Final = 15  # from, to, reason: a linked process has ended

@@ -39,3 +39,4 @@ class Peering(GenServer):
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """Let go of everybody."""
         await self.peers.close()
+        await self.peers.closed()

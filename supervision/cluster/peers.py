@@ -2,43 +2,53 @@
 
 Every node listens; two nodes that talk have one link, whoever began it. A node is lost when its link ends or nothing is heard of it for
 `heartbeat * misses` seconds; who wants to know gets `NodeUp` and `NodeDown`. This is a table and no process: `peering` has the one that owns it.
+
+When two dial each other at once, one link has to go, and both ends have to choose the same. Who dials knows whom before it proves itself, and
+makes a note of it; who listens has the last word, and finds that note: the link that the node with the lesser name has dialled stays. No
+link that was up once ends of this.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import socket
-import sys
-import tempfile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import contextlib
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.supervision.kernel.errors import ActorError, CallTimeout
+from greenroom.supervision.kernel.pid import Pid, make_pid
 from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS
+from greenroom.supervision.kernel.reports import Report
 
-from . import items
-from .link import Link
+from .addresses import Listening, dial
+from .far import Held
+from .link import LINGER_SECONDS, Link
 from .sealing import LinkRefused, check_key, greeting
+from .silence import Silence
 from .switch import Switch
-from .values import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from greenroom.supervision.behaviours.calls import Ref
+    from greenroom.supervision.kernel.away import Away
     from greenroom.supervision.kernel.names import On
     from greenroom.supervision.kernel.node import Node
-    from greenroom.supervision.kernel.pid import Pid
     from greenroom.supervision.kernel.reasons import ExitReason
 
-    from .far import FarProcess
     from .sealing import Greeting
 
 HEARTBEAT: Final = 1.0
 MISSES: Final = 3
 _HANDSHAKES: Final = 256
 """How many strangers may be shaking hands at once."""
+_BUSY: Final = "it is dialling this node just now"
+_AGAIN: Final = 0.1
+"""How long to wait for the other's own dialling, before one more try."""
+
+_get_ident = threading.get_ident
 
 
 class NodeUp(NamedTuple):
@@ -54,6 +64,22 @@ class NodeDown(NamedTuple):
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOffence(Report):
+    """Something came over a connection that no node which holds the key would send; the connection was ended.
+
+    `more` is how many others were since the last report: there is one a second at most.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+
+    what: str
+    more: int = 0
+
+    def __str__(self) -> str:
+        return f"a connection was refused: {self.what}{f' (and {self.more} others)' if self.more else ''}"
+
+
 class Peers:
     """One node's links to others."""
 
@@ -61,36 +87,50 @@ class Peers:
         self, node: Node, key: bytes, *, heartbeat: float = HEARTBEAT, misses: int = MISSES, kind: str = "node"
     ) -> None:
         """Nothing is open yet."""
-        if not heartbeat > 0 or misses < 1:
-            raise ValueError(
-                f"heartbeat must be more than 0 seconds and misses at least 1, not {heartbeat!r} and {misses!r}"
-            )
         self.node = node
-        self.heartbeat = heartbeat
-        self.misses = misses
-        self.addresses: tuple[str, ...] = ()
+        self.silence = Silence(self, heartbeat, misses)
         self._key = check_key(key)
         self._kind = kind
+        self._listening = Listening()
         self._switches: dict[str, Switch] = {}
         self._links: dict[Link, Switch | None] = {}
-        self._known: dict[str, tuple[str, ...]] = {}
-        self._patient: set[str] = set()
+        self._dialled: dict[str, Link] = {}  # handshakes of our own, once it is known with whom
+        self._introduced: dict[str, tuple[str, ...]] = {}
+        self._learned: dict[str, tuple[str, ...]] = {}  # what nodes that were connected said of themselves
         self._watchers: dict[Ref[Any], None] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._dialling: set[asyncio.Task[Any]] = set()
-        self._servers: list[asyncio.Server] = []
-        self._paths: list[str] = []
-        self._beat: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._open = False
+        self._offences = 0
+        self._told_at: float | None = None
+        self._empty: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Peers of {self.node.name}: {', '.join(self.connected) or 'nobody'}>"
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where this node listens."""
+        return self._listening.addresses
+
+    @property
+    def heartbeat(self) -> float:
+        """How often each end of a link says something, in seconds."""
+        return self.silence.heartbeat
+
+    @property
+    def misses(self) -> int:
+        """After how many heartbeats without a word a node is lost."""
+        return self.silence.misses
+
+    @property
     def connected(self) -> tuple[str, ...]:
         """The names of the nodes that are."""
         return tuple(name for name, switch in self._switches.items() if switch.link is not None)
+
+    def links(self) -> list[tuple[str, Link]]:
+        """The links that are up, and to whom."""
+        return [(name, switch.link) for name, switch in self._switches.items() if switch.link is not None]
 
     # --- open and close
 
@@ -100,127 +140,145 @@ class Peers:
             raise ActorError(f"{self.node!r} has its peers already")
         self.node.elsewhere = self
         self._open = True
-        path = _socket_path()
-        self._servers.append(await self._listen_unix(path))
-        found = [f"unix:{path.replace(chr(0), '@')}"]
-        if tcp is not None:
-            server = await self.node.loop.create_server(self._welcome, tcp, 0)
-            self._servers.append(server)
-            host, port = server.sockets[0].getsockname()[:2]
-            found.append(f"tcp:{host}:{port}")
-        self.addresses = tuple(found)
-        self._tick()
-
-    async def _listen_unix(self, path: str) -> asyncio.Server:
-        server = await self.node.loop.create_unix_server(self._welcome, path)
-        if not path.startswith("\0"):
-            os.chmod(path, 0o600)  # noqa: PTH101 - a path that is a string everywhere else
-            self._paths.append(path)
-        return server
+        try:
+            await self._listening.open(self.node.loop, self._welcome, tcp)
+        except BaseException:
+            self._open, self.node.elsewhere = False, None
+            raise
+        self.silence.begin()
 
     def _welcome(self) -> Link:
         link = Link(self, dialling=False)
         self._links[link] = None
-        if sum(switch is None for switch in self._links.values()) > _HANDSHAKES:
-            # The one that has been at it for longest makes room.
-            next(each for each, switch in self._links.items() if switch is None).end("too many handshakes at once")
+        strangers = [each for each, switch in self._links.items() if switch is None and not each.dialling]
+        if len(strangers) > _HANDSHAKES:
+            strangers[0].end("too many handshakes at once")  # the one that has been at it for longest makes room
         return link
 
     async def close(self) -> None:
-        """Let go of every node; nobody is told more than that the link is gone."""
+        """Let go of every node; what was said before is sent, and `closed` waits for that."""
         self._open = False
-        for task in self._dialling:
+        for task in tuple(self._tasks):
             task.cancel()
-        if self._beat is not None:
-            self._beat.cancel()
-        for server in self._servers:
-            server.close()
+        self.silence.end()
+        self._listening.close()
         for link in tuple(self._links):
             link.close()
         for switch in tuple(self._switches.values()):
             self._lose(switch, "closed")
-        for path in self._paths:
-            os.unlink(path)  # noqa: PTH108 - as above
-        self._paths = []
+        for future in [each for waiting in self._waiting.values() for each in waiting if not each.done()]:
+            future.set_exception(ActorError(f"{self!r} was closed"))
+        self._waiting.clear()
+        self._watchers.clear()
         if self.node.elsewhere is self:
             self.node.elsewhere = None
+
+    async def closed(self) -> None:
+        """Wait, once it is closed, until the last socket is, too; about a second at most."""
+        if self._links:
+            self._empty = self.node.loop.create_future()
+            await asyncio.wait((self._empty,), timeout=2 * LINGER_SECONDS)
 
     # --- dialling
 
     async def connect(self, addresses: Sequence[str], timeout: float = 5.0) -> str:
-        """Dial the first of these addresses that answers; the name of the node that does. Raises `LinkRefused`."""
+        """Dial the first of these addresses that answers; the name of the node that does. Raises `LinkRefused`.
+
+        When that node is connected already, the link that is there stays.
+        """
         wrong: list[str] = []
         for address in addresses:
-            link: Link | None = None
-            arrived: asyncio.Future[str] = self.node.loop.create_future()
             try:
                 async with asyncio.timeout(timeout):
-                    link = await self._dial(address, arrived)
-                    return await arrived
+                    return await self._connect(address)
             except TimeoutError:
                 wrong.append(f"{address}: no answer within {timeout:g} s")
             except (OSError, LinkRefused) as error:
                 wrong.append(f"{address}: {error}")
-            finally:
-                if link is not None and not link.up:
-                    link.end("given up")
         raise LinkRefused(f"no node could be reached: {'; '.join(wrong) or 'no address was given'}")
 
-    async def _dial(self, address: str, arrived: asyncio.Future[str]) -> Link:
-        kind, where = _parsed(address)
-        loop = self.node.loop
+    async def _connect(self, address: str) -> str:
+        while (found := await self._try(address)) is None:
+            pass  # the other's own dialling comes to nothing: ours, once more
+        return found
+
+    async def _try(self, address: str) -> str | None:
+        """One handshake; None when the other end would rather have had its own, and that did not come."""
+        arrived: asyncio.Future[str] = self.node.loop.create_future()
+        made: list[Link] = []
 
         def make() -> Link:
             link = Link(self, dialling=True)
-            link.arrived = arrived
+            link.arrived, link.greeted = arrived, self._greeted
+            made.append(link)
             self._links[link] = None
             return link
 
-        if kind == "unix":
-            path = "\0" + where[1:] if where.startswith("@") else where
-            return (await loop.create_unix_connection(make, path))[1]
-        host, _, port = where.rpartition(":")
-        _, link = await loop.create_connection(make, host.strip("[]"), int(port))
-        return link
+        try:
+            await dial(self.node.loop, make, address)
+            return await arrived
+        except LinkRefused as error:
+            peer = made[0].peer if made else None
+            if peer is not None and peer.name in self.connected:
+                return peer.name
+            if peer is None or not str(error).endswith(_BUSY):
+                raise
+            with contextlib.suppress(CallTimeout):
+                await self.wait_for(peer.name, _AGAIN)
+                return peer.name
+            return None
+        finally:
+            for link in made:
+                if not link.up:
+                    link.end("given up")
 
     def introduce(self, name: str, addresses: Sequence[str]) -> None:
         """From now on that node is dialled when something is to be said to it."""
-        self._known[name] = tuple(addresses)
+        self._introduced[name] = tuple(addresses)
 
     def forget(self, name: str) -> None:
         """That node is not dialled any more; a link that is there stays."""
-        self._known.pop(name, None)
+        self._introduced.pop(name, None)
+        self._learned.pop(name, None)
 
     def _reach(self, name: str) -> Switch | None:
         switch = self._switches.get(name)
         if switch is not None or not self._open:
             return switch
-        addresses = self._known.get(name)
-        if addresses is None:
+        addresses = dict.fromkeys((*self._learned.get(name, ()), *self._introduced.get(name, ())))
+        if not addresses:
             return None
         switch = self._switches[name] = Switch(self.node, name)
         # A task of the node and of no process: whoever has said something first does not own the link.
-        task = self.node.loop.create_task(self._dial_for(switch, addresses), context=self.node.context.copy())
-        self._dialling.add(task)
-        task.add_done_callback(self._dialling.discard)
+        task = self.node.loop.create_task(self._dial_for(switch, tuple(addresses)), context=self.node.context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return switch
 
     async def _dial_for(self, switch: Switch, addresses: Sequence[str]) -> None:
+        why = "somebody else was there"
         try:
-            await self.connect(addresses)
+            found = await self.connect(addresses)
+            why = f"{found} was there instead"
         except LinkRefused as error:
+            why = str(error)
+        finally:
             if switch.link is None and self._switches.get(switch.name) is switch:
-                self._lose(switch, str(error))
+                self._lose(switch, why)
 
     # --- for the node
 
-    def process(self, pid: Pid) -> FarProcess | None:
+    def process(self, pid: Pid) -> Away | None:
         """The process with that pid of another node."""
+        if _get_ident() != self.node.thread:
+            return Held(self.node, pid, pid)
         switch = self._reach(pid.node)
         return None if switch is None else switch.process(pid)
 
-    def named(self, name: On) -> FarProcess | None:
-        """The process with that name on another node."""
+    def named(self, name: On) -> Away | None:
+        """The process with that name on another node. Raises `CannotTravel` for a name that cannot be said there."""
+        if _get_ident() != self.node.thread:
+            return Held(self.node, make_pid(name.node, 0, 0), name)
         switch = self._reach(name.node)
         return None if switch is None else switch.named(name)
 
@@ -235,41 +293,57 @@ class Peers:
         mine = greeting(self.node.name, self.node.incarnation, kind=self._kind, addresses=self.addresses)
         return self._key, mine
 
-    def met(self, link: Link, peer: Greeting) -> str | None:
-        """Somebody holds the key. Two links at once are decided in favour of the newer life, and else of the one that was first."""
-        if not self._open:
-            return f"{self.node.name} is closing"
+    def _greeted(self, link: Link, peer: Greeting) -> str | None:
+        """We dial, and know whom: is a link wanted?"""
         if peer.name == self.node.name:
             return f"it is called {peer.name}, too: give each node a name of its own"
         switch = self._switches.get(peer.name)
+        if switch is not None and switch.link is not None and switch.life == peer.incarnation:
+            return "it is connected already"
+        first = self._dialled.setdefault(peer.name, link)
+        return None if first is link else _BUSY
+
+    def met(self, link: Link, peer: Greeting) -> str | None:
+        """Somebody holds the key; why they are not wanted, or None."""
+        name, life = peer.name, peer.incarnation
+        if not self._open:
+            return f"{self.node.name} is closing"
+        if name == self.node.name:
+            return f"it is called {name}, too: give each node a name of its own"
+        switch = self._switches.get(name)
         if switch is not None and switch.link is not None:
-            if (switch.life or 0) > peer.incarnation:
+            if (switch.life or 0) > life:
                 return "a newer life of that node is connected already"
-            if switch.life == peer.incarnation and not self._gives_way(link, switch.link, peer.name):
+            if link.dialling and switch.life == life:
                 return "it is connected already"
-            old = switch.link
+        mine = self._dialled.get(name)
+        if mine is not None and mine is not link and not link.dialling:
+            if self.node.name < name:
+                return _BUSY
+            mine.end("the other end has dialled, too")
+        if switch is not None and switch.link is not None:
+            old = switch.link  # who dials again has lost that, or has begun a new life
             self._lose(switch, "it has connected anew")
             old.end("it has connected anew")
             switch = None
-        if switch is None:
-            switch = self._switches[peer.name] = Switch(self.node, peer.name, peer.incarnation)
-        self._links[link] = switch
-        switch.connect(link, peer.incarnation)
-        if peer.addresses:
-            self._known.setdefault(peer.name, peer.addresses)
-        link.arrive(peer.name)
-        for future in self._waiting.pop(peer.name, ()):
-            if not future.done():
-                future.set_result(None)
-        self._tell(NodeUp(peer.name))
+        self._join(link, switch, peer)
         return None
 
-    def _gives_way(self, new: Link, old: Link, name: str) -> bool:
-        """Whether an old link to the same life ends for a new one: when both have dialled at once, both ends have to choose the same."""
-        if new.dialling == old.dialling:
-            return True  # it dials again, so it has lost the old one
-        first = self.node.name < name
-        return new.dialling is first
+    def _join(self, link: Link, switch: Switch | None, peer: Greeting) -> None:
+        name = peer.name
+        if switch is None:
+            switch = self._switches[name] = Switch(self.node, name)
+        self._links[link] = switch
+        if self._dialled.get(name) is link:
+            del self._dialled[name]
+        if peer.addresses:
+            self._learned[name] = peer.addresses
+        self.node.context.copy().run(switch.connect, link, peer.incarnation)
+        link.arrive(name)
+        for future in self._waiting.pop(name, ()):
+            if not future.done():
+                future.set_result(None)
+        self._tell(NodeUp(name))
 
     def came(self, link: Link, payload: bytes) -> None:
         """Something was said; what it gives our processes to do is done at once."""
@@ -280,14 +354,29 @@ class Peers:
     def lost(self, link: Link, why: str) -> None:
         """A link is over."""
         switch = self._links.pop(link, None)
+        peer = link.peer
+        if peer is not None and self._dialled.get(peer.name) is link:
+            del self._dialled[peer.name]
+        if link.offence is not None and not (link.dialling and switch is None):  # else whoever dialled hears of it
+            self._report(link.offence)
         link.fail(why)
         if switch is not None and switch.link is link:
             self._lose(switch, why)
+        if not self._links and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    def _report(self, what: str) -> None:
+        now = self.node.loop.time()
+        if self._told_at is not None and now - self._told_at < 1:
+            self._offences += 1
+            return
+        more, self._offences, self._told_at = self._offences, 0, now
+        self.node.reports.emit(LinkOffence(pid=self.node.root_pid(), label="links", what=what, more=more))
 
     def _lose(self, switch: Switch, why: str) -> None:
         if self._switches.get(switch.name) is switch:
             del self._switches[switch.name]
-        self._patient.discard(switch.name)
+        self.silence.forget(switch.name)
         was_up = switch.link is not None
         self.node.context.copy().run(switch.lose)
         if was_up:
@@ -300,10 +389,17 @@ class Peers:
         if name in self.connected:
             return
         future: asyncio.Future[None] = self.node.loop.create_future()
-        self._waiting.setdefault(name, []).append(future)
-        done, _ = await asyncio.wait((future,), timeout=timeout)
+        waiting = self._waiting.setdefault(name, [])
+        waiting.append(future)
+        try:
+            done, _ = await asyncio.wait((future,), timeout=timeout)
+        finally:
+            waiting.remove(future)
+            if not waiting and self._waiting.get(name) is waiting:
+                del self._waiting[name]
         if not done:
             raise CallTimeout(timeout or 0.0, f"node {name}", "connect")
+        future.result()
 
     def watch(self, who: Ref[Any]) -> None:
         """Send `who` a `NodeUp` and a `NodeDown` for each from now on."""
@@ -315,7 +411,8 @@ class Peers:
 
     def _tell(self, event: NodeUp | NodeDown) -> None:
         for who in tuple(self._watchers):
-            if not self.node.context.copy().run(who.send, event):
+            heard = self.node.context.copy().run(who.send, event)
+            if not heard and isinstance(who.target, Pid) and self.node.process(who.target) is None:
                 self._watchers.pop(who, None)
 
     def disconnect(self, name: str, why: str = "disconnected") -> None:
@@ -324,48 +421,12 @@ class Peers:
         if switch is not None and switch.link is not None:
             switch.link.end(why)
 
-    # --- silence
-
     def patient(self, name: str, on: bool) -> None:  # noqa: FBT001 - a switch
         """Whether that node may be silent for as long as it likes: what it is at has a deadline of its own."""
         if on:
-            self._patient.add(name)
-            return
-        self._patient.discard(name)
-        switch = self._switches.get(name)
-        if switch is not None and switch.link is not None:
-            switch.link.heard = self.node.loop.time()
-
-    def _tick(self) -> None:
-        now = self.node.loop.time()
-        late = now - self._due if self._due else 0.0
-        for name, switch in tuple(self._switches.items()):
-            link = switch.link
-            if link is None:
-                continue
-            switch.sweep()
-            if now - link.spoke >= self.heartbeat / 2:
-                link.post(_BEAT)
-            # Whoever was held up themselves has not listened either, and judges nobody this time.
-            if late < self.heartbeat and name not in self._patient and now - link.heard > self.heartbeat * self.misses:
-                link.end(f"nothing was heard of it for {now - link.heard:.1f} s")
-        self._due = now + self.heartbeat / 2
-        self._beat = self.node.loop.call_later(self.heartbeat / 2, self._tick, context=self.node.context)
-
-
-_BEAT: Final = encode([items.BEAT], "")
-
-
-def _parsed(address: str) -> tuple[str, str]:
-    kind, _, where = address.partition(":")
-    if not where or not (kind == "unix" or (kind == "tcp" and where.rpartition(":")[2].isdigit())):
-        raise LinkRefused("not an address of a node: it is unix:PATH, unix:@NAME or tcp:HOST:PORT")
-    return kind, where
-
-
-def _socket_path() -> str:
-    """Where to listen: in the abstract namespace, of which nothing stays behind, or in a directory of our own."""
-    name = f"greenroom-{secrets.token_hex(16)}"
-    if sys.platform == "linux" and hasattr(socket, "AF_UNIX"):
-        return f"\0{name}"
-    return os.path.join(tempfile.gettempdir(), name)  # noqa: PTH118 - as above
+            self.silence.allow(name)
+        else:
+            self.silence.forget(name)
+            for connected, link in self.links():
+                if connected == name:
+                    link.heard = self.node.loop.time()

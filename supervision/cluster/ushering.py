@@ -13,8 +13,8 @@ from greenroom.supervision.behaviours.actions import NoReply, Reject, Reply
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.behaviours.starting import Options, failed, launch
-from greenroom.supervision.kernel import links
-from greenroom.supervision.kernel.api import kill, resolve
+from greenroom.supervision.kernel import exits
+from greenroom.supervision.kernel.api import kill
 from greenroom.supervision.kernel.current import current_node, current_process
 from greenroom.supervision.kernel.names import On
 from greenroom.supervision.kernel.reasons import NO_PROCESS
@@ -65,20 +65,23 @@ class Usher(GenServer):
 
 
 async def _start(request: Launch, caller: Caller[Any]) -> None:
+    node, me = current_node(), current_process("start a process for another node")
+    parent = None if request.parent is None else node.process(request.parent)
+    if request.parent is not None and parent is None:
+        return  # its node was lost meanwhile
+    # A start that nobody waits for any more is taken back, however long its `init` would take.
+    caller.when_over(lambda: exits.kill(me))
     try:
-        ref = await launch(request.options, request.server, request.args, request.kwargs)
+        ref = await launch(request.options, request.server, request.args, request.kwargs, parent=parent)
     except Exception as error:  # noqa: BLE001 - whatever it was is the starter's
         caller.fail(error)
         return
-    process = resolve(current_node(), ref)[0]
+    process = node.process(ref.pid)
     if caller.over:
         kill(ref)
     elif process is None or process.life:
         caller.fail(failed(NO_PROCESS if process is None or process.reason is None else process.reason, ref))
     else:
-        parent = None if request.parent is None else resolve(current_node(), request.parent)[0]
-        if parent is not None:
-            links.join(process, parent)
         caller.reply(ref.pid)
 
 

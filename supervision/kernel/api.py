@@ -84,7 +84,10 @@ def send(who: object, message: object) -> bool:
 
 
 def is_alive(who: object) -> bool:
-    """Whether that process runs; one that is dying does not."""
+    """Whether that process runs; one that is dying does not.
+
+    One on another node runs as far as this node knows, which is until it has heard of its end: a monitor hears of that.
+    """
     process, _, _ = resolve(current_node(), who)
     return process is not None and not process.life
 
@@ -128,6 +131,8 @@ def link(who: object) -> None:
     if voided():
         return
     if process is not None and not process.life:
+        if links.is_away(process):
+            process.check_link()
         links.join(me, process)
         return
     if pid is None:

@@ -24,6 +24,9 @@ class Away(Process):
 
     away: ClassVar[bool] = True
 
+    def check_link(self) -> None:
+        """Refuse to be linked, saying why, if it cannot be."""
+
     @abstractmethod
     def joined(self, other: Process) -> None:
         """A process of this node has linked itself to it."""

@@ -103,6 +103,8 @@ class MailboxFull(ActorError):
         self.limit = limit
 
     def __str__(self) -> str:
+        if not self.limit:
+            return f"there is more to be sent to {self.who} than the link to its node may hold back"
         return f"the mailbox of {self.who} is full ({self.limit} messages)"
 
 

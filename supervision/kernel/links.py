@@ -77,6 +77,8 @@ def join(one: Process, other: Process) -> None:
         tie(one, other)
         if is_away(other):
             other.joined(one)
+        elif is_away(one):
+            one.joined(other)
 
 
 def tie(one: Process, other: Process) -> None:
@@ -87,10 +89,17 @@ def tie(one: Process, other: Process) -> None:
 
 def part(one: Process, other: Process) -> None:
     """Take the link away: afterwards no exit signal passes between the two."""
-    forget_link(one, other)
-    forget_link(other, one)
+    untie(one, other)
     if is_away(other):
         other.parted(one)
+    elif is_away(one):
+        one.parted(other)
+
+
+def untie(one: Process, other: Process) -> None:
+    """As `part`, when whoever is elsewhere knows of it already."""
+    forget_link(one, other)
+    forget_link(other, one)
 
 
 def watch(

@@ -102,6 +102,8 @@ def register(name: Hashable | Via, pid: Pid | None = None) -> None:
         enter(current_process("register itself"), name)
         return
     process = current_node().process(pid)
+    if process is not None and process.away and not is_via(name):
+        raise ActorError(f"cannot register {name!r}: {pid} is on another node, and each node has names of its own")
     if process is None:
         message = f"cannot register {name!r}: {pid} is not alive on this node"
         raise ActorError(message)

@@ -215,7 +215,7 @@ class Node:
                 self._interrupts.remove()
 
     async def _stop_processes(self) -> None:
-        roots = [process for process in self.processes.values() if process.parent is None]
+        roots = [process for process in self.processes.values() if process.parent is None or process.parent.away]
         for process in reversed(roots):
             if process.life:
                 continue

@@ -144,7 +144,15 @@ async def stop_together(
         await crowd.gone()
     finally:
         crowd.forget()
-    return [late.reason(pid) if process is None else process.reason or NO_PROCESS for process, pid, _ in asked]
+    return [_ended(process, pid, late) for process, pid, _ in asked]
+
+
+def _ended(process: Process | None, pid: Pid, late: LateExits) -> ExitReason:
+    if process is None:
+        return late.reason(pid)
+    if process.away and process.reason == NO_PROCESS:  # it had died before it was asked, and its exit is here
+        return late.reason(pid)
+    return process.reason or NO_PROCESS
 
 
 async def stop_child(supervisor: Process, pid: Pid, patience: Patience, late: LateExits) -> ExitReason:

@@ -107,7 +107,7 @@ class _Below:
         for process in node.processes.values():
             if process not in taken:
                 parent = process.parent
-                known = parent is not None and parent.pid.serial in node.processes
+                known = parent is not None and not parent.away and parent.pid.serial in node.processes
                 self._started.setdefault(parent if known else None, []).append(process)
 
     def _list(self, supervisor: BaseSupervisor, taken: set[Process]) -> Iterator[tuple[Process | None, Child]]:
