@@ -59,8 +59,8 @@ _DOUBT: Final = 0.05
 """How long a worker whose call was ended may have it still, before another takes its place."""
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
-_STOPPING: Final = 4.0
-"""How long a minder may take to end its worker in order."""
+_STOPPING: Final = 1.5
+"""How long a minder may take to end its worker in order; then its process is killed."""
 UNUSED: Final = Shutdown("nothing runs in this pool any more")
 
 

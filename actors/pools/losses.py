@@ -7,7 +7,7 @@ process.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
 from greenroom.supervision import ActorError, Crash, NoConnection, NoProcess, ProcessExited, Shutdown, StartFailed
@@ -17,6 +17,8 @@ from greenroom.supervision.cluster.values import RemoteError
 if TYPE_CHECKING:
     from greenroom.actors.jobs import Job
     from greenroom.supervision import ExitReason
+
+    from .pool import Pool
 
 
 class WorkerLost(ActorError):
@@ -28,13 +30,13 @@ class WorkerLost(ActorError):
         self.why = why
 
 
-def why_lost(reason: ExitReason) -> str:
+def why_lost(reason: ExitReason, pool: Pool | None = None) -> str:
     """Of a worker that ended for this reason."""
     match reason:
         case Shutdown(detail=WorkerLost(why=why)) | Crash(error=WorkerLost(why=why)):
             return why
         case Crash(error=NodeLost(ending=ending)) | Shutdown(detail=NodeLost(ending=ending)):
-            return f"its process {_told(ending)}"
+            return f"its process {_told(ending, pool)}"
         case Crash(error=error):
             return f"whoever minds its process has crashed ({type(error).__name__})"
         case NoConnection():
@@ -43,9 +45,10 @@ def why_lost(reason: ExitReason) -> str:
             return f"its process was stopped ({reason})"
 
 
-def _told(ending: Ending) -> str:
-    """Without its last words, which are for whoever reads the reports, and without guesses at what a signal may have come of."""
-    limit = ending.memory if ending.code == EXIT_MEMORY else None
+def _told(ending: Ending, pool: Pool | None = None) -> str:
+    """Without its last words, which are for whoever reads the reports; and with a limit only where that can have had to do with it."""
+    narrow = pool is not None and pool.memory != "half"
+    limit = ending.memory if narrow or ending.code == EXIT_MEMORY else None
     return str(replace(ending, memory=limit, words=""))
 
 
@@ -55,10 +58,13 @@ def why_not_started(error: BaseException) -> str:
         case NodeLost(ending=ending):
             return f"its process could not be started: it {_told(ending)}"
         case NodeFailed(why=why):
-            return f"its process could not be started: {why}"
+            said = why.partition("; its last words:")[0].strip().splitlines()
+            return f"its process could not be started: {said[-1] if said else why}"
+        case StartFailed(reason=Crash(error=cause)) | ProcessExited(reason=Crash(error=cause)):
+            return why_not_started(cause)
         case StartFailed(reason=reason) | ProcessExited(reason=reason):
-            cause: Any = reason.error if isinstance(reason, Crash) else error.__cause__
-            text = str(cause.text if isinstance(cause, RemoteError) else cause or reason)
+            return f"its process could not be started: {reason}"
+        case RemoteError(text=text):
             return f"its process could not be started: {text}"
         case _:
             return f"its process could not be started: {error}"

@@ -100,7 +100,7 @@ class Minder(GenServer):
             why = why_not_started(error)
             if bench is not None and is_cut_off(error):
                 ended = await _ending(bench, _LAST_WORDS)
-                why = why if ended is None else f"{why_lost(ended)} when it was to begin"
+                why = why if ended is None else f"{why_lost(ended, self._pool)} when it was to begin"
             return self._over(why)
         self._watching = monitor(self._seat)
         self._foreman.send(Ready(self.pid))
@@ -144,7 +144,7 @@ class Minder(GenServer):
         return self._gone(reason if ended is None else ended)
 
     def _gone(self, reason: ExitReason) -> Stop:
-        why = why_lost(reason)
+        why = why_lost(reason, self._pool)
         self._settle(Outcome(why=why))
         return self._over(why)
 
@@ -218,7 +218,7 @@ class Minder(GenServer):
 
     def terminate(self, reason: ExitReason) -> None:
         """Whatever it ends of: nobody waits for it any longer."""
-        self._settle(Outcome(why=why_lost(reason)))
+        self._settle(Outcome(why=why_lost(reason, self._pool)))
 
 
 async def _ending(bench: Bench, seconds: float) -> ExitReason | None:

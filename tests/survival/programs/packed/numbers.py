@@ -1,0 +1,5 @@
+"""Something that its server imports relatively."""
+
+from __future__ import annotations
+
+ANSWER = 42

@@ -1,0 +1,153 @@
+"""Tools that take their process down, and tools that go on meanwhile: a module that any worker can import."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+CHUNK = 16 * 1024 * 1024
+
+
+# --- those that go on
+
+
+async def in_loop(n: int) -> int:
+    await asyncio.sleep(0.001)
+    return n
+
+
+def in_thread(n: int) -> int:
+    time.sleep(0.001)
+    return n
+
+
+def in_process(n: int) -> int:
+    return n
+
+
+def who() -> int:
+    """The process that answers."""
+    return os.getpid()
+
+
+# --- those that do not
+
+
+def exits_at_once() -> None:
+    os._exit(1)
+
+
+def exits() -> None:
+    sys.exit(3)
+
+
+def reads_nothing() -> str:
+    return str(ctypes.string_at(0))
+
+
+def kills_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stops_itself() -> str:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return "went on"
+
+
+def aborts() -> None:
+    os.abort()
+
+
+def allocates() -> int:
+    kept: list[bytes] = []
+    while True:
+        kept.append(os.urandom(1) * CHUNK)
+
+
+def spins() -> None:
+    while True:
+        pass
+
+
+async def spins_in_loop() -> None:
+    while True:
+        pass
+
+
+def holds_interpreter(seconds: float) -> str:
+    """C code that keeps the interpreter's lock: what `PyDLL` calls does."""
+    ctypes.PyDLL(None).usleep(round(seconds * 1_000_000))
+    return "let go"
+
+
+def forks() -> int:
+    child = os.fork()
+    if not child:
+        return -1  # the child comes back too, and ends there
+    return os.waitpid(child, 0)[1]
+
+
+def forks_and_leaves() -> int:
+    child = os.fork()
+    if not child:
+        time.sleep(3600)
+        os._exit(0)
+    return child
+
+
+def closes_everything() -> str:
+    os.closerange(0, 4096)
+    return "closed"
+
+
+def writes_garbage() -> str:
+    os.write(1, b"\x00garbage{]\n" * 10_000)
+    print("more of it")  # noqa: T201 - what it is about
+    return "written"
+
+
+def deadlocks() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def deadlocks_in_another_thread() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    stuck = threading.Thread(target=lock.acquire)
+    stuck.start()
+    stuck.join()
+
+
+def much(megabytes: int) -> str:
+    return "x" * (megabytes * 1_000_000)
+
+
+def nothing_of_json() -> Any:
+    return object()
+
+
+def ignores_sigterm() -> None:
+    """As much as code can that is not in the main thread."""
+    libc = ctypes.CDLL(None)
+    libc.signal(signal.SIGTERM, ctypes.c_void_p(1))
+    time.sleep(3600)
+
+
+FAULTS = ("exits_at_once", "exits", "reads_nothing", "kills_itself", "aborts", "nothing_of_json", "closes_everything")
+
+
+def at_random(seed: int) -> Any:
+    """One of those that are over at once, or a result."""
+    draw = random.Random(seed)
+    if draw.random() < 0.5:
+        return globals()[draw.choice(FAULTS)]()
+    return seed

@@ -1,0 +1,77 @@
+"""The survival table: what a tool can do to its process, what its caller is told, and that nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .stage import said
+
+if TYPE_CHECKING:
+    from .stage import Stage
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+SLACK = 5.0
+"""The machine may be busy with other things: what is promised within a second is asked for within five."""
+FAILED = "failed: Tool execution failed"
+
+ENDINGS: list[tuple[str, dict[str, Any], str]] = [
+    ("exits_at_once", {}, f"{FAILED}: its process exited with code 1"),
+    ("exits", {}, FAILED),
+    ("reads_nothing", {}, rf"{FAILED}: its process was ended by signal 11 \(SIGSEGV\).*"),
+    ("kills_itself", {}, rf"{FAILED}: its process was ended by signal 9 \(SIGKILL\), which greenroom did not send.*"),
+    ("aborts", {}, rf"{FAILED}: its process was ended by signal 6 \(SIGABRT\).*"),
+    ("allocates", {}, rf"{FAILED}: it needed more than the 256 MiB of memory that its process may have"),
+    ("holds_interpreter", {"seconds": 0.5}, "let go"),
+    ("forks", {}, "0"),
+    ("closes_everything", {}, rf"{FAILED}: its process .*"),
+    ("writes_garbage", {}, "written"),
+    ("nothing_of_json", {}, FAILED),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "told"), ENDINGS, ids=[tool for tool, _, _ in ENDINGS])
+async def test_a_tool_dies_alone(stage: Stage, tool: str, arguments: dict[str, Any], told: str) -> None:
+    await stage.others(3)
+    asked = await stage.probe.ask("tools/call", {"name": tool, "arguments": arguments})
+    others = asyncio.ensure_future(stage.others(100))
+    answer = said(await stage.probe.answer(asked, within=10 * SLACK))
+    assert re.fullmatch(told, answer)
+    await _is_back(stage)
+    assert await others == [str(n) for n in range(100)]
+    assert stage.answers_to(asked) == 1
+
+
+async def _is_back(stage: Stage) -> None:
+    began = time.monotonic()
+    assert int(await stage.result("who", within=SLACK)) > 0
+    assert time.monotonic() - began < SLACK
+
+
+@pytest.mark.parametrize(
+    "tool", ["stops_itself", "spins", "spins_in_loop", "deadlocks", "deadlocks_in_another_thread", "ignores_sigterm"]
+)
+async def test_a_tool_that_never_ends_is_ended_at_its_deadline(stage: Stage, tool: str) -> None:
+    stage.server.registry.register_tool("late", getattr(stage.tools, tool), stage.options(timeout=0.5))
+    await stage.others(3)
+    asked = await stage.probe.ask("tools/call", {"name": "late", "arguments": {}})
+    began = time.monotonic()
+    others = asyncio.ensure_future(stage.others(100))
+    answer = said(await stage.probe.answer(asked, within=SLACK))
+    assert answer == "error: Request timed out"
+    assert time.monotonic() - began < 0.5 + SLACK
+    await _is_back(stage)
+    assert await others == [str(n) for n in range(100)]
+    assert stage.answers_to(asked) == 1
+
+
+async def test_a_hundred_megabytes_come_back_whole(stage: Stage) -> None:
+    others = asyncio.ensure_future(stage.others(100))
+    answer = await stage.result("hundred_megabytes", megabytes=100)
+    assert len(answer) == 100_000_000
+    assert await others == [str(n) for n in range(100)]
