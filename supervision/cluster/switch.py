@@ -188,8 +188,7 @@ class Switch:
         number = self._numbers.pop(caller, None)
         if number is not None:
             del self.calls[number]
-            if caller.over:
-                self.post_to(far, items.FORGET, number)
+            self.post_to(far, items.FORGET, number)
 
     def arm(self, far: FarProcess) -> int:
         """Ask to be told of its end."""
