@@ -1,0 +1,5 @@
+"""``python -m greenroom.cli`` is ``greenroom``."""
+
+from . import main
+
+main()

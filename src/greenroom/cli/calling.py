@@ -1,0 +1,183 @@
+"""``greenroom call``: one call of a tool, from words on a line to what it answered.
+
+`key=value` is text, unless the tool's own schema says number, boolean, list or object there; `key:=value` is JSON whatever it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from base64 import b64decode
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from greenroom.protocol.wire import is_array, is_object
+
+from .asking import asking
+from .door import echo, is_terminal, styled
+from .endings import FAILED, FINE, Misused
+from .progress import Progress
+from .showing import as_json
+from .targets import connected, first, way
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenroom.protocol.received import ToolReply
+
+
+def call(
+    words: Sequence[str],
+    args_json: str | None,
+    save: Path | None,
+    yes: bool,  # noqa: FBT001
+    json: bool,  # noqa: FBT001
+    command: Sequence[str] | None,
+    **given: Any,
+) -> int:
+    """Call it; 1 when the tool says that it failed."""
+    target, (tool, *rest) = first(words, command, "which tool")
+    where = way(target, command, given)
+    reply = asyncio.run(_called(where, tool, rest, args_json, yes=yes))
+    if json:
+        as_json(reply.raw or reply.to_wire())
+    else:
+        _show(reply, save)
+    return FAILED if reply.is_error else FINE
+
+
+async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | None, *, yes: bool) -> ToolReply:
+    from dataclasses import replace  # noqa: PLC0415 - as below
+
+    with Progress() as bar:
+        answering = asking(yes=yes, pause=bar.pause)
+        async with connected(replace(where, callbacks=answering)) as client:
+            schema: Mapping[str, Any] = {}
+            if args_json is None and words:
+                tools = {each.name: each for each in await client.list_tools()}
+                if tool not in tools:
+                    raise Misused(_no_tool(tool, tools))
+                schema = tools[tool].input_schema
+            arguments = from_json(args_json) if args_json is not None else from_words(words, schema)
+            if args_json is not None and words:
+                arguments |= from_words(words, schema)
+            return await client.call_tool(tool, arguments, on_progress=bar.step)
+
+
+def _no_tool(tool: str, there: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+
+    near = get_close_matches(tool, there, 1)
+    return f"the server has no tool {tool!r}" + (
+        f": did you mean {near[0]}?" if near else f"; it has {', '.join(there) or 'none'}"
+    )
+
+
+def from_json(text: str) -> dict[str, Any]:
+    """All arguments at once: JSON, `@file`, or `-` for stdin."""
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text()
+        except OSError as error:
+            raise Misused(f"--args-json: {error}") from None
+    try:
+        found: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise Misused(f"--args-json is no JSON: {error}") from None
+    if not is_object(found):
+        raise Misused("--args-json is one JSON object, with a member for each argument")
+    return dict(found)
+
+
+def from_words(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """From `key=value` and `key:=json`."""
+    properties: Any = schema.get("properties")
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip(":"):
+            raise Misused(f"{word!r} is no argument: write key=value, or key:=JSON")
+        raw = key.endswith(":")
+        key = key.removesuffix(":")
+        if key in found:
+            raise Misused(f"{key} is there twice: for a list write {key}:='[…]'")
+        of_one: Any = properties.get(key) if is_object(properties) else None
+        found[key] = _parsed(key, value) if raw else typed(key, value, of_one if is_object(of_one) else {})
+    return found
+
+
+def typed(key: str, value: str, schema: Mapping[str, Any]) -> Any:
+    """A value as its schema wants it. Raises `Misused`."""
+    wanted = _types(schema)
+    if "string" in wanted or not wanted:
+        return value
+    try:
+        found: Any = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        if "array" in wanted:
+            return [typed(key, part, schema.get("items") or {}) for part in value.split(",")]
+        raise Misused(f"{key} is {' or '.join(sorted(wanted))}, not {value!r}") from None
+    return found
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    said: Any = schema.get("type")
+    if isinstance(said, str):
+        return {said}
+    if is_array(said):
+        return {each for each in said if isinstance(each, str)}
+    found: set[str] = set()
+    for word in ("anyOf", "oneOf"):
+        parts: Any = schema.get(word)
+        for each in parts if is_array(parts) else ():
+            found |= _types(each) if is_object(each) else set[str]()
+    return found
+
+
+def _parsed(key: str, value: str) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise Misused(f"{key} is no JSON behind := ({error}): for text write {key}=…") from None
+
+
+# --- what came of it
+
+
+def _show(reply: ToolReply, save: Path | None) -> None:
+    for number, block in enumerate(reply.to_wire()["content"], 1):
+        echo(_block(block, number, save))
+    if not reply.content and reply.structured_content is not None:
+        as_json(reply.structured_content)
+    if reply.is_error and is_terminal():
+        echo(styled("the tool says that this is an error", "bad"), error=True)
+
+
+def _block(block: Mapping[str, Any], number: int, save: Path | None) -> str:
+    match block.get("type"):
+        case "text":
+            return str(block.get("text", ""))
+        case "resource_link":
+            return f"→ {block.get('uri')}  {block.get('name', '')}"
+        case "resource":
+            inside: Any = block.get("resource") or {}
+            if isinstance(inside.get("text"), str):
+                return str(inside["text"])
+            return _file(inside.get("blob", ""), str(inside.get("mimeType", "")), number, save)
+        case _:
+            return _file(str(block.get("data", "")), str(block.get("mimeType", "")), number, save)
+
+
+def _file(data: str, kind: str, number: int, save: Path | None) -> str:
+    content = b64decode(data)
+    if save is None:
+        return styled(f"[{kind or 'data'}, {len(content)} bytes: --save FOLDER writes it down]", "dim")
+    save.mkdir(parents=True, exist_ok=True)
+    ending = kind.partition("/")[2].partition("+")[0].partition(";")[0]
+    path = save / f"{number}.{ending if ending.isalnum() else 'bin'}"
+    path.write_bytes(content)
+    return f"→ {path} ({kind or 'data'}, {len(content)} bytes)"

@@ -1,0 +1,238 @@
+"""The one file that knows click: the table of commands as commands that can be typed, with help and completion.
+
+Whatever a command raises ends here, as one line on stderr and an exit code; nobody sees a traceback who has not asked for one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of
+from .words import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .words import Command, Option
+
+_KINDS: Final[dict[str, Any]] = {
+    "text": click.STRING,
+    "whole": click.INT,
+    "seconds": click.FLOAT,
+    "path": click.Path(path_type=Path),
+}
+
+
+class _Typed(click.Command):
+    """A command, with examples behind its help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it
+        """Line by line, as it was written."""
+        if self.epilog:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                for line in self.epilog.splitlines():
+                    formatter.write_text(line)
+
+
+class _Group(click.Group):
+    """A group of them; a word that nobody knows is answered with the nearest that there is."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+
+            near = get_close_matches(args[0], self.list_commands(ctx), 1)
+            raise click.UsageError(f"{error.message}{f' Did you mean {near[0]!r}?' if near else ''}", ctx) from None
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what was typed, and say how it went. What stands behind `--` is a server's own command line."""
+    typed, command = _split(words)
+    try:
+        code = _tree().main(typed, "greenroom", standalone_mode=False, obj=command)
+    except click.exceptions.Exit as left:
+        return left.exit_code
+    except click.Abort:
+        _say("interrupted")
+        return INTERRUPTED
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # whoever read has gone: Python flushes once more at the end
+        return FINE
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it was, whoever typed is told in a line
+        return _told(error)
+    return code if isinstance(code, int) else FINE
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    given = list(words)
+    if "--" not in given:
+        return given, None
+    place = given.index("--")
+    return given[:place], given[place + 1 :]
+
+
+def _told(error: BaseException) -> int:
+    code = code_of(error)
+    if isinstance(error, KeyboardInterrupt):
+        _say("interrupted")
+    elif code == BROKEN or os.environ.get("GREENROOM_TRACEBACK"):
+        import traceback  # noqa: PLC0415 - hardly anybody sees one
+
+        traceback.print_exception(error)
+        if code == BROKEN:
+            _say("this is a fault of greenroom itself: please report it, with what stands above")
+    else:
+        _say(str(error) or type(error).__name__)
+        cause = error.__cause__
+        if cause is not None and str(cause) and str(cause) not in str(error):
+            _say(f"because: {cause}")
+    return code
+
+
+def _say(text: str) -> None:
+    click.secho(f"greenroom: {text}", fg="red", err=True)
+
+
+# --- the table, as click has it
+
+
+def _tree() -> click.Group:
+    group = _Group(
+        "greenroom",
+        help="MCP servers, clients and hosts that go on when something breaks.",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    version = click.Option(
+        ["-V", "--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_version,
+        help="say which version this is",
+    )
+    group.params.append(version)
+    for each in COMMANDS:
+        group.add_command(_made(each))
+    return group
+
+
+def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version  # noqa: PLC0415 - only for who asks
+
+        click.echo(f"greenroom {version('greenroom')}")
+        ctx.exit()
+
+
+def _made(command: Command) -> click.Command:
+    if command.commands:
+        group = _Group(command.name, help=command.help, short_help=command.help)
+        for each in command.commands:
+            group.add_command(_made(each))
+        return group
+    params: list[click.Parameter] = [
+        click.Argument([each.name], required=each.needed and not each.many, nargs=-1 if each.many else 1)
+        for each in command.arguments
+    ]
+    params += [_option(each) for each in command.options]
+    listed = "\n".join(f"{each.name.upper()}: {each.help}" for each in command.arguments)
+    return _Typed(
+        command.name,
+        params=params,
+        callback=_callback(command),
+        help="\n\n".join(part for part in (f"{command.help}.", f"\b\n{listed}" if listed else "") if part),
+        short_help=command.help,
+        epilog=command.more or None,
+    )
+
+
+def _option(option: Option) -> click.Option:
+    names = [f"--{option.name}", option.name.replace("-", "_")] + ([f"-{option.short}"] if option.short else [])
+    told: dict[str, Any] = {
+        "help": option.help,
+        "envvar": option.variable or None,
+        "show_envvar": bool(option.variable),
+    }
+    if option.kind == "flag":
+        return click.Option(names, is_flag=True, **told)
+    kind = click.Choice(list(option.choices)) if option.kind == "choice" else _KINDS[option.kind]
+    if option.shown:
+        told["metavar"] = option.shown
+    return click.Option(names, type=kind, multiple=option.many, default=option.default, **told)
+
+
+def _callback(command: Command) -> Callable[..., Any]:
+    module, _, name = command.run.partition(":")
+    takes_command = any(each.name in ("target", "words") for each in command.arguments)
+
+    def call(**given: Any) -> Any:
+        behind: list[str] | None = click.get_current_context().obj
+        if behind is not None and not takes_command:
+            raise Misused(f"greenroom {command.name} takes no command behind --")
+        if takes_command:
+            given["command"] = behind
+        return getattr(import_module(module), name)(**given)
+
+    return call
+
+
+# --- for commands: what only a terminal has
+
+
+def echo(text: str = "", *, error: bool = False) -> None:
+    """Write a line."""
+    click.echo(text, err=error)
+
+
+def styled(text: str, style: str) -> str:
+    """In colour, or bold, where a terminal shows it: `echo` leaves it out elsewhere."""
+    known: dict[str, dict[str, Any]] = {
+        "name": {"bold": True},
+        "dim": {"dim": True},
+        "good": {"fg": "green"},
+        "bad": {"fg": "red"},
+        "odd": {"fg": "yellow"},
+    }
+    return click.style(text, **known[style])
+
+
+def ask(question: str, *, default: str | None = None, hidden: bool = False) -> str:
+    """Ask at the terminal. Raises `KeyboardInterrupt` when whoever is asked has enough."""
+    try:
+        answer: Any = click.prompt(
+            question,
+            default=default if default is not None else "",
+            show_default=bool(default),
+            hide_input=hidden,
+            err=True,
+        )
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    return str(answer)
+
+
+def confirmed(question: str, *, default: bool = False) -> bool:
+    """Ask for a yes or a no."""
+    try:
+        return click.confirm(question, default=default, err=True)
+    except click.Abort:
+        raise KeyboardInterrupt from None
+
+
+def is_terminal() -> bool:
+    """Whether somebody sits there who can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()

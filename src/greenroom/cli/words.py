@@ -1,0 +1,135 @@
+"""Every command, its arguments and options, as values. Nothing is imported for them: `greenroom --help` costs no more than reading this.
+
+A command's `run` is where its code is, `module:function`; it gets what was typed as keywords, and returns the exit code, or nothing for 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Kind: TypeAlias = Literal["text", "flag", "whole", "seconds", "path", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A word that a command takes."""
+
+    name: str
+    help: str
+    needed: bool = True
+    many: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a command."""
+
+    name: str
+    help: str
+    kind: Kind = "text"
+    short: str = ""
+    shown: str = ""
+    """What its value is called in the help."""
+    many: bool = False
+    default: Any = None
+    choices: Sequence[str] = ()
+    variable: str = ""
+    """The environment's variable that stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command, or a group of them."""
+
+    name: str
+    help: str
+    run: str = ""
+    arguments: Sequence[Argument] = ()
+    options: Sequence[Option] = ()
+    commands: Sequence[Command] = ()
+    more: str = ""
+    """What the command's own help says besides: examples."""
+
+
+TARGET: Final = Argument(
+    "target",
+    "where the server is: a URL, a name of your configuration, or module:server; or nothing, and a command after --",
+    needed=False,
+)
+JSON: Final = Option("json", "answer as JSON, for programs", "flag")
+CONNECTING: Final = (
+    Option("timeout", "give up after so many seconds", "seconds", shown="SECONDS"),
+    Option("header", "a header for a URL, as Name: value; again for more", short="H", shown="HEADER", many=True),
+    Option("env", "a variable for a command, as NAME=value; again for more", short="e", shown="NAME=VALUE", many=True),
+    Option("config", "the configuration to look names up in, instead of yours and the project's", "path", shown="FILE"),
+    Option("verbose", "say what happens: logs, and the server's own standard error", "flag", short="v"),
+)
+YES: Final = Option("yes", "do not ask: the answer is yes", "flag", short="y")
+
+COMMANDS: Final[Sequence[Command]] = (
+    Command(
+        "serve",
+        "Serve a server: on stdin and stdout, or over HTTP",
+        "greenroom.cli.serving:serve",
+        (
+            Argument(
+                "server",
+                "module:server, or file.py:server; the part behind the colon may be left out when there is only one",
+            ),
+        ),
+        (
+            Option("stdio", "on stdin and stdout, which is what is done without --http", "flag"),
+            Option("http", "over HTTP, at this host and port", shown="[HOST:]PORT"),
+            Option("workers", "with so many processes that share the port", "whole", shown="N"),
+        ),
+        more="greenroom serve weather:server\ngreenroom serve weather.py --http 127.0.0.1:8000 --workers 2",
+    ),
+    Command(
+        "list",
+        "What a server has: tools, resources, templates, prompts",
+        "greenroom.cli.listing:show",
+        (TARGET,),
+        (
+            Option("only", "only these", "choice", choices=("tools", "resources", "templates", "prompts"), many=True),
+            JSON,
+            *CONNECTING,
+        ),
+        more="greenroom list http://127.0.0.1:8000/mcp\ngreenroom list -- uvx mcp-server-git",
+    ),
+    Command(
+        "call",
+        "Call a tool",
+        "greenroom.cli.calling:call",
+        (Argument("words", "the target, the tool, and its arguments as key=value", many=True),),
+        (
+            Option(
+                "args-json", "all arguments as one JSON object; @file reads it from a file, - from stdin", shown="JSON"
+            ),
+            Option("save", "write images, sounds and files of the answer into this folder", "path", shown="FOLDER"),
+            YES,
+            JSON,
+            *CONNECTING,
+        ),
+        more="greenroom call weather:server forecast city=Oslo days:=3\ngreenroom call git_log max_count:=3 -- uvx mcp-server-git\n"
+        "A value behind = is text unless the tool's schema says otherwise; behind := it is JSON.",
+    ),
+    Command(
+        "read",
+        "Read a resource",
+        "greenroom.cli.reading:read",
+        (Argument("words", "the target, and a URI, or a resource's name with the words of its template", many=True),),
+        (Option("save", "write what is in it into this file, - for stdout", "path", shown="FILE"), JSON, *CONNECTING),
+        more="greenroom read weather:server weather://oslo",
+    ),
+    Command(
+        "prompt",
+        "Get a prompt",
+        "greenroom.cli.reading:prompt",
+        (Argument("words", "the target, the prompt, and its arguments as key=value", many=True),),
+        (JSON, *CONNECTING),
+    ),
+)
