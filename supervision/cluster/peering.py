@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from greenroom.supervision.behaviours.actions import Stop
 from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.requests import stop
 from greenroom.supervision.behaviours.starting import Options
+from greenroom.supervision.kernel.api import is_alive
 from greenroom.supervision.kernel.messages import Exit
 
 from .ushering import USHER, Usher
@@ -30,13 +32,15 @@ class Peering(GenServer):
     async def init(self) -> None:
         """Listen, and have an usher."""
         await self.peers.open(tcp=self.tcp)
-        await Options(name=USHER).start_link(Usher)
+        self._usher = await Options(name=USHER).start_link(Usher)
 
     def handle_info(self, message: object) -> Stop | None:
         """Without its usher it is of little use: whoever started it starts both anew."""
         return Stop(message.reason) if isinstance(message, Exit) else None
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Let go of everybody."""
+        """Let go of everybody; whoever comes next finds the usher's name free."""
+        if is_alive(self._usher):
+            await stop(self._usher)
         await self.peers.close()
         await self.peers.closed()

@@ -5,7 +5,7 @@ Every node listens; two nodes that talk have one link, whoever began it. A node 
 
 When two dial each other at once, one link has to go, and both ends have to choose the same. Who dials knows whom before it proves itself, and
 makes a note of it; who listens has the last word, and finds that note: the link that the node with the lesser name has dialled stays. No
-link that was up once ends of this.
+link that is up ends of this, and who is turned away for it waits, and dials again if the other does not come.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEARTBEAT: Final = 1.0
 MISSES: Final = 3
 _HANDSHAKES: Final = 256
 """How many strangers may be shaking hands at once."""
-_BUSY: Final = "it is dialling this node just now"
+_BUSY: Final = "it is dialling this node just now, or has a link to it"
 _AGAIN: Final = 0.1
 """How long to wait for the other's own dialling, before one more try."""
 
@@ -314,15 +314,16 @@ class Peers:
         if switch is not None and switch.link is not None:
             if (switch.life or 0) > life:
                 return "a newer life of that node is connected already"
-            if link.dialling and switch.life == life:
-                return "it is connected already"
+            if switch.life == life:
+                # Both dialled at once, and this one has come late; or else it has lost the other, and then the silence will show.
+                return _BUSY
         mine = self._dialled.get(name)
         if mine is not None and mine is not link and not link.dialling:
             if self.node.name < name:
                 return _BUSY
             mine.end("the other end has dialled, too")
         if switch is not None and switch.link is not None:
-            old = switch.link  # who dials again has lost that, or has begun a new life
+            old = switch.link  # of a former life
             self._lose(switch, "it has connected anew")
             old.end("it has connected anew")
             switch = None

@@ -7,7 +7,7 @@ node was lost, is ended there, since nobody knows of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
 
 from greenroom.supervision.behaviours.actions import NoReply, Reject, Reply
 from greenroom.supervision.behaviours.calls import Ref
@@ -52,6 +52,9 @@ class WhereIs:
 
 class Usher(GenServer):
     """Starts what other nodes ask for; each start is a process of its own, so that a slow one holds up no other."""
+
+    traps_exit: ClassVar[bool] = True
+    """So that it ends with whoever has started it, however orderly that ended."""
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
         """Start something, or look up a name."""
