@@ -32,8 +32,8 @@ def call(
     words: Sequence[str],
     args_json: str | None,
     save: Path | None,
-    yes: bool,  # noqa: FBT001
-    json: bool,  # noqa: FBT001
+    yes: bool,
+    json: bool,
     command: Sequence[str] | None,
     **given: Any,
 ) -> int:

@@ -172,7 +172,7 @@ def _option(option: Option) -> click.Option:
     kind = click.Choice(list(option.choices)) if option.kind == "choice" else _KINDS[option.kind]
     if option.shown:
         told["metavar"] = option.shown
-    return click.Option(names, type=kind, multiple=option.many, default=option.default, **told)
+    return click.Option(names, type=kind, multiple=option.many, required=option.needed, default=option.default, **told)
 
 
 def _callback(command: Command) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from .targets import load_server
 
 def serve(
     server: str,
-    stdio: bool,  # noqa: FBT001
+    stdio: bool,
     http: str | None,
     workers: int | None,
 ) -> None:

@@ -36,6 +36,7 @@ class Option:
     """What its value is called in the help."""
     many: bool = False
     default: Any = None
+    needed: bool = False
     choices: Sequence[str] = ()
     variable: str = ""
     """The environment's variable that stands for it."""
@@ -131,5 +132,41 @@ COMMANDS: Final[Sequence[Command]] = (
         "greenroom.cli.reading:prompt",
         (Argument("words", "the target, the prompt, and its arguments as key=value", many=True),),
         (JSON, *CONNECTING),
+    ),
+    Command(
+        "inspect",
+        "All that a server says of itself, and what is odd about it",
+        "greenroom.cli.inspecting:inspect",
+        (TARGET,),
+        (
+            Option("save", "write all of it into this file, to compare with later", "path", shown="FILE"),
+            Option("against", "say what is different from what was saved there", "path", shown="FILE"),
+            Option("strict", "exit with 1 when something is odd", "flag"),
+            JSON,
+            *CONNECTING,
+        ),
+    ),
+    Command(
+        "install",
+        "Write a server into the configuration of Claude, Claude Code, Cursor or VS Code",
+        "greenroom.cli.installing:install",
+        (TARGET,),
+        (
+            Option(
+                "to",
+                "whose configuration",
+                "choice",
+                choices=("claude", "claude-code", "cursor", "vscode"),
+                needed=True,
+            ),
+            Option("name", "what it is called there", shown="NAME"),
+            Option("project", "into the configuration of this folder, instead of yours", "flag"),
+            Option("remove", "take it out again", "flag"),
+            Option("dry-run", "show what would be written, and write nothing", "flag"),
+            CONNECTING[1],
+            CONNECTING[2],
+            YES,
+        ),
+        more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git",
     ),
 )
