@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from greenroom.supervision.kernel.pid import Pid
+
+    from .machines import Machine
+    from .specs import ClusterSettings, NodeSpec
 
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +49,32 @@ _decoder: Final = msgspec.msgpack.Decoder(Boot)
 def pack(boot: Boot) -> bytes:
     """As bytes."""
     return _encoder.encode(boot)
+
+
+def of(
+    name: str, spec: NodeSpec, settings: ClusterSettings, home: Iterable[str], engine: Pid, machine: Machine | None
+) -> Boot:
+    """For a node here, or on another machine, which has other directories, and reaches this one by TCP alone."""
+    main, away = spec.main, machine is not None
+    path = spec.path if away else tuple(sys.path if spec.path is None else spec.path)
+    return Boot(
+        name=name,
+        home=[each for each in home if each.startswith("tcp:") or not away],
+        engine=(engine.node, engine.incarnation, engine.serial),
+        heartbeat=settings.heartbeat,
+        misses=settings.misses,
+        tcp=settings.tcp if machine is None else machine.host,
+        memory=spec.limits.memory,
+        open_files=spec.limits.open_files,
+        path=None if path is None else list(path),
+        cwd=spec.cwd if away or spec.cwd is not None else os.getcwd(),  # noqa: PTH109 - a string
+        env=dict(spec.env),
+        preload=list(spec.preload),
+        main_module=None if main is None else main.module,
+        main_path=None if main is None else main.path,
+        stop_timeout=spec.stop_timeout,
+        log_level=logging.getLogger().getEffectiveLevel(),
+    )
 
 
 def unpack(data: bytes) -> Boot:

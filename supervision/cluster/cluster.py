@@ -27,6 +27,7 @@ from greenroom.supervision.supervisors.supervisor import Supervisor
 from .engine import Engine
 from .home_links import HomeLinks, links_of_home
 from .host import Host
+from .membership import Membership
 from .specs import ClusterSettings, NodeSpec
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Cluster:
         number = next(_numbers)
         self._name_of_engine: Final = ("greenroom.engine", number)
         self._name_of_nodes: Final = ("greenroom.nodes", number)
+        self._name_of_machines: Final = ("greenroom.machines", number)
+        self.machines: Final[Ref[Membership]] = Ref(self._name_of_machines)
+        """Who knows the other machines, when there is a convention: ``call(Membership.machines)``, ``call(Membership.watch, ref)``."""
         self.engine: Final[Ref[Engine]] = Ref(self._name_of_engine)
 
     def child_spec(self) -> ChildSpec[Ref[Any]]:
@@ -58,6 +62,8 @@ class Cluster:
             child(Engine, settings).but(name=self._name_of_engine, shutdown=20.0),
             child(DynamicSupervisor).but(id="nodes", name=self._name_of_nodes),
         ]
+        if settings.convention is not None:
+            children.append(child(Membership, self.engine).but(name=self._name_of_machines))
         options = Options(label="cluster")
         kwargs = {"strategy": REST_FOR_ONE, "intensity": settings.intensity, "period": settings.period}
         return await launch(options, Supervisor, (children,), kwargs, link=True)

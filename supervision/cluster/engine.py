@@ -11,22 +11,21 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.supervision.behaviours.actions import Stop, later
+from greenroom.supervision.behaviours.actions import Reject, Stop, later
 from greenroom.supervision.behaviours.calls import Ref
-from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.kernel.api import demonitor, monitor, send_after
 from greenroom.supervision.kernel.current import self_pid
-from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.messages import Down
 from greenroom.supervision.kernel.reasons import Crash
 
 from . import boots, pids
-from .boots import Boot, NodeReady, NodeUnfit, Said
+from .boots import NodeReady, NodeUnfit, Said
+from .charges import Charge, Ended, Late, Signal, Silent, Started
 from .endings import Ending, EngineFailed, NodeFailed
 from .home_links import key_of_home, links_of_home
+from .lodging import Left, Lodged, NotPlaced, Placed
 from .orders import (
     Begin,
     Born,
@@ -41,17 +40,17 @@ from .orders import (
     Pong,
     Ready,
     Replaced,
-    StartHost,
+    Sent,
 )
 from .peers import NodeDown, NodeUp
+from .placing import Placing
 from .warden_process import WardenProcess
 
 if TYPE_CHECKING:
-    from greenroom.supervision.behaviours.caller import Caller
-    from greenroom.supervision.kernel.links import Monitor
     from greenroom.supervision.kernel.pid import Pid
     from greenroom.supervision.kernel.reasons import ExitReason
 
+    from .machines import Machine
     from .specs import ClusterSettings, NodeSpec
 
 log = logging.getLogger("greenroom.cluster")
@@ -65,57 +64,17 @@ _UNTOLD: Final = 0.3
 _TERM: Final = 0.5
 
 
-class Started:
-    """What a host learns of its process: its pid, and who ends the node."""
-
-    __slots__ = ("os_pid", "steward")
-
-    def __init__(self, os_pid: int, steward: Pid) -> None:
-        """The node is ready."""
-        self.os_pid = os_pid
-        self.steward = steward
-
-
-class Ended:
-    """To a host: its process has ended, so."""
-
-    __slots__ = ("ending",)
-
-    def __init__(self, ending: Ending) -> None:
-        """It is gone."""
-        self.ending = ending
-
-
-class _Charge:
-    """A node's process, from the moment when somebody wants it until it has ended."""
-
-    def __init__(self, name: str, spec: NodeSpec, host: Pid, caller: Caller[Any], watch: Monitor) -> None:
-        self.name = name
-        self.spec = spec
-        self.host = host
-        self.watch = watch
-        self.starting: Caller[Any] | None = caller
-        self.ending: list[Caller[Any]] = []
-        self.steward: Pid | None = None
-        self.pid = 0
-        self.pidfd: int | None = None
-        self.why = ""
-        self.words = ""
-        self.hung = False
-        self.asked = False
-        self.timers: list[Any] = []
-
-
-class Engine(GenServer):
+class Engine(Placing):
     """One for each cluster."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, settings: ClusterSettings) -> None:
         """It needs the node's links, and nothing else."""
+        super().__init__()
         self.settings = settings
         self._warden: WardenProcess | None = None
-        self._charges: dict[str, _Charge] = {}
+        self._charges: dict[str, Charge] = {}
         self._pings = 0
         self._answered = 0
         self._why = ""
@@ -147,12 +106,12 @@ class Engine(GenServer):
     def start_host(self, host: Pid, name: str, spec: NodeSpec) -> Started:
         """A process for that node, for whom it is; answered when it is ready. Raises `NodeFailed`, `EngineFailed`."""
         if name in self._charges:
-            raise ActorError(f"there is a node called {name} already")
-        warden = self._begin()
-        charge = self._charges[name] = _Charge(name, spec, host, self.caller, monitor(host))
-        charge.timers.append(send_after(spec.start_timeout, self._me, _Late(charge)))
-        requires: dict[str, Any] = dict(spec.requires)
-        warden.send(StartHost(name, boots.pack(self._boot(name, spec)), requires))
+            raise Reject(NodeFailed(name, "there is a node of that name already"))
+        self._check_place(spec)
+        self._begin()
+        charge = self._charges[name] = Charge(name, spec, host, self.caller, monitor(host))
+        charge.timers.append(send_after(spec.start_timeout, self._me, Late(charge)))
+        self._send_out(charge)
         result: Started = later()
         return result
 
@@ -168,8 +127,8 @@ class Engine(GenServer):
         else:
             Ref(charge.steward).send(boots.LEAVE)
             patience = charge.spec.stop_timeout
-            charge.timers.append(send_after(patience, self._me, _Signal(charge, signal.SIGTERM)))
-            charge.timers.append(send_after(patience + _TERM, self._me, _Signal(charge, signal.SIGKILL)))
+            charge.timers.append(send_after(patience, self._me, Signal(charge, signal.SIGTERM)))
+            charge.timers.append(send_after(patience + _TERM, self._me, Signal(charge, signal.SIGKILL)))
         result: Ending = later()
         return result
 
@@ -183,16 +142,16 @@ class Engine(GenServer):
         if warden is None:
             warden = self._warden = WardenProcess(self._me.send)
             settings = self.settings
-            capabilities: dict[str, Any] = dict(settings.capabilities)
             warden.send(
                 Begin(
                     key_of_home(),
                     settings.bind,
-                    settings.port,
+                    settings.port or (settings.port_of_leader if self._landlord is None else 0),
                     list(settings.preload),
-                    capabilities,
+                    self._here().announcement(),
                     settings.intensity,
                     settings.period,
+                    settings.convention or "",
                 )
             )
             self.parts = {"warden": warden.pid}
@@ -201,25 +160,9 @@ class Engine(GenServer):
             raise EngineFailed("what starts processes has ended just now")
         return warden
 
-    def _boot(self, name: str, spec: NodeSpec) -> Boot:
-        me, settings, main = self._me.pid, self.settings, spec.main
-        return Boot(
-            name=name,
-            home=list(self._peers.addresses),
-            engine=(me.node, me.incarnation, me.serial),
-            heartbeat=settings.heartbeat,
-            misses=settings.misses,
-            tcp=settings.tcp,
-            memory=spec.limits.memory,
-            open_files=spec.limits.open_files,
-            path=list(sys.path if spec.path is None else spec.path),
-            cwd=os.getcwd() if spec.cwd is None else spec.cwd,  # noqa: PTH109 - a string
-            env=dict(spec.env),
-            preload=list(spec.preload),
-            main_module=None if main is None else main.module,
-            main_path=None if main is None else main.path,
-            stop_timeout=spec.stop_timeout,
-            log_level=logging.getLogger().getEffectiveLevel(),
+    def _boot_of(self, charge: Charge, machine: Machine | None) -> bytes:
+        return boots.pack(
+            boots.of(charge.name, charge.spec, self.settings, self._peers.addresses, self._me.pid, machine)
         )
 
     # --- what it is told
@@ -236,13 +179,16 @@ class Engine(GenServer):
             case NodeDown():
                 charge = self._charges.get(message.name)
                 if charge is not None and not charge.timers:
-                    charge.timers.append(send_after(_UNTOLD, self._me, _Silent(charge)))
+                    charge.timers.append(send_after(_UNTOLD, self._me, Silent(charge)))
+                self._machine_lost(message)
+            case Placed() | NotPlaced() | Lodged() | Left():
+                self._of_machines(message)
             case Down():
                 for charge in self._charges.values():
                     if charge.watch is message.ref:
                         charge.asked = True
                         self._signal(charge, signal.SIGKILL)
-            case _Late() | _Silent() | _Signal() | _Look():
+            case Late() | Silent() | Signal() | _Look():
                 self._timed(message)
             case NodeUp():
                 pass
@@ -251,6 +197,8 @@ class Engine(GenServer):
         return None
 
     def _ordered(self, order: Order) -> None:
+        if self._of_others(order):
+            return
         match order:
             case Ready():
                 self.parts, self.port = order.parts, order.port
@@ -264,6 +212,7 @@ class Engine(GenServer):
                 log.warning(
                     "the Thespian system was replaced in %.0f ms: its %s had ended", order.took * 1000, order.part
                 )
+                self._fail_unsent()
             case Note():
                 log.log(order.level, "%s", order.text)
                 charge = self._charges.get(order.node)
@@ -275,6 +224,8 @@ class Engine(GenServer):
                 self._answered = order.number
             case Born():
                 self._born(order)
+            case Sent():
+                pass  # its landlord tells of it
             case NotStarted():
                 charge = self._charges.get(order.name)
                 if charge is not None:
@@ -283,7 +234,7 @@ class Engine(GenServer):
             case Gone():
                 charge = self._charges.get(order.name)
                 if charge is not None:
-                    self._over(charge, self._ending(charge, order))
+                    self._over(charge, charge.ended(order.status, order.words))
             case _:
                 log.error("the warden said what it should not: %r", order)
 
@@ -308,7 +259,7 @@ class Engine(GenServer):
                     caller, charge.starting = charge.starting, None
                     caller.reply(Started(message.os_pid, message.steward))
             case NodeUnfit():
-                charge.why = message.why
+                charge.why = self._unfit(charge, message.why)
                 self._signal(charge, signal.SIGKILL)
             case Said():
                 for logger, level, line in message.lines:
@@ -318,13 +269,13 @@ class Engine(GenServer):
 
     def _timed(self, message: Any) -> None:
         match message:
-            case _Late(charge=charge) if charge.starting is not None:
+            case Late(charge=charge) if charge.starting is not None:
                 charge.why = f"it was not ready within {charge.spec.start_timeout:g} s"
                 self._signal(charge, signal.SIGKILL)
-            case _Silent(charge=charge):
-                charge.hung = not pids.has_ended(charge.pid, charge.pidfd)
+            case Silent(charge=charge):
+                charge.hung = charge.landlord is not None or not pids.has_ended(charge.pid, charge.pidfd)
                 self._signal(charge, signal.SIGKILL)
-            case _Signal(charge=charge, number=number):
+            case Signal(charge=charge, number=number):
                 self._signal(charge, number)
             case _Look():
                 self._look()
@@ -346,29 +297,23 @@ class Engine(GenServer):
 
     # --- ends
 
-    def _signal(self, charge: _Charge, number: int) -> None:
+    def _signal(self, charge: Charge, number: int) -> None:
         """To the process: at once where that can be done, and by the warden, which knows whether there is one yet."""
         if self._charges.get(charge.name) is not charge:
             return
-        if charge.pidfd is not None:
+        if charge.placing or (charge.landlord is not None and not charge.pid):
+            self._call_off(charge)
+        elif charge.landlord is not None:
+            charge.landlord.send(EndHost(charge.name, number))
+        elif charge.pidfd is not None:
             pids.send_signal(number, charge.pid, charge.pidfd)
         elif self._warden is not None:
             self._warden.send(EndHost(charge.name, number))
 
-    def _ending(self, charge: _Charge, order: Gone) -> Ending:
-        how = Ending(lost=True) if order.status is None else Ending.of_status(order.status)
-        return Ending(
-            signal=how.signal,
-            code=how.code,
-            lost=how.lost,
-            hung=charge.hung,
-            asked=charge.asked,
-            memory=charge.spec.limits.memory,
-            words=order.words or charge.words,
-        )
-
-    def _over(self, charge: _Charge, ending: Ending) -> None:
+    def _over(self, charge: Charge, ending: Ending) -> None:
         del self._charges[charge.name]
+        self._departed(charge.name)
+        self._peers.forget(charge.name)
         self._forget_timers(charge)
         self._drop(charge)
         demonitor(charge.watch, flush=True)
@@ -379,12 +324,12 @@ class Engine(GenServer):
         for caller in charge.ending:
             caller.reply(ending)
 
-    def _forget_timers(self, charge: _Charge) -> None:
+    def _forget_timers(self, charge: Charge) -> None:
         for timer in charge.timers:
             timer.cancel()
         charge.timers.clear()
 
-    def _drop(self, charge: _Charge) -> None:
+    def _drop(self, charge: Charge) -> None:
         if charge.pidfd is not None:
             os.close(charge.pidfd)
             charge.pidfd = None
@@ -413,33 +358,6 @@ class _Cut:
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         self._engine.cut()
-
-
-class _Timed:
-    __slots__ = ("charge", "number")
-    __match_args__ = ("charge", "number")
-
-    def __init__(self, charge: _Charge, number: int = 0) -> None:
-        self.charge = charge
-        self.number = number
-
-
-class _Late(_Timed):
-    """It should be ready by now."""
-
-    __slots__ = ()
-
-
-class _Silent(_Timed):
-    """Its link is gone, and nobody has told of its end."""
-
-    __slots__ = ()
-
-
-class _Signal(_Timed):
-    """It had its time."""
-
-    __slots__ = ()
 
 
 class _Look:

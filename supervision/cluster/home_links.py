@@ -7,6 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
+from greenroom.errors import ConfigError
 from greenroom.supervision.behaviours.actions import Stop
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
@@ -40,8 +41,9 @@ class HomeLinks(GenServer):
         """Open the links, unless that is done."""
         node, settings = current_node(), self._settings
         peers = node.elsewhere
+        key = settings.secret()
         if peers is None:
-            peers = Peers(node, secrets.token_bytes(32), heartbeat=settings.heartbeat, misses=settings.misses)
+            peers = Peers(node, key or secrets.token_bytes(32), heartbeat=settings.heartbeat, misses=settings.misses)
             _users[peers] = []
             try:
                 await peers.open(tcp=settings.tcp)
@@ -49,6 +51,13 @@ class HomeLinks(GenServer):
                 await peers.close()
                 raise
         self._peers = links_of_home()
+        if key is not None and not (
+            key == key_of_home() and any(each.startswith("tcp:") for each in self._peers.addresses)
+        ):
+            raise ConfigError(
+                f"the links of {node!r} are open already, and not for other machines: start the cluster that has a `convention` "
+                "before any other in this node"
+            )
         self._me: Ref[HomeLinks] = Ref(self_pid())
         users = _users.get(self._peers)
         if users is None:

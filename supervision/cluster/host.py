@@ -17,8 +17,9 @@ from greenroom.supervision.kernel.errors import ProcessExited
 from greenroom.supervision.kernel.messages import Down, Exit
 from greenroom.supervision.kernel.reasons import Crash
 
+from .charges import Ended
 from .endings import Ending, EngineFailed, NodeFailed, NodeLost
-from .engine import Ended, Engine
+from .engine import Engine
 
 if TYPE_CHECKING:
     from greenroom.supervision.behaviours.calls import Ref

@@ -25,10 +25,10 @@ from greenroom.supervision.behaviours.starting import Options, start
 from greenroom.supervision.kernel.node import Node
 from greenroom.supervision.kernel.pid import Pid
 
-from . import hardening, last_words, lifeline, mains, pids
+from . import guests, hardening, last_words, lifeline, mains, pids
 from .boots import LEAVE, Boot, NodeReady, NodeUnfit, unpack
 from .endings import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
-from .inherited import Inherited, restore_environment, take_note
+from .inherited import NODE_VARIABLE, Inherited, restore_environment, take_note
 from .peering import Peering
 from .peers import NodeDown, Peers
 from .utterances import Utterances
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 STEWARD: Final = "greenroom.steward"
-NODE_VARIABLE: Final = "GREENROOM_NODE"
-"""In the environment of whatever code in a node executes: whose it is."""
 _IGNORED_BY_PYTHON: Final = ("SIGPIPE", "SIGXFSZ")
 
 
@@ -70,13 +68,19 @@ class Steward(GenServer):
             self.stop.set()
 
 
-def boot(data: bytes, keep: Iterable[int]) -> None:
-    """In the main thread, once: become what these bytes say. The descriptors `keep` are Thespian's."""
+def boot(data: bytes, keep: Iterable[int], *, guest: bool = False) -> None:
+    """In the main thread, once: become what these bytes say. The descriptors `keep` are Thespian's.
+
+    A `guest` was wanted by another machine, and made by the admin: the warden does not know of it yet.
+    """
     if _State.booted:
         return
     _State.booted = True
     try:
         told = unpack(data)
+        Inherited.node, Inherited.pid = told.name, os.getpid()
+        if guest and not guests.come_aboard():
+            os._exit(EXIT_BROKEN)
         said = _settle_in(told, frozenset(keep))
         wrong = _prepare(told)
     except BaseException:  # noqa: BLE001 - there is no link yet to tell it by
@@ -99,7 +103,6 @@ def leave() -> None:
 
 def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
     """Take back what Thespian and the processes before have made of this one."""
-    Inherited.node = told.name
     hardening.restore_logging()
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):  # some cannot be handled

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     import socket
 
 NOTE_BYTES: Final = 2_000
+NODE_VARIABLE: Final = "GREENROOM_NODE"
+"""In the environment of whatever code in a node executes: whose it is."""
+
+
+def name_of_forks(pid: int) -> str:
+    """What a process is called that code in the node of process `pid` has forked."""
+    return f"gr-of-{pid}"
 
 
 class Inherited:
@@ -26,6 +33,8 @@ class Inherited:
     notes: socket.socket | None = None
     node: str = ""
     """Whose process this is by now, or that of whatever code has forked it: a node's, by its name."""
+    pid: int = 0
+    """Of that node's process itself."""
     private: Final[set[int]] = set()
     """Descriptors of the warden's alone: closed in whatever it forks."""
     environment: Final[dict[str, str | None]] = {}

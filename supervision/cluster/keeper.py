@@ -15,12 +15,16 @@ from typing import Any, Final
 
 from . import hardening, pids
 from .inherited import Inherited, take_note
+from .machines import ANNOUNCED, ID
 from .node_host import NodeHost
-from .orders import Born, EndHost, Gone, Hello, NotStarted, Order, Orders, Ping, Pong, StartHost
-from .thespian_door import Actor, ThespianWatch, WatchMessage
+from .orders import Absent, Born, EndHost, Gone, Hello, Joined, NotStarted, Order, Orders, Rejoin, Sent, StartHost
+from .thespian_door import Actor, ActorSystemConventionUpdate, PoisonMessage, ThespianWatch, WatchMessage
 
 BEGIN: Final = "begin"
 """What the warden sends it first, through Thespian."""
+_NUDGE: Final = "greenroom.nudge"
+"""A capability that says nothing: when one changes, Thespian registers anew with the convention."""
+_REMEMBERED: Final = 256
 
 
 class Keeper(Actor):
@@ -31,6 +35,8 @@ class Keeper(Actor):
         super().__init__()
         self._orders: Orders | None = None
         self._names: dict[int, str] = {}
+        self._sent: dict[bytes, str] = {}
+        self._nudges = 0
 
     def receiveMessage(self, message: object, sender: object) -> object:  # noqa: ARG002, N802 - Thespian's words
         """A message of Thespian's; orders come by the socket that is watched."""
@@ -39,6 +45,8 @@ class Keeper(Actor):
                 self._obey()
             elif message == BEGIN and self._orders is None:
                 self._begin()
+            elif self._orders is not None:
+                self._hear(message)
         except BaseException:  # noqa: BLE001 - it is told, and Thespian must not see it
             take_note(
                 logging.ERROR, f"the keeper of nodes failed at {type(message).__name__}:\n{traceback.format_exc()}"
@@ -57,6 +65,21 @@ class Keeper(Actor):
         self._orders = Orders(Inherited.keeper)
         os.register_at_fork(after_in_child=_forget)
         self._orders.send(Hello(os.getpid(), os.getppid()))
+        self.notifyOnSystemRegistrationChanges(True)  # noqa: FBT003 - Thespian's word
+
+    def _hear(self, message: object) -> None:
+        """Of other machines: who is in the convention, and that there is no such machine any more."""
+        assert self._orders is not None
+        if isinstance(message, ActorSystemConventionUpdate):
+            capabilities = message.remoteCapabilities
+            machine, announcement = capabilities.get(ID), capabilities.get(ANNOUNCED)
+            if isinstance(machine, str) and isinstance(announcement, str):
+                self._orders.send(Joined(machine, announcement) if message.remoteAdded else Absent(machine))
+        elif isinstance(message, PoisonMessage) and (name := self._sent.pop(message.poisonMessage, None)):
+            why = (
+                "no machine of the convention took it: the one that was meant has left it, or could not make a process"
+            )
+            self._orders.send(NotStarted(name, why))
 
     def _obey(self) -> None:
         assert self._orders is not None
@@ -72,26 +95,33 @@ class Keeper(Actor):
                 except Exception as error:  # noqa: BLE001 - whoever asked for it is told
                     self._orders.send(NotStarted(order.name, f"{type(error).__name__}: {error}"))
                 else:
-                    self._names[pid] = order.name
-                    self._orders.send(Born(order.name, pid))
+                    self._orders.send(Sent(order.name) if pid is None else Born(order.name, pid))
             case EndHost():
                 for pid, name in self._names.items():
                     if name == order.name:
                         pids.send_signal(order.signal, pid)
-            case Ping():
-                self._orders.send(Pong(order.number))
+            case Rejoin():
+                self._nudges += 1
+                self.updateCapability(_NUDGE, self._nudges)
             case _:
                 take_note(logging.ERROR, f"the keeper of nodes was told what is not for it: {order!r}")
 
-    def _make(self, order: StartHost) -> int:
+    def _make(self, order: StartHost) -> int | None:
         manager: Any = self._myRef
         before = {child.childProc.pid for child in getattr(manager, "_child_procs", ())}
         address = self.createActor(NodeHost, dict(order.requires) or None)
-        made = [child.childProc.pid for child in manager._child_procs if child.childProc.pid not in before]  # noqa: SLF001 - nowhere else is it told
-        if not made:
-            raise RuntimeError("Thespian made no process")
+        children = getattr(manager, "_child_procs", ())  # nowhere else is it told
+        made = [child.childProc.pid for child in children if child.childProc.pid not in before]
         self.send(address, order.boot)
-        return int(made[0])
+        if made:
+            self._names[made[0]] = order.name
+            return int(made[0])
+        if not order.requires:
+            raise RuntimeError("Thespian made no process")
+        while len(self._sent) >= _REMEMBERED:
+            del self._sent[next(iter(self._sent))]
+        self._sent[order.boot] = order.name
+        return None
 
     def _exited(self, pid: int, status: int | None) -> None:
         # Thespian tells of an end as often as it hears of it; this comes once, from the moment when the process is reaped.

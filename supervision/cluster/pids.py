@@ -65,6 +65,32 @@ def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> 
     return found
 
 
+def children() -> list[int]:
+    """Our own, of which nobody else is the parent: those that we have started, and those that were adopted."""
+    me = os.getpid()
+    try:
+        return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    except OSError:  # the system has no such list
+        return [seen.pid for seen in everybody().values() if seen.parent == me]
+
+
+def name_of(pid: int) -> str:
+    """What `ps` calls it; nothing when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        seen = None if Path("/proc/self").exists() else everybody().get(pid)
+        return "" if seen is None else seen.name
+
+
+def was_started_with(pid: int, variable: str, value: str) -> bool:
+    """Whether its program was executed with that in its environment, where the system tells."""
+    try:
+        return f"{variable}={value}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
 def is_alive(pid: int) -> bool:
     """Whether there is such a process that runs; one that only waits to be reaped does not."""
     try:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
 
+from .keys import LEAST, read_key
+from .machines import check_all
+
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
 LEAST_MEMORY: Final = 64 * 1024 * 1024
 """Python, greenroom and the stacks of some threads: with less, a process would not come up."""
 LEAST_FILES: Final = 64
+_NAME: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +91,10 @@ class ClusterSettings:
     misses` seconds has hung. `preload` are modules that every process has from the beginning: imported once, before any is forked, so
     they must start no thread. `capabilities` say what this machine has. Nodes listen on the host `tcp` besides their unix sockets.
     More than `intensity` deaths of the Thespian system within `period` seconds are the engine's death.
+
+    Several machines are one cluster when they have the same `convention`, which is where one of them listens ("10.0.0.1:7400"; the one
+    whose `listen` it is leads), and the same `key`, or `key_file`. `listen` is this machine's address in their network: Thespian
+    and nodes listen there, and nowhere else. It is called `machine`, has `capabilities`, and takes `room` nodes at most.
     """
 
     bind: str = "127.0.0.1"
@@ -96,21 +106,80 @@ class ClusterSettings:
     tcp: str | None = None
     intensity: int = 5
     period: float = 10.0
+    listen: str | None = None
+    convention: str | None = None
+    key: bytes | None = field(default=None, repr=False)
+    key_file: str | os.PathLike[str] | None = None
+    machine: str = field(default_factory=socket.gethostname)
+    room: int | None = None
 
     def __post_init__(self) -> None:
+        if self.listen is not None:
+            object.__setattr__(self, "bind", self.listen)
+        if (self.listen is not None or self.convention is not None) and self.tcp is None:
+            object.__setattr__(self, "tcp", self.bind)
         try:
             address = ipaddress.IPv4Address(self.bind)
         except ValueError:
             raise ConfigError(
-                f"bind must be an IPv4 address of this machine, such as 127.0.0.1, not {self.bind!r}"
+                f"what is listened on must be an IPv4 address of this machine, such as 127.0.0.1, not {self.bind!r}"
             ) from None
         if address.is_unspecified:
-            raise ConfigError(
-                "bind must be one address of this machine: 0.0.0.0 would be reachable from all its networks"
-            )
+            raise ConfigError("listen on one address of this machine: 0.0.0.0 would be reachable from all its networks")
         if not 0 <= self.port < 1 << 16:
             raise ConfigError(f"port must be 1 to 65535, or 0 for a free one, not {self.port!r}")
         _check_names("preload", self.preload)
+        check_all(self.capabilities)
+        if not self.machine or not self.machine.isprintable() or len(self.machine) > _NAME:
+            raise ConfigError(f"a machine's name is 1 to {_NAME} printable characters, not {self.machine!r}")
+        if self.room is not None and self.room < 0:
+            raise ConfigError(
+                f"room is how many nodes this machine takes: 0 or more, or None for no limit, not {self.room!r}"
+            )
+        if self.convention is not None:
+            self._check_convention(self.convention)
+        elif self.listen is not None:
+            raise ConfigError(
+                "listen is for other machines: say with which ones by `convention`, where their leader listens"
+            )
+        self.secret()
+
+    def _check_convention(self, convention: str) -> None:
+        host, _, port = convention.rpartition(":")
+        try:
+            found = ipaddress.IPv4Address(host)
+        except ValueError:
+            found = None
+        if (
+            found is None
+            or found.is_unspecified
+            or not port.isascii()
+            or not port.isdigit()
+            or not 0 < int(port) < 1 << 16
+        ):
+            raise ConfigError(
+                f"convention is where the leader listens: an IPv4 address and a port, such as 10.0.0.1:7400, not {convention!r}"
+            )
+        if self.key is None and self.key_file is None:
+            raise ConfigError("machines of one cluster share a key: give all of them the same `key_file`, or `key`")
+
+    def secret(self) -> bytes | None:
+        """The key; None when there are no other machines. Raises `ConfigError`."""
+        if self.key is not None and self.key_file is not None:
+            raise ConfigError("give the key, or the file that it is in: one of them")
+        if self.key is None:
+            return None if self.key_file is None else read_key(self.key_file)
+        if len(self.key) < LEAST:
+            raise ConfigError(
+                f"a cluster's key must have at least {LEAST} bytes, not {len(self.key)}: use secrets.token_bytes(32)"
+            )
+        return self.key
+
+    @property
+    def port_of_leader(self) -> int:
+        """Where Thespian has to listen when this machine leads the convention; else 0."""
+        host, _, port = (self.convention or "").rpartition(":")
+        return int(port) if port and host == self.bind else 0
 
 
 def _is_number(value: Any) -> bool:

@@ -35,6 +35,14 @@ if TYPE_CHECKING:
             """One message."""
             ...
 
+        def notifyOnSystemRegistrationChanges(self, setting: bool) -> None:  # noqa: FBT001, N802
+            """Hear of the machines of the convention."""
+            ...
+
+        def updateCapability(self, name: str, value: object) -> None:  # noqa: N802
+            """This machine has, from now on."""
+            ...
+
         def wakeupAfter(self, period: object, payload: object = None) -> None:  # noqa: N802
             """Have a `WakeupMessage`, after a `timedelta`."""
             ...
@@ -44,6 +52,12 @@ if TYPE_CHECKING:
 
     class ActorSystemMessage:
         """Whatever Thespian itself sends."""
+
+    class ActorSystemConventionUpdate(ActorSystemMessage):
+        """A machine has joined the convention, or has left it."""
+
+        remoteCapabilities: dict[str, Any]  # noqa: N815
+        remoteAdded: bool  # noqa: N815
 
     class ActorExitRequest(ActorSystemMessage):
         """An actor is to end."""
@@ -56,6 +70,7 @@ if TYPE_CHECKING:
     class PoisonMessage(ActorSystemMessage):
         """A message that its receiver has failed at, twice."""
 
+        poisonMessage: Any  # noqa: N815
         details: str | None
 
     class WakeupMessage(ActorSystemMessage):
@@ -117,9 +132,9 @@ if TYPE_CHECKING:
 else:
     from thespian.actors import (
         Actor,
-        ActorAddress as Address,
         ActorExitRequest,
         ActorSystem,
+        ActorSystemConventionUpdate,
         ActorSystemException,
         ActorSystemMessage,
         ChildActorExited,
@@ -128,13 +143,21 @@ else:
         WakeupMessage,
         WatchMessage,
     )
-    from thespian.system import multiprocCommon as processes, systemBase as system_base, utilis as system_logs
-    from thespian.system.transport import IPBase as addresses, TCPTransport as tcp, streamBuffer as streams
+    from thespian.actors import (
+        ActorAddress as Address,
+    )
+    from thespian.system import multiprocCommon as processes
+    from thespian.system import systemBase as system_base
+    from thespian.system import utilis as system_logs
+    from thespian.system.transport import IPBase as addresses
+    from thespian.system.transport import TCPTransport as tcp
+    from thespian.system.transport import streamBuffer as streams
 
 __all__ = [
     "Actor",
     "ActorExitRequest",
     "ActorSystem",
+    "ActorSystemConventionUpdate",
     "ActorSystemException",
     "ActorSystemMessage",
     "Address",

@@ -105,14 +105,28 @@ class System:
 
 def _start(begin: Begin) -> tuple[ActorSystem, int]:
     failure: Exception | None = None
+    if begin.port:
+        _refuse_taken(begin)
     for _ in range(1 if begin.port else _TRIES):
         port = begin.port or _free_port(begin.bind)
         capabilities: dict[str, object] = {**begin.capabilities, "Admin Port": port}
+        if begin.convention:
+            capabilities["Convention Address.IPv4"] = begin.convention
         try:
             return ActorSystem(BASE, capabilities, _QUIET, transientUnique=True), port
         except Exception as error:  # noqa: BLE001 - somebody was faster at that port
             failure = error
     raise EngineFailed(f"Thespian did not start at {begin.bind}: {type(failure).__name__}: {failure}") from failure
+
+
+def _refuse_taken(begin: Begin) -> None:
+    """Thespian would become part of the system that listens there, if that has the same key."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((begin.bind, begin.port))
+        except OSError as error:
+            raise EngineFailed(f"Thespian cannot listen at {begin.bind}:{begin.port}: {error.strerror}") from error
 
 
 def _free_port(bind: str) -> int:

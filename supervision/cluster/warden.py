@@ -21,10 +21,27 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from . import last_words, lifeline, pids
+from . import guests, last_words, lifeline, pids
 from .endings import EngineFailed
-from .inherited import NOTE_BYTES, Inherited, read_note, take_note
-from .orders import Born, EndHost, Finish, Gone, Note, NotStarted, Orders, Ping, Pong, Ready, Replaced, StartHost
+from .inherited import NODE_VARIABLE, NOTE_BYTES, Inherited, name_of_forks, read_note, take_note
+from .orders import (
+    Absent,
+    Born,
+    EndHost,
+    Finish,
+    Gone,
+    Joined,
+    Note,
+    NotStarted,
+    Orders,
+    Ping,
+    Pong,
+    Ready,
+    Rejoin,
+    Replaced,
+    Sent,
+    StartHost,
+)
 from .thespian_system import PREFIX, System
 
 if TYPE_CHECKING:
@@ -163,6 +180,12 @@ class Warden:
                         self._system.orders.send(order)
                 case EndHost():
                     self._end_host(order)
+                case Rejoin(anew=True):
+                    if self._system is not None:
+                        self._system.keeper.end(signal.SIGKILL)
+                case Rejoin():
+                    if self._system is not None:
+                        self._system.orders.send(order)
                 case Ping():
                     self._home.send(Pong(order.number))
                 case Finish():
@@ -174,12 +197,14 @@ class Warden:
         for order in system.orders.take():
             match order:
                 case Born():
-                    self._born(order, system)
+                    self._born(order, system.keeper.pid)
                 case Gone():
                     self._gone(order.name, order.status)
-                case NotStarted():
+                case NotStarted() | Sent():
                     self._pending.pop(order.name, None)
                     self._doomed.pop(order.name, None)
+                    self._home.send(order)
+                case Joined() | Absent():
                     self._home.send(order)
                 case _:
                     take_note(logging.ERROR, f"the keeper of nodes said what it should not: {order!r}")
@@ -198,15 +223,26 @@ class Warden:
             if level == last_words.MARK:
                 last_words.close([self._words.pop(node)] if node in self._words else [])
                 self._words[node] = memories[0] if memories else -1
+                continue
+            last_words.close(memories)
+            if level in (guests.ABOARD, guests.ENDED):
+                with contextlib.suppress(ValueError):
+                    self._hear_of_guest(level, node, *guests.numbers(text))
             else:
-                last_words.close(memories)
                 self._home.send(Note(level, text, node))
+
+    def _hear_of_guest(self, mark: int, node: str, pid: int, status: int = 0) -> None:
+        if mark == guests.ENDED:
+            if any(host.pid == pid for host in self._hosts.values()):
+                self._statuses[pid] = status
+        elif node not in self._hosts and pid in pids.descendants(os.getpid()):
+            self._born(Born(node, pid), 0)
 
     # --- the nodes' processes
 
-    def _born(self, order: Born, system: System) -> None:
+    def _born(self, order: Born, keeper: int) -> None:
         self._pending.pop(order.name, None)
-        host = self._hosts[order.name] = _Host(order.name, order.pid, system.keeper.pid)
+        host = self._hosts[order.name] = _Host(order.name, order.pid, keeper)
         self._listen(host.pidfd)
         self._home.send(order)
         if order.name in self._doomed:
@@ -233,6 +269,18 @@ class Warden:
         memory = self._words.pop(name, -1)
         self._home.send(Gone(name, host.pid, status, last_words.read(memory)))
         last_words.close([memory])
+        self._end_orphans(host)
+
+    def _end_orphans(self, host: _Host) -> None:
+        """What code in a node has started ends with the node: whoever stays behind of it is our child by now."""
+        parts = self._system.parts if self._system is not None else ()
+        known = {each.pid for each in (*self._hosts.values(), *parts)}
+        for pid in pids.children():
+            if pid in known or pid == host.pid:
+                continue
+            if pids.name_of(pid) == name_of_forks(host.pid) or pids.was_started_with(pid, NODE_VARIABLE, host.name):
+                for each in (pid, *pids.descendants(pid)):
+                    pids.send_signal(signal.SIGKILL, each)
 
     def _look_around(self) -> None:
         """See who has ended of whom nobody else tells: the children of a former keeper, and orphans; and whether the keeper is stuck."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hmac
 import logging
 import os
 import resource
@@ -15,15 +16,17 @@ import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from . import lifeline, pids
+from . import guests, lifeline, pids
 from .endings import EngineFailed
-from .inherited import Inherited, change_environment, close_private, take_note
+from .inherited import Inherited, change_environment, close_private, name_of_forks, take_note
 from .orders import Begin, Failed, Orders
 
 if TYPE_CHECKING:
     from .warden import Warden
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost")
+_PERIOD: Final = "0:01"
+"""Minutes and seconds: how often machines register with the convention. By default who is gone is noticed after 22 minutes."""
+_MISSES: Final = "3"
 
 
 def main(control: socket.socket, line: int) -> None:
@@ -63,7 +66,7 @@ def _set_up(home: Orders, line: int) -> Warden:
     Inherited.notes = write
     Inherited.key = begin.key
     change_environment("THESPIAN_BASE_IPADDR", begin.bind)
-    _harden(begin.bind)
+    _harden(begin)
     for name in begin.preload:
         import_module(name)
     if threading.active_count() != 1:
@@ -84,22 +87,32 @@ def _set_up(home: Orders, line: int) -> Warden:
     return warden
 
 
-def _harden(bind: str) -> None:
-    """Import Thespian, and make it what may run. On loopback it need not ask anybody what this machine is called."""
+def _harden(begin: Begin) -> None:
+    """Import Thespian, and make it what may run. It need not ask anybody what this machine is called: it is told an address."""
+    if begin.convention:
+        change_environment("CONVENTION_REREGISTRATION_PERIOD", _PERIOD)
+        change_environment("CONVENTION_RESTART_PERIOD", _PERIOD)
+        change_environment("CONVENTION_REGISTRATION_MISS_MAX", _MISSES)
     names = socket.gethostname, socket.getfqdn
-    if bind in _LOOPBACK:
-        socket.gethostname = lambda: "localhost"
-        socket.getfqdn = lambda name="": name or "localhost"
+    socket.gethostname = lambda: "localhost"
+    socket.getfqdn = lambda name="": name or "localhost"
     try:
         from . import hardening  # noqa: PLC0415 - see above
     finally:
         socket.gethostname, socket.getfqdn = names
     hardening.Log.note = take_note
-    hardening.install(secrets.token_bytes(32), bind)
+    hardening.Log.exited = guests.tell_of_end
+    hardening.install(_thespian_key(begin), begin.bind)
     logging.lastResort = None
+
+
+def _thespian_key(begin: Begin) -> bytes:
+    """What Thespian's frames are sealed with: a key of this system's own, or, among several machines, one that follows from theirs."""
+    if not begin.convention:
+        return secrets.token_bytes(32)
+    return hmac.digest(begin.key, b"greenroom: the systems of a convention", "sha256")
 
 
 def _forked() -> None:
     close_private()
-    if not Inherited.node:
-        pids.take_name("gr-thespian")
+    pids.take_name(name_of_forks(Inherited.pid) if Inherited.node else "gr-thespian")

@@ -1,0 +1,53 @@
+"""The file that holds a cluster's key: who may read it is looked at before it is believed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from greenroom.errors import ConfigError
+
+LEAST: Final = 16
+LARGEST: Final = 4096
+_BYTES: Final = 32
+_HOW: Final = "make one with: python -m greenroom.supervision.cluster.member --new-key FILE"
+
+
+def read_key(path: str | os.PathLike[str]) -> bytes:
+    """The key in that file, without white space around it. Raises `ConfigError` for one that somebody else could read or guess."""
+    where = Path(path)
+    try:
+        descriptor = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise ConfigError(f"the cluster's key cannot be read from {where}: {error.strerror}; {_HOW}") from error
+    # What is looked at is what is read: a path could lead elsewhere by then.
+    with os.fdopen(descriptor, "rb") as file:
+        seen = os.fstat(descriptor)
+        if not stat.S_ISREG(seen.st_mode):
+            raise ConfigError(f"{where} is no file with a cluster's key in it; {_HOW}")
+        if seen.st_mode & 0o077:
+            raise ConfigError(
+                f"{where} may be used by others than its owner (its mode is {stat.S_IMODE(seen.st_mode):o}), "
+                f"and who reads it owns the cluster: chmod 600 {where}"
+            )
+        if seen.st_uid not in (os.geteuid(), 0):
+            raise ConfigError(
+                f"{where} belongs to user {seen.st_uid}, who could change the key: chown it to {os.geteuid()}"
+            )
+        key = file.read(LARGEST + 1).strip()
+    if not LEAST <= len(key) <= LARGEST:
+        raise ConfigError(f"the key in {where} has {len(key)} bytes, and must have {LEAST} to {LARGEST}; {_HOW}")
+    return key
+
+
+def write_key(path: str | os.PathLike[str]) -> None:
+    """Make a key, in a file that nobody else can read. Raises `ConfigError` when there is one already."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"no key can be written to {os.fspath(path)}: {error.strerror}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secrets.token_hex(_BYTES).encode() + b"\n")

@@ -1,0 +1,153 @@
+"""The landlord of a machine that takes nodes of others: who has a place there, and what becomes of whom.
+
+Applications ask it for a place before they have Thespian put a process there, and are told when there is one, and how it ended. What came
+without a place is ended, and what belongs to an application that is gone or cannot be reached any more. When it dies, the machine's engine
+is told to begin anew by their supervisor, and nobody is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from greenroom.supervision.behaviours.actions import Reject
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.kernel.api import demonitor, monitor, send_after
+from greenroom.supervision.kernel.current import self_pid
+from greenroom.supervision.kernel.messages import Down
+
+from .engine import Engine
+from .lodging import Departed, Left, Lodged, NoRoom, WrongVersion
+from .machines import mismatch
+from .orders import Born, EndHost, Gone
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.links import Monitor
+    from greenroom.supervision.kernel.pid import Pid
+
+    from .machines import Machine
+
+log = logging.getLogger("greenroom.machine")
+
+_PATIENCE: Final = 60.0
+"""How long a place is kept for a process that does not come."""
+_AGAIN: Final = 5.0
+"""Who was to register anew and is to again within so many seconds has a new Thespian system made."""
+
+
+class _Lodger:
+    """One node that has a place."""
+
+    def __init__(self, name: str, owner: Pid, watch: Monitor) -> None:
+        self.name = name
+        self.owner = owner
+        self.watch = watch
+        self.os_pid = 0
+
+
+class Landlord(GenServer):
+    """One for each machine."""
+
+    traps_exit: ClassVar[bool] = False
+
+    def __init__(self, engine: Ref[Engine]) -> None:
+        """`engine` is the machine's own."""
+        self._engine = engine
+        self._lodgers: dict[str, _Lodger] = {}
+        self._nudged = -_AGAIN
+
+    async def init(self) -> None:
+        """Have the machine join, and hear of whom nobody here has started."""
+        self._me: Ref[Landlord] = Ref(self_pid())
+        self._machine = await self._engine.call(Engine.take_guests, self._me)
+        log.info("machine %s takes nodes", self._machine)
+
+    # --- for applications
+
+    def enlist(self, other: Machine) -> tuple[Pid, Machine]:
+        """Somebody wants to place nodes here: who we are. Raises `WrongVersion`."""
+        wrong = mismatch(other, self._machine)
+        if wrong is not None:
+            log.error("%s", wrong)
+            raise Reject(WrongVersion(wrong))
+        return self._me.pid, self._machine
+
+    def reserve(self, name: str, owner: Pid) -> None:
+        """Keep a place for that node, which `owner` is told of. Raises `NoRoom`."""
+        machine = self._machine
+        if name in self._lodgers:
+            raise Reject(
+                NoRoom(f"machine {machine.name} has a node called {name} already: give each a name of its own")
+            )
+        if machine.room is not None and len(self._lodgers) >= machine.room:
+            raise Reject(NoRoom(f"machine {machine.name} takes {machine.room} nodes, and has as many"))
+        lodger = self._lodgers[name] = _Lodger(name, owner, monitor(owner))
+        send_after(_PATIENCE, self._me, _Late(lodger))
+
+    def release(self, name: str) -> None:
+        """It is not to come after all; if it has, it is ended."""
+        lodger = self._lodgers.get(name)
+        if lodger is not None:
+            self._evict(lodger)
+
+    def rejoin(self) -> None:
+        """We are not in the convention any more, as an application sees it, and it can be reached again."""
+        now = self._otp_process.node.loop.time()
+        again, self._nudged = now - self._nudged < _AGAIN, now
+        self._engine.cast(Engine.rejoin, anew=again)
+
+    def lodgers(self) -> dict[str, int]:
+        """The nodes that have a place here, with the pids of their processes; 0 of one that has not come yet."""
+        return {lodger.name: lodger.os_pid for lodger in self._lodgers.values()}
+
+    # --- what it is told
+
+    def handle_info(self, message: Any) -> None:
+        """By the engine, by monitors and by the clock."""
+        match message:
+            case Born():
+                self._born(message)
+            case EndHost():
+                self._engine.cast(Engine.end_guest, message.name, message.signal)
+            case Departed():
+                self.release(message.name)
+            case Gone():
+                lodger = self._lodgers.pop(message.name, None)
+                if lodger is not None:
+                    demonitor(lodger.watch, flush=True)
+                    Ref[Any](lodger.owner).send(Left(message.name, message.status, message.words))
+            case Down():
+                for lodger in [each for each in self._lodgers.values() if each.watch is message.ref]:
+                    self._evict(lodger)
+            case _Late(lodger=lodger) if self._lodgers.get(lodger.name) is lodger and not lodger.os_pid:
+                self._evict(lodger)
+            case _Late():
+                pass
+            case _:
+                super().handle_info(message)
+
+    def _born(self, born: Born) -> None:
+        lodger = self._lodgers.get(born.name)
+        if lodger is None:
+            log.warning("node %s came without a place, and is ended", born.name)
+            self._engine.cast(Engine.end_guest, born.name, signal.SIGKILL)
+            return
+        lodger.os_pid = born.pid
+        Ref[Any](lodger.owner).send(Lodged(born.name, born.pid))
+
+    def _evict(self, lodger: _Lodger) -> None:
+        """Its place is gone at once when there is no process; else when that has ended."""
+        if lodger.os_pid:
+            self._engine.cast(Engine.end_guest, lodger.name, signal.SIGKILL)
+        else:
+            del self._lodgers[lodger.name]
+            demonitor(lodger.watch, flush=True)
+
+
+class _Late:
+    __match_args__ = ("lodger",)
+
+    def __init__(self, lodger: _Lodger) -> None:
+        self.lodger = lodger

@@ -1,0 +1,178 @@
+"""Machines of a cluster, as values: what one announces when it joins, what nodes may require of it, and the events of its coming and going.
+
+Pure. An announcement travels as capabilities of the machine's Thespian system: Thespian passes them on to whoever leads the convention,
+and places actors by them.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Capability: TypeAlias = "str | int | float | bool"
+
+ID: Final = "greenroom.machine"
+ANNOUNCED: Final = "greenroom.announced"
+NAME: Final = "machine"
+"""What every machine can be required by: its name."""
+MANY: Final = 64
+_TEXT: Final = 256
+_KEY: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+NODE: Final = "machine:"
+"""What the names of machines' own nodes begin with."""
+
+
+class MachineUp(NamedTuple):
+    """A machine has joined, and takes nodes."""
+
+    name: str
+    capabilities: Mapping[str, Capability]
+
+
+class MachineDown(NamedTuple):
+    """A machine cannot be reached any more; `why` in words."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One that has announced itself.
+
+    `id` is of one run of its member program. `addresses` lead to its own node. It takes `room` nodes at most; None is no limit.
+    """
+
+    name: str
+    id: str
+    addresses: tuple[str, ...] = ()
+    capabilities: Mapping[str, Capability] = field(default_factory=dict[str, "Capability"])
+    room: int | None = None
+    greenroom: str = ""
+    python: str = ""
+
+    @property
+    def node(self) -> str:
+        """What its own node is called."""
+        return NODE + self.name
+
+    @property
+    def host(self) -> str | None:
+        """Where its nodes listen for others."""
+        return next(
+            (each.removeprefix("tcp:").rpartition(":")[0] for each in self.addresses if each.startswith("tcp:")), None
+        )
+
+    @property
+    def offers(self) -> dict[str, Capability]:
+        """What a node can require of it."""
+        return {**self.capabilities, NAME: self.name}
+
+    def announcement(self) -> dict[str, Capability]:
+        """As capabilities of a Thespian system."""
+        told = {
+            "name": self.name,
+            "addresses": list(self.addresses),
+            "room": self.room,
+            "greenroom": self.greenroom,
+            "python": self.python,
+            "capabilities": dict(self.capabilities),
+        }
+        return {**self.offers, ID: self.id, ANNOUNCED: json.dumps(told)}
+
+    @classmethod
+    def announced(cls, id: str, announcement: str) -> Machine | None:
+        """What a system has announced; None when it is nothing of ours."""
+        try:
+            told = json.loads(announcement)
+            return cls(
+                id=id,
+                name=str(told["name"]),
+                addresses=tuple(map(str, told["addresses"])),
+                capabilities=dict(told["capabilities"]),
+                room=None if told["room"] is None else int(told["room"]),
+                greenroom=str(told["greenroom"]),
+                python=str(told["python"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({shown(self.capabilities)})"
+
+
+def here() -> tuple[str, str]:
+    """The versions of greenroom and Python that run here."""
+    return metadata.version("greenroom"), platform.python_version()
+
+
+def mismatch(mine: Machine, other: Machine) -> str | None:
+    """Why two machines cannot be of one cluster, naming both; None when they can."""
+    if mine.greenroom == other.greenroom:
+        return None
+    return (
+        f"machine {other.name} runs greenroom {other.greenroom}, and machine {mine.name} runs greenroom {mine.greenroom}: "
+        "install the same version on both"
+    )
+
+
+def fits(offers: Mapping[str, Capability], requires: Mapping[str, object]) -> bool:
+    """Whether all that is required is there. True is not 1."""
+    return all(
+        name in offers and offers[name] == wanted and isinstance(offers[name], bool) is isinstance(wanted, bool)
+        for name, wanted in requires.items()
+    )
+
+
+def shown(capabilities: Mapping[str, object]) -> str:
+    """For people."""
+    return ", ".join(f"{name}={_written(value)}" for name, value in capabilities.items()) or "no capabilities"
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parse(text: str) -> tuple[str, Capability]:
+    """A capability as it is written: ``gpu=true``, ``cores=8``, ``room=green``; a name alone is true. Raises `ConfigError`."""
+    name, equals, value = text.partition("=")
+    return check(name.strip(), _value(value.strip()) if equals else True)
+
+
+def _value(text: str) -> Capability:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def check(name: str, value: object) -> tuple[str, Capability]:
+    """A capability that can be announced. Raises `ConfigError`."""
+    if not _KEY.fullmatch(name) or name == NAME or name.startswith("greenroom."):
+        raise ConfigError(
+            f"a capability is called by 1 to 64 lower-case letters, digits, '.', '-' and '_' (and neither {NAME!r} nor "
+            f"greenroom.…), not {name!r}"
+        )
+    if not isinstance(value, str | int | float | bool) or (isinstance(value, str) and len(value) > _TEXT):
+        raise ConfigError(f"capability {name} must be true, false, a number or a text of up to {_TEXT} characters")
+    return name, value
+
+
+def check_all(capabilities: Mapping[str, object]) -> dict[str, Capability]:
+    """All that a machine announces. Raises `ConfigError`."""
+    if len(capabilities) > MANY:
+        raise ConfigError(f"a machine has up to {MANY} capabilities, not {len(capabilities)}")
+    return dict(check(*each) for each in capabilities.items())

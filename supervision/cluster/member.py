@@ -1,0 +1,159 @@
+"""The program of a machine that takes nodes of applications elsewhere: ``python -m greenroom.supervision.cluster.member --help``.
+
+It runs in the foreground until it is told to stop: a node with a landlord, and below it a warden with the machine's Thespian system. When it
+ends, however it does, nothing of the applications' is left on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Final
+
+from greenroom.errors import ConfigError, GreenroomError
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.starting import start
+from greenroom.supervision.kernel.api import wait_down
+from greenroom.supervision.kernel.node import Node
+from greenroom.supervision.supervisors.spec import REST_FOR_ONE, child
+from greenroom.supervision.supervisors.supervisor import Supervisor
+
+from .engine import Engine
+from .home_links import HomeLinks
+from .keys import write_key
+from .landlord import Landlord
+from .lodging import LANDLORD
+from .machines import NODE, parse
+from .specs import ClusterSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = logging.getLogger("greenroom.machine")
+
+_ENGINE: Final = "greenroom.engine"
+_WRONG: Final = 2
+_BROKEN: Final = 1
+_ENOUGH: Final = 10.0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m greenroom.supervision.cluster.member",
+        description="Take nodes of a cluster's applications on this machine, until stopped.",
+    )
+    parser.add_argument(
+        "--convention", metavar="HOST:PORT", help="where the leader of the cluster listens: the application's machine"
+    )
+    parser.add_argument("--key-file", metavar="FILE", help="the cluster's key, in a file that only its owner can read")
+    parser.add_argument(
+        "--listen", metavar="ADDRESS", help="this machine's address in the cluster's network; nothing listens elsewhere"
+    )
+    parser.add_argument("--port", type=int, default=0, help="for Thespian; a free one by default")
+    parser.add_argument(
+        "--name",
+        default=socket.gethostname(),
+        help="what this machine is called in the cluster; its host name by default",
+    )
+    parser.add_argument(
+        "--capability",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="what nodes can require: gpu=true, cores=8, zone=b",
+    )
+    parser.add_argument(
+        "--nodes", metavar="N", type=int, default=None, help="how many nodes it takes at most; no limit by default"
+    )
+    parser.add_argument(
+        "--path", metavar="DIRECTORY", action="append", default=[], help="where the applications' modules are found"
+    )
+    parser.add_argument(
+        "--preload", metavar="MODULE", action="append", default=[], help="import it once, before any node is started"
+    )
+    parser.add_argument(
+        "--heartbeat", metavar="SECONDS", type=float, default=1.0, help="who is silent for three of them is lost"
+    )
+    parser.add_argument("--verbose", action="store_true", help="log more")
+    parser.add_argument("--new-key", metavar="FILE", help="make a key, write it to a new file, and end")
+    return parser
+
+
+def settings_of(arguments: argparse.Namespace) -> ClusterSettings:
+    """What was asked for. Raises `ConfigError`."""
+    for name in ("convention", "key_file", "listen"):
+        if getattr(arguments, name) is None:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is missing: a machine needs --convention, --key-file and --listen"
+            )
+    return ClusterSettings(
+        convention=arguments.convention,
+        key_file=arguments.key_file,
+        listen=arguments.listen,
+        port=arguments.port,
+        machine=arguments.name,
+        capabilities=dict(map(parse, arguments.capability)),
+        room=arguments.nodes,
+        preload=tuple(arguments.preload),
+        heartbeat=arguments.heartbeat,
+    )
+
+
+async def serve(settings: ClusterSettings) -> int:
+    """Be the machine until a signal comes; the program's exit code."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, stopped.set)
+    async with Node(NODE + settings.machine, handle_sigint=False):
+        engine: Ref[Engine] = Ref(_ENGINE)
+        children = [
+            child(HomeLinks, settings),
+            child(Engine, settings).but(name=_ENGINE, shutdown=_ENOUGH),
+            child(Landlord, engine).but(name=LANDLORD),
+        ]
+        tree = await start(
+            Supervisor, children, strategy=REST_FOR_ONE, intensity=settings.intensity, period=settings.period
+        )
+        down = asyncio.ensure_future(wait_down(tree, timeout=None))
+        stop = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait((down, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not down.done():
+            down.cancel()
+            log.info("machine %s stops", settings.machine)
+            return 0
+        log.error("machine %s has failed: %s", settings.machine, down.result())
+        return _BROKEN
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program."""
+    given = _options().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.DEBUG if given.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        if given.new_key is not None:
+            write_key(given.new_key)
+            return 0
+        settings = settings_of(given)
+        sys.path[:0] = [os.path.abspath(each) for each in given.path]  # noqa: PTH100 - sys.path has texts
+        return asyncio.run(serve(settings))
+    except ConfigError as error:
+        print(f"{_options().prog}: {error}", file=sys.stderr)  # noqa: T201 - it is a program
+        return _WRONG
+    except GreenroomError as error:
+        print(f"{_options().prog}: {error}", file=sys.stderr)  # noqa: T201
+        return _BROKEN
+
+
+if __name__ == "__main__":
+    sys.exit(main())

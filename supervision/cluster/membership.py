@@ -1,0 +1,376 @@
+"""The machines of a cluster, as an application sees them: who has joined, who can be reached, and who of them takes the next node.
+
+Thespian's convention says who has joined. Each of those is dialled, and the link to its landlord says that it lives: when that is
+lost the machine is, and it is dialled again each second. A machine takes nodes when both hold; one that can be reached and is not in the
+convention any more, as after a link was cut, is told to register anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.kernel.api import demonitor, monitor, send_after
+from greenroom.supervision.kernel.current import self_pid
+from greenroom.supervision.kernel.errors import ActorError
+from greenroom.supervision.kernel.messages import Down
+from greenroom.supervision.kernel.names import On
+from greenroom.supervision.kernel.reasons import NO_CONNECTION
+from greenroom.supervision.kernel.routine import spawn
+
+from .engine import Engine
+from .home_links import links_of_home
+from .landlord import Landlord
+from .lodging import LANDLORD, Departed, NotPlaced, Place, Placed
+from .machines import Machine, MachineDown, MachineUp, mismatch
+from .orders import Absent, Joined
+from .peers import NodeDown, NodeUp
+from .placement import Candidate, NothingFits, choose
+
+if TYPE_CHECKING:
+    from greenroom.supervision.kernel.links import Monitor
+    from greenroom.supervision.kernel.pid import Pid
+
+    from .peers import Peers
+
+log = logging.getLogger("greenroom.cluster")
+
+AGAIN: Final = 1.0
+"""How often a machine that cannot be reached is dialled, and one that is not in the convention is told to register."""
+_DIALLING: Final = 3.0
+_ASKING: Final = 5.0
+_FORGOTTEN: Final = 600.0
+"""How long a machine is dialled that has left the convention."""
+
+
+class _Known:
+    """One run of a machine's member program."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.convened = True
+        self.landlord: Ref[Landlord] | None = None
+        self.watch: Monitor | None = None
+        self.up = False
+        self.dialling = False
+        self.absent_since = 0.0
+        self.said = ""
+        self.nodes: set[str] = set()
+
+
+class Membership(GenServer):
+    """One for each application that has joined a convention."""
+
+    def __init__(self, engine: Ref[Engine]) -> None:
+        """`engine` is the application's own."""
+        self._engine = engine
+        self._known: dict[str, _Known] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        self._watchers: dict[Ref[Any], None] = {}
+
+    async def init(self) -> None:
+        """Have the engine join, and hear who has."""
+        self._me: Ref[Membership] = Ref(self_pid())
+        self._peers: Peers = links_of_home()
+        self._peers.watch(self._me)
+        self._here, joined = await self._engine.within(30.0).call(Engine.join, self._me)
+        self._otp_process.await_death(_Leaving(self._peers, self._me))
+        for each in joined:
+            self._joined(each)
+
+    # --- for others
+
+    def machines(self) -> list[Machine]:
+        """Those that take nodes, besides the application's own."""
+        return [known.machine for known in self._known.values() if known.up and known.convened]
+
+    def here(self) -> Machine:
+        """The application's own."""
+        return self._here
+
+    def watch(self, who: Ref[Any]) -> None:
+        """Send `who` a `MachineUp` and a `MachineDown` for each from now on."""
+        self._watchers[who] = None
+
+    def unwatch(self, who: Ref[Any]) -> None:
+        """No more."""
+        self._watchers.pop(who, None)
+
+    # --- what it is told
+
+    def handle_info(self, message: Any) -> None:
+        """By the engine, by links, by its own errands and by the clock."""
+        match message:
+            case Joined():
+                self._joined(message)
+            case Absent():
+                known = self._known.get(message.id)
+                if known is not None:
+                    known.convened = False
+                    known.absent_since = self._now()
+                    self._settle(known)
+            case NodeDown():
+                for known in [each for each in self._known.values() if each.machine.node == message.name]:
+                    self._lost(known, message.why)
+            case Down(reason=reason) if reason != NO_CONNECTION:  # of a lost link, NodeDown tells more
+                for known in [each for each in self._known.values() if each.watch is message.ref]:
+                    self._lost(known, f"its landlord has ended: {reason}")
+            case Down() | NodeUp():
+                pass
+            case Place():
+                wanted = self._wanted[message.name] = _Wanted(message)
+                self._place(wanted)
+            case Departed():
+                self._departed(message.name)
+            case _Errand():
+                self._came_back(message)
+            case _:
+                super().handle_info(message)
+
+    def _came_back(self, message: _Errand) -> None:
+        match message:
+            case _Reached():
+                self._reached(message)
+            case _Unreached(known=known):
+                known.dialling = False
+                if message.why != known.said:
+                    known.said = message.why
+                    log.log(logging.ERROR if message.refused else logging.WARNING, "%s", message.why)
+                self._later(known)
+            case _Again(known=known):
+                known.dialling = False
+                self._settle(known)
+            case _Kept():
+                self._kept(message)
+            case _:
+                pass
+
+    # --- coming and going
+
+    def _now(self) -> float:
+        return self._otp_process.node.loop.time()
+
+    def _joined(self, order: Joined) -> None:
+        machine = Machine.announced(order.id, order.announcement)
+        if machine is None or machine.id == self._here.id:
+            return
+        known = self._known.get(machine.id)
+        if known is None:
+            for old in [each for each in self._known.values() if each.machine.name == machine.name and not each.up]:
+                del self._known[old.machine.id]
+            known = self._known[machine.id] = _Known(machine)
+        known.convened = True
+        wrong = mismatch(machine, self._here)
+        if wrong is not None and not known.said:
+            known.said = wrong
+            log.error("%s", wrong)  # it is dialled all the same, so that it hears of it too
+        self._settle(known)
+
+    def _settle(self, known: _Known) -> None:
+        """See to it that what should hold will: that it can be reached, and is in the convention."""
+        if self._known.get(known.machine.id) is not known:
+            return
+        if known.landlord is None:
+            if not known.dialling:
+                self._dial(known)
+        elif not known.convened:
+            if not known.dialling:
+                self._later(known)
+                known.landlord.cast(Landlord.rejoin)
+        elif not known.up:
+            known.up = True
+            log.info("machine %s has joined", known.machine)
+            self._tell(MachineUp(known.machine.name, dict(known.machine.capabilities)))
+
+    def _later(self, known: _Known) -> None:
+        known.dialling = True
+        send_after(AGAIN, self._me, _Again(known))
+
+    def _dial(self, known: _Known) -> None:
+        machine = known.machine
+        if not known.convened and self._now() - known.absent_since > _FORGOTTEN:
+            del self._known[machine.id]
+            self._peers.forget(machine.node)
+            return
+        twin = next((each for each in self._known.values() if each.up and each.machine.name == machine.name), None)
+        if twin is not None:
+            self._twins(known, twin)
+            return
+        known.dialling = True
+        self._peers.introduce(machine.node, machine.addresses)
+        spawn(_reach, self._peers, known, self._here, self._me)
+
+    def _twins(self, known: _Known, twin: _Known) -> None:
+        if not known.said:
+            known.said = "twin"
+            log.error(
+                "two machines are called %s (at %s and %s), and only the first is used: give each a name of its own",
+                known.machine.name,
+                ", ".join(twin.machine.addresses),
+                ", ".join(known.machine.addresses),
+            )
+        self._later(known)
+
+    def _reached(self, message: _Reached) -> None:
+        known, landlord = message.known, message.landlord
+        known.dialling = False
+        if self._known.get(known.machine.id) is not known:
+            return
+        known.landlord = Ref(landlord, _ASKING)
+        known.watch = monitor(landlord)
+        known.said = ""
+        self._settle(known)
+
+    def _lost(self, known: _Known, why: str) -> None:
+        if known.watch is not None:
+            demonitor(known.watch, flush=True)
+        known.landlord = known.watch = None
+        if known.up:
+            known.up = False
+            log.warning("machine %s is lost: %s", known.machine.name, why)
+            self._tell(MachineDown(known.machine.name, why))
+        if not known.dialling:
+            self._later(known)
+
+    def _tell(self, event: MachineUp | MachineDown) -> None:
+        for who in tuple(self._watchers):
+            if not who.send(event):
+                self._watchers.pop(who, None)
+
+    # --- placing
+
+    def _place(self, wanted: _Wanted) -> None:
+        """Choose, and ask that machine's landlord for a place."""
+        there = [
+            Candidate(known.machine, len(known.nodes))
+            for known in self._known.values()
+            if known.up and known.convened and known.machine.id not in wanted.refused
+        ]
+        try:
+            machine = choose(wanted.place.requires, [Candidate(self._here, wanted.place.local), *there])
+        except NothingFits as error:
+            self._refuse(wanted, error)
+            return
+        known = self._known.get(machine.id)
+        if known is None or known.landlord is None:
+            del self._wanted[wanted.place.name]
+            self._engine.send(Placed(wanted.place.name, machine, None))
+            return
+        known.nodes.add(wanted.place.name)
+        spawn(_keep, known, wanted, self._engine.pid, self._me)
+
+    def _refuse(self, wanted: _Wanted, error: NothingFits) -> None:
+        del self._wanted[wanted.place.name]
+        refusals = tuple(wanted.refused.values())
+        if refusals:
+            error = NothingFits(error.requires, (*error.there, *refusals), full=True)
+        self._engine.send(NotPlaced(wanted.place.name, error))
+
+    def _kept(self, message: _Kept) -> None:
+        wanted, known = message.wanted, message.known
+        name = wanted.place.name
+        if self._wanted.get(name) is not wanted:  # nobody wants it any more
+            known.nodes.discard(name)
+            if message.refusal is None and known.landlord is not None:
+                known.landlord.cast(Landlord.release, name)
+        elif message.refusal is not None:
+            known.nodes.discard(name)
+            wanted.refused[known.machine.id] = message.refusal
+            self._place(wanted)
+        else:
+            del self._wanted[name]
+            landlord = known.landlord
+            if landlord is None:
+                wanted.refused[known.machine.id] = f"{known.machine.name} was lost just now"
+                self._wanted[name] = wanted
+                known.nodes.discard(name)
+                self._place(wanted)
+            else:
+                self._engine.send(Placed(name, known.machine, landlord.pid))
+
+    def _departed(self, name: str) -> None:
+        self._wanted.pop(name, None)
+        for known in self._known.values():
+            known.nodes.discard(name)
+
+
+class _Wanted:
+    """A node that is being placed: who does not take it, and why."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.refused: dict[str, str] = {}
+
+
+class _Errand:
+    """What comes back of something that took its time."""
+
+    def __init__(self, known: _Known) -> None:
+        self.known = known
+
+
+class _Again(_Errand):
+    """It is time to look at it again."""
+
+
+class _Reached(_Errand):
+    def __init__(self, known: _Known, landlord: Pid) -> None:
+        super().__init__(known)
+        self.landlord = landlord
+
+
+class _Unreached(_Errand):
+    def __init__(self, known: _Known, why: str, *, refused: bool) -> None:
+        super().__init__(known)
+        self.why = why
+        self.refused = refused
+
+
+class _Kept(_Errand):
+    def __init__(self, known: _Known, wanted: _Wanted, refusal: str | None) -> None:
+        super().__init__(known)
+        self.wanted = wanted
+        self.refusal = refusal
+
+
+class _Leaving:
+    """Told of the membership's end, however it ended."""
+
+    def __init__(self, peers: Peers, user: Ref[Any]) -> None:
+        self._peers = peers
+        self._user = user
+
+    def exited(self, reason: object) -> None:  # noqa: ARG002 - whatever it is
+        self._peers.unwatch(self._user)
+
+
+async def _reach(peers: Peers, known: _Known, here: Machine, me: Ref[Membership]) -> None:
+    machine = known.machine
+    try:
+        if machine.node not in peers.connected:
+            await peers.connect(machine.addresses, timeout=_DIALLING)
+        landlord: Ref[Landlord] = Ref(On(LANDLORD, machine.node), _ASKING)
+        pid, found = await landlord.call(Landlord.enlist, here)
+    except ActorError as error:
+        me.send(
+            _Unreached(
+                known, f"machine {machine.name} cannot be used: {error}", refused=machine.node in peers.connected
+            )
+        )
+        return
+    if found.id != machine.id:
+        me.send(_Unreached(known, f"machine {machine.name} has started anew", refused=False))
+        return
+    me.send(_Reached(known, pid))
+
+
+async def _keep(known: _Known, wanted: _Wanted, engine: Pid, me: Ref[Membership]) -> None:
+    assert known.landlord is not None
+    refusal: str | None = None
+    try:
+        await known.landlord.call(Landlord.reserve, wanted.place.name, engine)
+    except ActorError as error:
+        refusal = str(error)
+    me.send(_Kept(known, wanted, refusal))
