@@ -3,6 +3,9 @@
 OTP's `pg`: a process may join a group more than once and is then in it as often; it leaves all groups when it dies.
 Joining and leaving go through the process that owns the groups; reading goes straight to its tables, and never returns
 a process that is dead or dying. The groups are gone when their owner dies; members that care link to it.
+
+Members may be on other nodes, and leave when their node is lost. Whoever is on another node than the owner joins and leaves by the same
+words, and reads by asking: `await groups.call(Groups.members, "room")`, where `groups` is `Ref(On("groups", "home"))` or the like.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class Membership:
     pids: tuple[Pid, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class _Everything:
     """Stands for all groups where a group is asked for."""
 
@@ -69,6 +73,18 @@ class Groups(GenServer):
             self._joined.setdefault(pid, Counter())[group] += 1
             self._watch(pid)
         self._announce("joined", group, tuple(pids))
+
+    def members(self, group: Hashable) -> list[Pid]:
+        """Who is in the group: `members` for those who have to ask, since they are on another node."""
+        return self._living(group)
+
+    def which(self) -> list[Hashable]:
+        """All groups that have a living member, for those who have to ask."""
+        return [group for group in self._members if self._living(group)]
+
+    def broadcast(self, group: Hashable, message: object) -> int:
+        """Send `message` to each member, once for each time it joined; how many mailboxes took it."""
+        return sum(api.send(pid, message) for pid in self._living(group))
 
     def leave(self, group: Hashable, pids: Sequence[Pid]) -> int:
         """Take each of `pids` out once for each time it is named; how many were in. The others are ignored."""
@@ -152,6 +168,8 @@ class Groups(GenServer):
 
 def _server(groups: Ref[Groups]) -> Groups:
     process, _, name = api.resolve(current_node(), groups)
+    if process is not None and process.away:
+        raise ActorError(f"{groups} is on another node, and has to be asked: await groups.call(Groups.members, …)")
     if process is None or process.life or not isinstance(process.behaviour.inner, Groups):
         raise NotRegistered(NO_PROCESS, name or groups)
     return process.behaviour.inner
@@ -159,18 +177,17 @@ def _server(groups: Ref[Groups]) -> Groups:
 
 def members(groups: Ref[Groups], group: Hashable) -> list[Pid]:
     """Who is in the group, in the order they joined, as often as they joined. Reads; sends nothing."""
-    return _server(groups)._living(group)  # noqa: SLF001 - reading is this module's half of the groups
+    return _server(groups).members(group)
 
 
 def which_groups(groups: Ref[Groups]) -> list[Hashable]:
     """All groups that have a living member."""
-    server = _server(groups)
-    return [group for group in server._members if server._living(group)]  # noqa: SLF001
+    return _server(groups).which()
 
 
 def broadcast(groups: Ref[Groups], group: Hashable, message: object) -> int:
     """Send `message` to each member, once for each time it joined; how many mailboxes took it."""
-    return sum(api.send(pid, message) for pid in members(groups, group))
+    return _server(groups).broadcast(group, message)
 
 
 async def join(groups: Ref[Groups], group: Hashable) -> None:

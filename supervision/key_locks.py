@@ -62,8 +62,8 @@ class KeyLocks:
         lock = self._locks.get(key)
         if lock is None:
             return None
-        if lock.ticket is not ticket:
-            lock.waiting = deque(entry for entry in lock.waiting if entry[1] is not ticket)
+        if lock.ticket != ticket:
+            lock.waiting = deque(entry for entry in lock.waiting if entry[1] != ticket)
             return None
         held = self._held[pid]
         del held[ticket]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Any
 
 from .behaviours.actions import Reject, later
@@ -144,7 +145,7 @@ class Semaphore(GenServer):
 async def permit(gate: Ref[Semaphore], timeout: float | None = 5.0) -> AsyncGenerator[None]:
     """Hold a permit for as long as the block runs. For processes; a block that is cancelled gives it back too."""
     me = current_process("hold a permit").pid
-    ticket = object()
+    ticket = next(_tickets)
     try:
         await gate.within(timeout).call(Semaphore.acquire, ticket)
         yield
@@ -250,6 +251,7 @@ class RateLimiter(GenServer):
 
 
 _TICK = object()
+_tickets = count_from(1)
 _SWEEP_FROM = 256  # fewer that wait are not worth looking through
 _ROUNDING = 1e-9  # a sum of many small waits is short of the whole by this at the most
 

@@ -4,12 +4,17 @@ One process owns the entries and hears of each owner's death. Whoever registers 
 goes straight to its tables, which is safe because everything of a node runs in one thread, and an entry of a process
 that is dead or dying is never returned, whether its end was heard of or not. When the registry itself dies its entries
 are gone with it, and its supervisor starts it empty: owners that care register in their own `init`, and link to it.
+
+Owners may be on other nodes, and lose their entries when their node is lost. Whoever is on another node than the registry registers and locks
+by the same words, and reads by asking: `await registry.call(Registry.lookup, key)`, where `registry` is `Ref(On("rooms", "home"))` or the
+like. Names by `via` are for the registry's own node.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .behaviours.actions import Reject, later
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from .behaviours.calls import Ref
     from .kernel.links import Monitor
     from .kernel.process import Process
+
+_tickets = count_from(1)
 
 Keys = Literal["unique", "duplicate"]
 
@@ -98,6 +105,16 @@ class Registry(GenServer):
         self._owned.setdefault(pid, {})[self._last] = key
         self._watch(pid)
         self._otp_tell(Registered(self.pid, key, pid, value))
+
+    def lookup(self, key: Hashable) -> list[tuple[Pid, Any]]:
+        """Who is registered under `key`, with the values: `lookup` for those who have to ask, since they are on another node."""
+        _check(key)
+        return [(entry.pid, entry.value) for entry in self._living(key)]
+
+    def dispatch(self, key: Hashable, message: object) -> int:
+        """Send `message` to everybody under `key`, once for each entry; how many mailboxes took it."""
+        _check(key)
+        return sum(api.send(entry.pid, message) for entry in self._living(key))
 
     def unregister(self, key: Hashable, pid: Pid, where: Callable[[Any], bool] | None = None) -> None:
         """Take `pid` off `key`, or only those entries whose value satisfies `where`."""
@@ -200,6 +217,8 @@ def _check(key: Hashable) -> None:
 
 def _server(registry: Ref[Registry]) -> Registry:
     process, _, name = api.resolve(current_node(), registry)
+    if process is not None and process.away:
+        raise ActorError(f"{registry} is on another node, and has to be asked: await registry.call(Registry.lookup, …)")
     if process is None or process.life or not isinstance(process.behaviour.inner, Registry):
         raise NotRegistered(NO_PROCESS, name or registry.pid)
     return process.behaviour.inner
@@ -238,7 +257,7 @@ def count(registry: Ref[Registry], where: Callable[[Entry], bool] | None = None)
 
 def dispatch(registry: Ref[Registry], key: Hashable, message: object) -> int:
     """Send `message` to everybody under `key`, once for each entry; how many mailboxes took it."""
-    return sum(api.send(pid, message) for pid, _ in lookup(registry, key))
+    return _server(registry).dispatch(key, message)
 
 
 # --- for the calling process
@@ -267,7 +286,7 @@ async def lock(registry: Ref[Registry], key: Hashable, timeout: float | None = 5
     unwound, the next one's turn has come. The block itself is not ended when the registry dies.
     """
     me = current_process("hold a lock").pid
-    ticket = object()
+    ticket = (me, next(_tickets))  # unlike any other, on whatever node
     try:
         await registry.within(timeout).call(Registry.hold, key, ticket)
         yield

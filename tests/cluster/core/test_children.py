@@ -1,0 +1,196 @@
+"""Supervisors whose children run on another node: started, restarted, stopped and killed like those at home."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.supervision import (
+    BRUTAL_KILL,
+    KILLED,
+    NO_CONNECTION,
+    NO_PROCESS,
+    ONE_FOR_ALL,
+    SHUTDOWN,
+    ChildSpec,
+    ChildTerminated,
+    DynamicSupervisor,
+    Options,
+    Pid,
+    Ref,
+    Report,
+    ShutdownError,
+    Supervisor,
+    current_node,
+    inbox,
+    kill,
+    send,
+    start,
+    start_child,
+    stop,
+    wait_down,
+    which_children,
+)
+from greenroom.supervision.cluster.ushering import launch_on, whereis_on
+from greenroom.supervision.supervisors.tree import draw, tree
+
+from .pair import Counter, Trapper, pair, until
+
+pytestmark = pytest.mark.greenroom(clock="real", name="one")
+
+
+class Ordered(Trapper):
+    """Says when it begins and when it ends."""
+
+    def __init__(self, name: str, to: Pid) -> None:
+        super().__init__()
+        self.name = name
+        self.to = to
+
+    def init(self) -> None:
+        """It begins."""
+        send(self.to, ("begun", self.name, self.pid))
+
+    def terminate(self, reason: Any) -> None:
+        """It ends."""
+        send(self.to, ("ended", self.name, reason))
+
+
+class Stubborn(Counter):
+    """Does not end when it is told to."""
+
+    traps_exit = True
+
+    async def terminate(self, reason: Any) -> None:
+        """Takes for ever."""
+        await self.hold()
+
+
+def there(server: Any, *args: Any, name: str = "far", **changes: Any) -> ChildSpec[Any]:
+    """A child on the other node."""
+
+    async def begin() -> Ref[Any]:
+        return await launch_on("two", Options(), server, args, link=True)
+
+    return ChildSpec(id=name, start=begin, **changes)
+
+
+async def pid_of(top: Ref[Any], name: str) -> Pid:
+    """Who is that child now."""
+    (found,) = [each.pid for each in await which_children(top) if each.id == name]
+    assert found is not None
+    return found
+
+
+async def test_far_children_start_in_order_and_stop_in_reverse() -> None:
+    async with pair(), inbox() as me:
+        top = await start(Supervisor, [there(Ordered, name, me.pid, name=name) for name in "abc"])
+        begun = [await me.receive() for _ in range(3)]
+        assert [(what, name) for what, name, _ in begun] == [("begun", "a"), ("begun", "b"), ("begun", "c")]
+        assert [each.pid for each in await which_children(top)] == [pid for _, _, pid in reversed(begun)]
+        await stop(top, SHUTDOWN)
+        assert [await me.receive() for _ in range(3)] == [("ended", name, SHUTDOWN) for name in "cba"]
+
+
+async def test_a_far_child_that_ends_is_started_again() -> None:
+    reports: list[Report] = []
+    current_node().reports.subscribe(reports.append)
+    async with pair():
+        top = await start(Supervisor, [there(Counter)])
+        first = await pid_of(top, "far")
+        kill(first)
+        assert await wait_down(first) in {KILLED, NO_PROCESS}
+        await until(lambda: any(isinstance(report, ChildTerminated) for report in reports))
+        second = await pid_of(top, "far")
+        assert second != first
+        assert await Ref[Counter](second).call(Counter.add) == 1
+        (told,) = [report for report in reports if isinstance(report, ChildTerminated)]
+        assert told.reason == KILLED
+        await stop(top, SHUTDOWN)
+        assert await wait_down(second) == NO_PROCESS
+
+
+async def test_the_loss_of_its_node_is_the_end_of_a_child_and_its_siblings_share_it() -> None:
+    reports: list[Report] = []
+    current_node().reports.subscribe(reports.append)
+    async with pair() as (one, two):
+        one.introduce("two", two.peers.addresses)
+        specs = [there(Counter, name="a"), there(Counter, name="b")]
+        top = await start(Supervisor, specs, strategy=ONE_FOR_ALL, intensity=5)
+        before = [await pid_of(top, name) for name in "ab"]
+        one.disconnect("two")
+        await until(lambda: any(isinstance(report, ChildTerminated) for report in reports))
+        after = [await pid_of(top, name) for name in "ab"]
+        assert not set(before) & set(after)
+        assert {report.reason for report in reports if isinstance(report, ChildTerminated)} == {NO_CONNECTION}
+        for pid in before:
+            assert await wait_down(pid) in {NO_PROCESS, NO_CONNECTION}, "what was linked over there has ended, too"
+        await stop(top, SHUTDOWN)
+
+
+async def test_who_does_not_stop_in_time_is_killed_over_there() -> None:
+    reports: list[Report] = []
+    current_node().reports.subscribe(reports.append)
+    async with pair():
+        top = await start(Supervisor, [there(Stubborn, shutdown=0.02)])
+        pid = await pid_of(top, "far")
+        await stop(top, SHUTDOWN)
+        assert await wait_down(pid) == NO_PROCESS
+        (told,) = [report for report in reports if isinstance(report, ShutdownError)]
+        assert told.reason == KILLED
+
+
+async def test_brutal_kill_asks_nobody() -> None:
+    reports: list[Report] = []
+    current_node().reports.subscribe(reports.append)
+    async with pair():
+        top = await start(Supervisor, [there(Stubborn, shutdown=BRUTAL_KILL)])
+        pid = await pid_of(top, "far")
+        await stop(top, SHUTDOWN)
+        assert await wait_down(pid) == NO_PROCESS
+        assert not [report for report in reports if isinstance(report, ShutdownError)]
+
+
+async def test_the_sudden_end_of_a_supervisor_ends_its_far_children_as_their_parents() -> None:
+    async with pair(), inbox() as me:
+        top = await start(Supervisor, [there(Ordered, "a", me.pid)])
+        pid = (await me.receive())[2]
+        kill(top)
+        assert await me.receive() == ("ended", "a", KILLED), (
+            "a server that traps exits knows its parent's, also from afar"
+        )
+        assert await wait_down(pid) in {KILLED, NO_PROCESS}
+
+
+async def test_dynamic_children_over_there() -> None:
+    async with pair():
+        top = await start(DynamicSupervisor)
+        for number in range(20):
+            await start_child(top, there(Counter, number, name=str(number)))
+        pids = [each.pid for each in await which_children(top)]
+        assert len(set(pids)) == 20
+        kill(pids[0])
+        assert pids[0] is not None
+        await wait_down(pids[0])
+        await stop(top, SHUTDOWN)
+        assert {await wait_down(pid) for pid in pids} == {NO_PROCESS}
+        assert await whereis_on("two", "anybody") is None
+
+
+async def test_the_tree_shows_far_children_and_looks_into_none() -> None:
+    async with pair():
+        top = await start(Supervisor, [there(Counter, name="far")])
+        drawn = draw(tree())
+        assert "far" in drawn
+        assert "two" in drawn
+        await stop(top, SHUTDOWN)
+
+
+async def test_a_node_that_closes_stops_what_was_started_for_others_in_order() -> None:
+    async with inbox() as me:
+        async with pair():
+            await launch_on("two", Options(), Ordered, ("a", me.pid), link=True)
+            assert (await me.receive())[:2] == ("begun", "a")
+        what = await me.receive()
+        assert what.reason in {NO_CONNECTION, SHUTDOWN}
