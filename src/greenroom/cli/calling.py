@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def call(
+    *,
     words: Sequence[str],
     args_json: str | None,
     save: Path | None,

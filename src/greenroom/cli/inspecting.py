@@ -25,6 +25,7 @@ _KEYS = {"tools": "name", "resources": "uri", "templates": "uriTemplate", "promp
 
 
 def inspect(
+    *,
     target: str | None,
     save: Path | None,
     against: Path | None,

@@ -34,7 +34,7 @@ PARTS: Final = (
 )
 
 
-def show(target: str | None, only: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> None:  # noqa: FBT001 - a keyword, by its option's name
+def show(*, target: str | None, only: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> None:
     """Show the lists."""
     where = way(target, command, given)
     lists = asyncio.run(_lists(where, only))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.received import PromptReply, ResourceReply
 
 
-def read(words: Sequence[str], save: Path | None, json: bool, command: Sequence[str] | None, **given: Any) -> None:  # noqa: FBT001 - a keyword, by its option's name
+def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequence[str] | None, **given: Any) -> None:
     """Read it."""
     target, (resource, *rest) = first(words, command, "which resource")
     where = way(target, command, given)
@@ -72,7 +72,7 @@ def _save(reply: ResourceReply, path: Path) -> None:
     echo(f"→ {path} ({len(data)} bytes)", error=True)
 
 
-def prompt(words: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> None:  # noqa: FBT001 - as above
+def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> None:
     """Get it."""
     target, (name, *rest) = first(words, command, "which prompt")
     where = way(target, command, given)

@@ -9,6 +9,7 @@ from .targets import load_server
 
 
 def serve(
+    *,
     server: str,
     stdio: bool,
     http: str | None,

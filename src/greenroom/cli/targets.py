@@ -160,6 +160,11 @@ def load_server(name: str) -> Server:
     return next(iter(servers.values()))
 
 
+def _servers(module: object, kind: type[Server]) -> dict[str, Server]:
+    names: dict[str, object] = vars(module)
+    return {key: value for key, value in names.items() if isinstance(value, kind)}
+
+
 def _module(name: str) -> Any:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
