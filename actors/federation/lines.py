@@ -92,7 +92,7 @@ class FederatedLine:
         upstream = self._upstream
         seconds = timeout
         if timeout is _DEFAULT:
-            seconds = None if upstream is None else upstream.spec.settings.request_timeout
+            seconds = None if upstream is None else upstream.spec.patience(method)
         request = GuardedRequest(
             method,
             params,

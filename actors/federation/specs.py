@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.settings import ClientSettings
@@ -67,6 +67,9 @@ class Change(NamedTuple):
     offering: Offering
 
 
+_AS_ANY: Final[Any] = ...
+
+
 def _revive() -> Backoff:
     return Backoff(first=30.0, factor=2.0, longest=600.0, jitter=0.5, quiet=600.0)
 
@@ -91,6 +94,8 @@ class UpstreamSpec:
     """How long it is parked."""
     grace: float = field(default=10.0, kw_only=True)
     """How long requests that are under way may take when it is replaced or stopped."""
+    tool_timeout: float | None = field(default=_AS_ANY, kw_only=True)
+    """How long a call of a tool may take whose caller does not say; by default as long as any request."""
     lists: Sequence[Part] = field(default=PARTS, kw_only=True)
     """Which of its lists are kept; the others are asked for by whoever wants them."""
     settling: float = field(default=0.05, kw_only=True)
@@ -112,10 +117,20 @@ class UpstreamSpec:
             if self.connect is not None:
                 raise ConfigError("isolation is for a route: whoever makes the connection decides where it runs")
             check_travels(self.route)
+        if self.tool_timeout is not _AS_ANY and self.tool_timeout is not None and not self.tool_timeout > 0:
+            raise ConfigError(f"tool_timeout is more than 0 seconds, or None for no limit, not {self.tool_timeout!r}")
         for name in ("period", "grace", "settling"):
             value: float = getattr(self, name)
             if not (math.isfinite(value) and value >= 0) or (name == "period" and not value):
                 raise ConfigError(f"{name} is a number of seconds, not {value!r}")
+
+    def patience(self, method: str) -> float | None:
+        """How long a request of this kind may take whose caller does not say."""
+        return (
+            self.settings.request_timeout
+            if method != "tools/call" or self.tool_timeout is _AS_ANY
+            else self.tool_timeout
+        )
 
     def connected(self, id: str, place: Place | None = None) -> tuple[ChildSpec[Any], Line]:
         """The child that keeps a connection, and the line to it. `place` is where its wires run, if not here."""

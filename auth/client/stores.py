@@ -15,9 +15,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from platformdirs import user_data_dir
-
 from greenroom.auth.errors import SignInError
+from greenroom.auth.folders import data_folder
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, encode, is_object
@@ -96,7 +95,7 @@ class FileStore:
         self, folder: str | os.PathLike[str] | None = None, *, key: bytes | str | None = None, app: str = "greenroom"
     ) -> None:
         """`folder` is by default where the system keeps users' data of `app`. `key` seals; by default one that stands beside it."""
-        self.folder = Path(user_data_dir(app)) if folder is None else Path(folder)
+        self.folder = data_folder(app) if folder is None else Path(folder)
         self._given = key
         self._sealed: Seal | None = None if key is None else Seal(key)
 

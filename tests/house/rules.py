@@ -14,13 +14,13 @@ from .tree import DOOR, ROOMS, Import, Source, Tree, module_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FLOORS = ("supervision", "protocol", "transports", "auth", "actors")
+FLOORS = ("supervision", "protocol", "transports", "auth", "actors", "config")
 """Rooms from the ground up; the front door stands on them, and `LOFT` on the front door."""
 
 CELLAR = "greenroom.errors"
 """The one module below the ground floor: the root of all errors, which everybody may import and which imports nobody."""
 
-LOFT = ("cli", "config", "demo", "observe", "pytest_plugin", "testing")
+LOFT = ("cli", "demo", "observe", "pytest_plugin", "testing")
 
 STEPS = ("kernel", "behaviours", "supervisors")
 """The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""

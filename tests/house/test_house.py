@@ -85,7 +85,8 @@ def bad(**files: str) -> Tree:
         ("actors/session", "from greenroom.config import Settings"),
         ("src/greenroom/protocol/frames", "from greenroom.supervision.kernel import errors"),
         ("src/greenroom/server", "from .cli import main"),
-        ("src/greenroom/__init__", "from .config import load"),
+        ("src/greenroom/__init__", "from .cli import main"),
+        ("src/greenroom/config/reader", "from greenroom.host import Host"),
     ],
 )
 def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
@@ -104,7 +105,9 @@ def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
         ("actors/session", "from greenroom.protocol import frames"),
         ("src/greenroom/server", "from greenroom.actors import registry"),
         ("src/greenroom/cli", "from . import Server"),
-        ("src/greenroom/cli", "from .config import Settings"),
+        ("src/greenroom/cli", "from greenroom.config import values"),
+        ("src/greenroom/host", "from greenroom.config.reader import read"),
+        ("src/greenroom/config/reader", "from .values import HostConfig"),
         ("supervision/kernel/errors", "from greenroom.errors import GreenroomError"),
         ("src/greenroom/protocol/errors", "from greenroom.errors import GreenroomError"),
     ],

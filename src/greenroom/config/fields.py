@@ -1,0 +1,291 @@
+"""Every field of a configuration: the one table that the checker, the JSON Schema and the reference are made from.
+
+What can be judged by looking at the file alone is judged here. Names are `server.NAME.field`, as in `[server.git]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from .kinds import NO_NUL, Choice, Field, Flag, Number, Table, Tables, Text, TextMap, Texts, seconds, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .kinds import Book
+    from .toml_lines import Path
+
+NAME: Final = Text(r"[a-z0-9_-]{1,32}", "1 to 32 of the signs a-z, 0-9, _ and -")
+_HOST: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"
+_PORT: Final = r"(?::(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+URL: Final = rf"[Hh][Tt][Tt][Pp][Ss]?://(?:[!-.0-9:;=A-Z_a-z~%]*@)?{_HOST}{_PORT}(?:[/?#][!-~]*)?"
+_SECURE: Final = rf"[Hh][Tt][Tt][Pp][Ss]://{_HOST}{_PORT}(?:[/?#][!-~]*)?"
+_LOOPBACK: Final = rf"[Hh][Tt][Tt][Pp]://(?:localhost|127\.0\.0\.1|\[::1\]){_PORT}(?:[/?#][!-~]*)?"
+_OURS: Final = (
+    *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
+    *("mcp-protocol-version", "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade"),
+)
+
+_WORD: Final = Text(variables=True)
+_SOME: Final = Text(r"[^\u0000]+", "a text that is not empty", variables=True)
+_ENV_NAME: Final = Text(r"[^=\u0000]+", "a name without =")
+_HEADER_NAME: Final = Text(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "letters, digits and -")
+_HEADER_VALUE: Final = Text(r"[\t\u0020-\u007e\u0080-\u00ff]*", "a text that a header can have", variables=True)
+_ENDPOINT: Final = Text(f"{_SECURE}|{_LOOPBACK}", "an https:// URL, or an http:// one of this machine", variables=True)
+_PATTERN: Final = Text(r"[^\u0000-\u0020\u007f]+", "a pattern without spaces")
+
+
+def _times(text: str) -> str:
+    return f"How long {text}, in seconds."
+
+
+PERMISSIONS: Final = Table(
+    {
+        "deny": Field(Texts(_PATTERN), "What is never done."),
+        "ask": Field(Texts(_PATTERN), "What is asked about each time, unless it was decided for longer."),
+        "allow": Field(Texts(_PATTERN), "What is done without asking."),
+    },
+    meant={"allowed": "allow", "denied": "deny", "block": "deny", "blocked": "deny", "confirm": "ask"},
+    said="a table of lists: deny, ask, allow",
+)
+
+RESTART: Final = Table(
+    {
+        "intensity": Field(
+            Number(0, whole=True),
+            "How often its processes may die within the period; once more, and it is parked.",
+            "3",
+        ),
+        "period": Field(seconds(), "That period, in seconds.", "60"),
+        "first": Field(seconds(), _times("to wait before it is tried again"), "0.1"),
+        "factor": Field(Number(1), "How many times as long each further wait is.", "2"),
+        "longest": Field(seconds(), _times("a wait may be"), "30"),
+        "jitter": Field(Number(0, 1), "Which part of a wait is left to chance.", "0.5"),
+        "park_after": Field(
+            Number(1, whole=True),
+            "After so many attempts in vain nobody tries any more, until it is asked for.",
+            "never",
+        ),
+    }
+)
+
+BUDGET: Final = Table(
+    {
+        "concurrent": Field(Number(1, whole=True), "How many requests may be under way at once.", "16"),
+        "queue": Field(Number(0, whole=True), "How many more may wait; who comes then is refused.", "256"),
+    }
+)
+
+TIMEOUTS: Final = Table(
+    {
+        "connect": Field(
+            seconds(), _times("it may take to start and to shake hands"), "`GREENROOM_MCP_TIMEOUT`, or 30"
+        ),
+        "tool": Field(seconds(), _times("a call of a tool may take"), "`GREENROOM_MCP_TOOL_TIMEOUT`, or 60"),
+        "request": Field(seconds(), _times("any other request may take"), "30"),
+        "grace": Field(
+            Number(0, what="a number of seconds"), _times("calls may go on when it is replaced or removed"), "10"
+        ),
+        "ping": Field(seconds(), "After how many seconds without a word it is asked whether it is there.", "never"),
+    },
+    meant={"handshake": "connect", "init": "connect", "startup": "connect", "call": "tool"},
+)
+
+_TOKENS: Final = Field(
+    Number(100, whole=True),
+    "How many tokens of an answer a model gets; all of it goes to a file then.",
+    "`GREENROOM_MAX_MCP_OUTPUT_TOKENS`, or 25000",
+)
+_BYTES: Final = Field(Number(100, whole=True), "How many bytes of it.", "1048576")
+
+LIMITS: Final = Table(
+    {
+        "output_tokens": _TOKENS,
+        "output_bytes": _BYTES,
+        "message_bytes": Field(
+            Number(1024, whole=True), "How many bytes a message may be; what is larger is refused.", "16777216"
+        ),
+        "tools": Field(
+            Tables(
+                Text(r"[^\u0000]+", "the name of a tool"),
+                Table(
+                    {
+                        "output_tokens": Field(_TOKENS.kind, _TOKENS.says, "as for the server"),
+                        "output_bytes": Field(_BYTES.kind, _BYTES.says, "as for the server"),
+                    }
+                ),
+            ),
+            "Other limits for one tool: `[server.NAME.limits.tools.TOOL]`.",
+        ),
+    },
+    meant={"tokens": "output_tokens", "bytes": "output_bytes", "max_output_tokens": "output_tokens"},
+)
+
+OAUTH_CONFIG: Final = Table(
+    {
+        "client_id": Field(_SOME, "As whom this program is known there."),
+        "client_secret": Field(_SOME, "Its secret; best a variable."),
+        "issuer": Field(_ENDPOINT, "The authorization server, when only that one is to be trusted."),
+        "authorization_endpoint": Field(_ENDPOINT, "Where to sign in."),
+        "token_endpoint": Field(_ENDPOINT, "Where to get tokens."),
+        "client_metadata_url": Field(_ENDPOINT, "Where a document says who this program is."),
+        "scopes": Field(Texts(_SOME), "What to ask for."),
+        "account": Field(_SOME, "Whose login it is, for who has several.", "default"),
+        "port": Field(
+            Number(0, 65535, whole=True, what="a port"),
+            "Where the user comes back to on this machine.",
+            "`GREENROOM_MCP_OAUTH_PORT`, or any that is free",
+        ),
+    },
+    meant={"clientId": "client_id", "clientSecret": "client_secret", "callbackPort": "port", "scope": "scopes"},
+)
+
+_STDIO_ONLY: Final = ("command", "args", "env", "inherit", "cwd")
+_HTTP_ONLY: Final = ("url", "headers", "oauth", "oauth_config")
+_ENDPOINTS: Final = ("client_id", "authorization_endpoint", "token_endpoint")
+
+
+def _mix(server: Mapping[str, Any], path: Path, book: Book) -> None:
+    transport = server.get("transport", "stdio")
+    if transport == "stdio":
+        for name in _HTTP_ONLY:
+            if name in server:
+                hint = 'add transport = "http", or leave it out' if "transport" not in server else "leave it out"
+                book.tell((*path, name), "is for servers at a URL, and this one is a program (stdio)", hint)
+        if "command" not in server and not ("url" in server and "transport" not in server):
+            book.tell((*path, "command"), "is missing: a server on stdio is a program", 'add command = "…"')
+    elif transport in ("http", "sse"):
+        for name in _STDIO_ONLY:
+            if name in server:
+                book.tell(
+                    (*path, name), f"is for programs (stdio), and this one is at a URL ({transport})", "leave it out"
+                )
+        if "url" not in server:
+            book.tell((*path, "url"), "is missing: that is where the server is", 'add url = "https://…"')
+    oauth = server.get("oauth", "off")
+    known = server.get("oauth_config")
+    if oauth == "off" and known is not None:
+        book.tell(
+            (*path, "oauth_config"), "is of no use while nobody signs in", 'add oauth = "auto" or oauth = "manual"'
+        )
+    if oauth == "manual":
+        missing = [name for name in _ENDPOINTS if not isinstance(known, dict) or name not in known]
+        if missing:
+            hint = f"add {', '.join(missing)} to [server.NAME.oauth_config]"
+            book.tell((*path, "oauth"), 'is "manual", and not all is said that this needs', hint)
+
+
+def _when(transport: dict[str, Any], then: dict[str, Any], *, said: bool = True) -> dict[str, Any]:
+    condition: dict[str, Any] = {"properties": {"transport": transport}}
+    return {"if": {**condition, "required": ["transport"]} if said else condition, "then": then}
+
+
+_MIX: Final = (
+    _when(
+        {"const": "stdio"},
+        {"required": ["command"], "not": {"anyOf": [{"required": [name]} for name in _HTTP_ONLY]}},
+        said=False,
+    ),
+    _when(
+        {"enum": ["http", "sse"]},
+        {"required": ["url"], "not": {"anyOf": [{"required": [name]} for name in _STDIO_ONLY]}},
+    ),
+    {
+        "if": {"properties": {"oauth": {"const": "off"}}},
+        "then": {"not": {"required": ["oauth_config"]}},
+    },
+    {
+        "if": {"properties": {"oauth": {"const": "manual"}}, "required": ["oauth"]},
+        "then": {
+            "required": ["oauth_config"],
+            "properties": {"oauth_config": {"type": "object", "required": list(_ENDPOINTS)}},
+        },
+    },
+)
+
+SERVER: Final = Table(
+    {
+        "transport": Field(
+            Choice(("stdio", "http", "sse")),
+            "How it is reached: a program on standard input and output, Streamable HTTP, or the older HTTP with a stream.",
+            "stdio",
+        ),
+        "command": Field(_SOME, "The program to start: a path, or a name to look for in `PATH`. stdio only."),
+        "args": Field(Texts(_WORD), "Its arguments; there is no shell in between."),
+        "env": Field(TextMap(_ENV_NAME, _WORD), "Variables that it sees besides a small part of our own."),
+        "inherit": Field(Texts(_ENV_NAME), "Variables of ours that it sees as well."),
+        "cwd": Field(
+            _SOME,
+            "Its working folder; a relative one counts from the folder of the file (of the project, where it is the project's).",
+            "ours",
+        ),
+        "url": Field(
+            Text(URL, "a URL that begins with http:// or https:// and names a host", variables=True),
+            "Where it is. http and sse only.",
+        ),
+        "headers": Field(TextMap(_HEADER_NAME, _HEADER_VALUE, _OURS), "What every request says."),
+        "oauth": Field(
+            Choice(("off", "auto", "manual")),
+            "When to sign in: not at all, where the server asks for it (everything is found out), or at the endpoints of `oauth_config`.",
+            "off",
+        ),
+        "oauth_config": Field(OAUTH_CONFIG, "What was agreed with an authorization server beforehand."),
+        "isolation": Field(
+            Choice(("none", "process")), "Whether the connection lives in this process, or in one of its own.", "none"
+        ),
+        "disabled": Field(Flag(), "Whether it is left out for now.", "false"),
+        "restart": Field(RESTART, "How often it may die, and how long to wait before it is tried again."),
+        "budget": Field(BUDGET, "How much may be asked of it at once."),
+        "timeouts": Field(TIMEOUTS, "How long things may take."),
+        "limits": Field(LIMITS, "How much it may answer."),
+        "permissions": Field(PERMISSIONS, "What its tools may do, by globs on their own names."),
+    },
+    meant={
+        "type": "transport",
+        "cmd": "command",
+        "arguments": "args",
+        "environment": "env",
+        "timeout": "[server.NAME.timeouts]",
+        "httpUrl": "url",
+        "serverUrl": "url",
+        "enabled": "disabled = true instead of enabled = false",
+        "autoApprove": "allow in [server.NAME.permissions]",
+        "alwaysAllow": "allow in [server.NAME.permissions]",
+        "auth": "oauth, or a header",
+    },
+    together=_mix,
+    together_schema=_MIX,
+)
+
+ROOT: Final = Table(
+    {
+        "server": Field(Tables(NAME, SERVER), "The servers: `[server.NAME]`."),
+        "permissions": Field(
+            PERMISSIONS, "What holds for all servers; `Elicit(NAME)` is for questions of a server to the user."
+        ),
+        "import": Field(
+            Texts(_SOME),
+            "JSON files of other programs whose servers are taken over; relative paths count from the folder of this file.",
+        ),
+        "$schema": Field(Text(NO_NUL), "Which schema an editor is to use."),
+    },
+    meant={
+        "servers": "[server.NAME]",
+        "mcpServers": "[server.NAME]",
+        "mcp_servers": "[server.NAME]",
+        "imports": "import",
+    },
+)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a `greenroom.toml`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "greenroom.toml",
+        "description": "The MCP servers that a greenroom host uses.",
+        **ROOT.schema(),
+    }
+
+
+__all__ = ["NAME", "OAUTH_CONFIG", "PERMISSIONS", "ROOT", "SERVER", "URL", "schema", "whole"]

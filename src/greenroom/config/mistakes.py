@@ -1,0 +1,81 @@
+"""What is wrong with a configuration: every mistake a value of its own, which says where it is, what it is, and what to write instead.
+
+Nobody stops at the first one. Values never get into a message where they may be secrets: only names and kinds do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SHOWN: Final = 20
+"""Mistakes that an error shows; `mistakes` has all of them."""
+_LONG: Final = 60
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """A line of a file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One of them."""
+
+    source: Source
+    server: str | None
+    """None when it is not a server's."""
+    field: str | None
+    """With dots, as in TOML: `timeouts.tool`."""
+    what: str
+    hint: str = ""
+    """What to write instead, or to do."""
+    harmless: bool = False
+    """Whether everything works all the same: it is said, and keeps nobody from anything."""
+
+    def __str__(self) -> str:
+        where = "".join(
+            f"{part}: "
+            for part in (f"server {self.server}" if self.server is not None else "", self.field or "")
+            if part
+        )
+        return f"{self.source}: {where}{self.what}{f'; {self.hint}' if self.hint else ''}"
+
+
+class BadConfig(ConfigError):
+    """A configuration that nothing can be done with. `mistakes` are all that were found."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        """At least one."""
+        super().__init__(mistakes)
+        self.mistakes = tuple(mistakes)
+
+    def __str__(self) -> str:
+        lines = [str(one) for one in self.mistakes[:_SHOWN]]
+        if len(self.mistakes) > _SHOWN:
+            lines.append(f"and {len(self.mistakes) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint: what was probably meant."""
+    found = get_close_matches(name[:_LONG].lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean {found[0]}?" if found else otherwise
+
+
+def quoted(word: str) -> str:
+    """A word from a file, as it may stand in a message: on one line, and not for ever."""
+    text = "".join(one if one.isprintable() else "�" for one in word[:_LONG])
+    return f"{text!r}" if len(word) <= _LONG else f"{text + '…'!r}"

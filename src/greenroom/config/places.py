@@ -1,0 +1,62 @@
+"""Where configuration is looked for: the user's file, and the project's.
+
+The user's is `greenroom.toml` in the folder that the system has for such (`$XDG_CONFIG_HOME/greenroom`, mostly `~/.config/greenroom`). The project's is
+`greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or in one above it, as far up as the repository goes; where there is no
+repository only the current folder is looked into. So a file in a folder that all may write to starts nobody's programs but those of who works there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from greenroom.auth.folders import config_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE: Final = "greenroom.toml"
+HIDDEN: Final = ".greenroom"
+_REPOSITORIES: Final = (".git", ".hg", ".jj", ".svn")
+
+
+def user_file() -> Path:
+    """The user's, whether it is there or not."""
+    return config_folder() / FILE
+
+
+def project_folder(environment: Mapping[str, str], start: Path | None = None) -> Path:
+    """The project that one is in: what is named as such, else the nearest folder with a file of ours, else the repository, else this folder."""
+    named = environment.get("GREENROOM_PROJECT_DIR") or environment.get("CLAUDE_PROJECT_DIR")
+    if start is None and named:
+        return Path(named)
+    here = (start or Path.cwd()).absolute()
+    folders = [here]
+    for folder in (here, *here.parents):
+        if folder not in folders:
+            folders.append(folder)
+        if any((folder / name).exists() for name in _REPOSITORIES):
+            break
+    else:
+        folders = [here]
+    return next((one for one in folders if any(file.exists() for file in project_files(one))), folders[-1])
+
+
+def project_files(folder: Path) -> tuple[Path, Path]:
+    """The two names that a project's file may have; the first one counts."""
+    return folder / FILE, folder / HIDDEN / FILE
+
+
+def foreign(path: Path) -> str | None:
+    """Why a file that was found, and not named, is not to be trusted: others may have written it."""
+    if not hasattr(os, "geteuid"):
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if found.st_uid not in (os.geteuid(), 0):
+        return "belongs to somebody else"
+    return "may be written by anybody" if found.st_mode & stat.S_IWOTH else None

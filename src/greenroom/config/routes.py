@@ -1,0 +1,84 @@
+"""From a `ServerConfig` to what a federation starts: the route, how patient its connection is, and how it is kept alive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from greenroom.actors.client.settings import ClientSettings
+from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.auth.client.door import credentials_for
+from greenroom.supervision import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from greenroom.auth.client.door import Auth
+    from greenroom.transports.client.seam import Route
+
+    from .values import ServerConfig
+
+    SignIn: TypeAlias = Callable[[ServerConfig], Auth | None]
+    """How to sign in at a server whose `oauth` is not off."""
+
+
+def route_of(server: ServerConfig, sign_in: SignIn | None = None) -> Route:
+    """The way to it. Raises `ConfigError`."""
+    if server.transport == "stdio":
+        from greenroom.transports.client.command import Command, CommandLimits  # noqa: PLC0415 - URLs need none of it
+
+        assert server.command is not None
+        most = server.limits.message_bytes
+        limits = CommandLimits(line=most, queue=most)
+        command = Command(
+            server.command, *server.args, env=server.env, inherit=server.inherit, cwd=server.cwd, limits=limits
+        )
+        return command  # noqa: RET504 - a `Command` is a `Route` by its shape
+    from greenroom.transports.client.http_route import HttpRoute, SseRoute  # noqa: PLC0415 - programs need none of it
+    from greenroom.transports.client.http_settings import HttpSettings  # noqa: PLC0415 - as above
+
+    assert server.url is not None
+    kind = SseRoute if server.transport == "sse" else HttpRoute
+    most = server.limits.message_bytes
+    settings = HttpSettings(max_response=most, max_event=most)
+    auth = _auth(server, sign_in)
+    credentials = None if auth is None else credentials_for(auth, server.url)
+    return kind(server.url, headers=server.headers, credentials=credentials, settings=settings)
+
+
+def _auth(server: ServerConfig, sign_in: SignIn | None) -> Auth | None:
+    if server.oauth == "off":
+        return None
+    if sign_in is None:
+        from .sign_in import oauth_of  # noqa: PLC0415 - few sign in anywhere
+
+        return oauth_of(server)
+    return sign_in(server)
+
+
+def spec_of(
+    server: ServerConfig, settings: ClientSettings | None = None, sign_in: SignIn | None = None
+) -> UpstreamSpec:
+    """How it is kept. `settings` are what the configuration says nothing of. Raises `ConfigError`."""
+    times, restart = server.timeouts, server.restart
+    backoff = Backoff(first=restart.first, factor=restart.factor, longest=restart.longest, jitter=restart.jitter)
+    settled = replace(
+        settings or ClientSettings(),
+        init_timeout=times.connect,
+        request_timeout=times.request,
+        ping_interval=times.ping,
+        backoff=backoff,
+        park_after=restart.park_after,
+    )
+    return UpstreamSpec(
+        route_of(server, sign_in),
+        settings=settled,
+        concurrent=server.budget.concurrent,
+        queue=server.budget.queue,
+        intensity=restart.intensity,
+        period=restart.period,
+        grace=times.grace,
+        tool_timeout=times.tool,
+        isolation="process" if server.isolation == "process" else None,
+    )
