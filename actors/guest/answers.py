@@ -32,6 +32,10 @@ _PARTS: Final[Mapping[str, Part]] = {
 }
 
 
+PATIENCE: Final = 2.0
+"""How long a list of all waits for a server that has never said what it offers, in seconds."""
+
+
 class Refused(GreenroomError):
     """It cannot be asked like this; `reason` is a word."""
 
@@ -90,7 +94,7 @@ async def _list(federation: Federation, part: Part, fields: Fields, seconds: flo
     if one is not None:
         line_of(federation, fields)
     ids = list(federation.ids()) if one is None else [one]
-    patience = seconds * 0.8
+    patience = seconds * 0.8 if one is not None else min(seconds * 0.8, PATIENCE)
     found = await asyncio.gather(*(federation.offering(id, timeout=patience) for id in ids), return_exceptions=True)
     items: dict[str, Any] = {}
     away: dict[str, str] = {}

@@ -94,6 +94,8 @@ class Guest(Actor):
         return ThespianWatch([link.fileno()])
 
     def _deal(self, message: Any, sender: Address) -> None:
+        if isinstance(message, said.Request):
+            self._turn()  # what has become of the link meanwhile is known before anything is sent over it
         match message:
             case said.Connect():
                 self._connect(message, sender)

@@ -28,7 +28,9 @@ from greenroom.supervision import (
     child,
     current_node,
     monitor,
+    spawn,
     start_child,
+    wait_down,
 )
 from greenroom.supervision.cluster.link import Link
 from greenroom.supervision.cluster.sealing import greeting
@@ -72,6 +74,8 @@ class Reception:
         self._key = Key.new(name)
         self.guests: int = 0
         """How many are there."""
+        self.doorman: Doorman | None = None
+        """Who let them in last."""
 
     def __repr__(self) -> str:
         return f"<Reception at {self.address}, {self.guests} guests>"
@@ -106,9 +110,13 @@ class Doorman(GenServer):
     # --- the process
 
     async def init(self) -> None:
-        """Listen."""
+        """Listen. Whoever did before is gone, killed perhaps, and could not close."""
         self._node = current_node()
         reception = self._reception
+        if reception.doorman is not None:
+            reception.doorman.shut()
+        reception.doorman = self
+        spawn(_shut_after, self)
         kind, _, where = reception.address.partition(":")
         loop = self._node.loop
         try:
@@ -152,14 +160,18 @@ class Doorman(GenServer):
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
         """Let nobody in any more; who is there goes."""
-        for server in self._servers:
+        self.shut()
+
+    def shut(self) -> None:
+        """Close all that is open. Again is nothing."""
+        servers, self._servers = self._servers, []
+        for server in servers:
             server.close()
         for link in tuple(self._links):
             link.end("closed")
         kind, _, where = self._reception.address.partition(":")
-        if kind == "unix" and not where.startswith("@") and self._servers:
+        if kind == "unix" and not where.startswith("@") and servers:
             os.unlink(where)  # noqa: PTH108 - as above
-        self._reception.guests = 0
 
     # --- the party of its links; called by the loop, outside of any process
 
@@ -209,6 +221,12 @@ class Doorman(GenServer):
     def _in_the_node(self, say: Any) -> None:
         if self._node.running:
             self._node.context.copy().run(say)
+
+
+async def _shut_after(doorman: Doorman) -> None:
+    """A process: whoever kills a doorman leaves its sockets to us."""
+    await wait_down(doorman.pid, None)
+    doorman.shut()
 
 
 def check_address(address: str) -> str:

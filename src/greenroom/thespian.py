@@ -3,15 +3,16 @@
 ::
 
     guest = system.createActor(Guest)
-    system.ask(guest, Connect("unix:@greenroom-1000-guests-host", key_file="guests.key"))
-    answer = system.ask(guest, CallTool("git", "log", {"n": 3}))
+    ask(system, guest, Connect("unix:@greenroom-1000-guests-host", key_file="guests.key"))
+    answer = ask(system, guest, CallTool("git", "log", {"n": 3}))
 
-The guest lives in the program's own system, which nothing is changed in. `ForeignActor` is the other direction, below `Server.thespian_tool`: an
+An actor sends the guest the same messages, and is sent the answers. The guest lives in the program's own system, which nothing is changed in. `ForeignActor` is the other direction, below `Server.thespian_tool`: an
 actor of theirs, to be asked from a thread of ours.
 """
 
 from __future__ import annotations
 
+from greenroom.actors.guest.asking import ask
 from greenroom.actors.guest.guest import Guest
 from greenroom.actors.guest.keys import new_key_file
 from greenroom.actors.guest.messages import (
@@ -81,5 +82,6 @@ __all__ = [
     "Unsubscribe",
     "Unsubscribed",
     "Updated",
+    "ask",
     "new_key_file",
 ]

@@ -13,14 +13,17 @@ import time
 import uuid
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from greenroom.thespian import new_key_file
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    ActorSystem: Any  # Thespian ships no types
+    ActorExitRequest: Any  # Thespian ships no types
+    ActorSystem: Any
 else:
-    from thespian.actors import ActorSystem
+    from thespian.actors import ActorExitRequest, ActorSystem
 
 PROGRAMS = Path(__file__).parent / "programs"
 MARK = "GREENROOM_GUESTS_MARK"
@@ -34,6 +37,9 @@ def simple() -> Generator[Any]:
     try:
         yield system
     finally:
+        for actor in tuple(system._systemBase.actorRegistry.values()):  # its shutdown ends none of them
+            if actor is not None:
+                system.tell(actor.address, ActorExitRequest())
         system.shutdown()
 
 
@@ -55,6 +61,37 @@ def processes(folder: Path) -> Generator[Any]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     assert left == {}
+
+
+class NodeProgram:
+    """A node of ours in a program of its own, which can be killed, and started anew at the same address."""
+
+    def __init__(self, folder: Path, address: str | None = None) -> None:
+        self.key = new_key_file(folder / "guests.key")
+        self.address = address or f"unix:@greenroom-test-{uuid.uuid4().hex}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Until it listens."""
+        command = [sys.executable, str(PROGRAMS / "host.py"), self.address, str(self.key)]
+        self._process = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        self.address = process.stdout.readline().decode().strip()
+        assert self.address
+        return self
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """It is gone when this returns."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 @contextlib.contextmanager

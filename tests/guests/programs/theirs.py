@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:  # Thespian ships no types
     from greenroom.supervision.cluster.thespian_door import Actor, ActorExitRequest, WakeupMessage
@@ -80,3 +80,20 @@ class Stillborn(Actor):
     def __init__(self) -> None:
         super().__init__()
         raise RuntimeError("not today")
+
+
+class Listener(Actor):
+    """Whoever sends it a pair (an address, a message) has it say that message there; it keeps all that it hears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Any] = []
+
+    def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: N802
+        if type(message) is tuple:
+            to, words = cast("tuple[Any, Any]", message)
+            self.send(to, words)
+        elif message == "heard":
+            self.send(sender, list(self.heard))
+        else:
+            self.heard.append(message)

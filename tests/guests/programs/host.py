@@ -1,0 +1,79 @@
+"""A node of ours that lets guests in: `host.py ADDRESS KEY_FILE`. It says where it listens, and serves until it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from greenroom import Host, Server, ToolError
+
+weather = Server("weather")
+
+
+def note(what: str) -> None:
+    """For whoever watches from outside."""
+    Path(f"{sys.argv[2]}.{what}").touch()
+
+
+@weather.tool
+def forecast(city: str) -> str:
+    """Of tomorrow."""
+    return f"sunny in {city}"
+
+
+@weather.tool
+async def slow(seconds: float) -> str:
+    """Take its time; what it has begun is noted."""
+    note("slow")
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        note("cancelled")
+        raise
+    return "done"
+
+
+@weather.tool
+def fail() -> str:
+    """Cannot."""
+    raise ToolError("there is no weather today")
+
+
+@weather.tool
+def large(size: int) -> str:
+    """Answer so much."""
+    return "x" * size
+
+
+@weather.resource("sky://now")
+def sky() -> str:
+    """Changes."""
+    return "blue"
+
+
+@weather.tool
+def change() -> str:
+    """Have the sky change."""
+    weather.notify_resource_updated("sky://now")
+    return "changed"
+
+
+@weather.prompt
+def pack(city: str) -> str:
+    """What to take."""
+    return f"what to pack for {city}"
+
+
+async def main() -> None:
+    """Until somebody ends it."""
+    host = Host({"weather": weather, "offline": "http://127.0.0.1:9/mcp"})
+    reception = host.admit_guests(Path(sys.argv[2]), address=sys.argv[1])
+    async with host:
+        print(reception.address, flush=True)  # noqa: T201
+        await asyncio.get_running_loop().create_future()
+
+
+logging.getLogger("greenroom").setLevel(logging.CRITICAL)
+asyncio.run(main())

@@ -1,0 +1,392 @@
+"""Where guests are let in: who is, who is not, and that one guest's trouble is no other's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom import ConfigError, Host, Server
+from greenroom.actors.guest import reception as receptions
+from greenroom.actors.guest import visit as visits
+from greenroom.actors.guest.keys import key_of, new_key_file
+from greenroom.actors.guest.wire import KIND, TO_GUEST, packed, payload_limit, unpacked
+from greenroom.supervision import StartFailed, kill, which_children
+from greenroom.supervision.cluster.plain_link import LinkLost, PlainLink
+from greenroom.supervision.cluster.sealing import LinkRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from greenroom.actors.guest.reception import Reception
+
+pytestmark = pytest.mark.greenroom(clock="real")
+KEY = b"k" * 32
+SOON = 5.0
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Look until it is so, which nobody would tell us."""
+    async with asyncio.timeout(SOON):
+        while not true():  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.005)
+
+
+class Visitor:
+    """A guest by its link alone."""
+
+    def __init__(self, address: str, key: bytes = KEY, kind: str = KIND) -> None:
+        self.link = PlainLink(address, key, "visitor", kind=kind, largest=payload_limit(TO_GUEST))
+        self.heard: list[list[Any]] = []
+        self._last = 0
+
+    def turn(self) -> bool:
+        for payload in self.link.pump():
+            self.heard += unpacked(payload, TO_GUEST)
+        return self.link.over is not None
+
+    async def enter(self) -> Visitor:
+        await until(lambda: self.turn() or self.link.up)
+        return self
+
+    def say(self, *items: list[Any]) -> None:
+        self.link.post([packed(item, 1 << 30) for item in items])
+        self.link.flush()
+
+    def ask(self, kind: str, **fields: Any) -> int:
+        self._last += 1
+        self.say(["ask", self._last, kind, fields, 30])
+        return self._last
+
+    async def answer(self, id: int) -> tuple[str, dict[str, Any]]:
+        found: list[list[Any]] = []
+
+        def came() -> bool:
+            over = self.turn()
+            found[:] = [item for item in self.heard if item[:2] == ["answer", id]]
+            return over or bool(found)
+
+        await until(came)
+        assert len(found) == 1, self.link.over
+        return found[0][2], found[0][3]
+
+    async def over(self) -> str:
+        await until(self.turn)
+        return str(self.link.over)
+
+
+def flushed(guest: Visitor) -> int:
+    """How much it still has to write."""
+    guest.link.flush()
+    return guest.link.waiting
+
+
+def served() -> Server:
+    server = Server("weather")
+
+    @server.tool
+    def forecast(city: str) -> str:
+        return f"sunny in {city}"
+
+    @server.tool
+    async def slow() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    @server.resource("sky://now")
+    def sky() -> str:
+        return "blue"
+
+    _ = forecast, slow, sky
+    return server
+
+
+@contextlib.asynccontextmanager
+async def open_house(**settings: Any) -> AsyncGenerator[tuple[Host, Reception]]:
+    host = Host({"weather": served()})
+    reception = host.admit_guests(KEY, address=f"unix:@greenroom-test-{uuid.uuid4().hex}", **settings)
+    async with host:
+        yield host, reception
+
+
+async def test_a_server_lets_guests_in_as_well() -> None:
+    server = served()
+    reception = server.admit_guests(KEY, address=f"unix:@greenroom-test-{uuid.uuid4().hex}")
+    async with server.started():
+        guest = await Visitor(reception.address).enter()
+        kind, fields = await guest.answer(
+            guest.ask("CallTool", server="weather", tool="forecast", arguments={"city": "Oslo"})
+        )
+        assert (kind, fields["content"][0]["text"]) == ("ToolResult", "sunny in Oslo")
+        assert reception.guests == 1
+    assert "closed" in await guest.over()
+
+
+async def test_nothing_listens_unless_it_is_asked_for() -> None:
+    async with Host({"weather": served()}) as host, served().started():
+        with pytest.raises(ConfigError, match="before the host is opened"):
+            host.admit_guests(KEY)
+        listening = Path("/proc/net/unix").read_text(encoding="utf-8")  # noqa: ASYNC240 - it is no file
+        assert f"@greenroom-{os.geteuid()}-guests" not in listening
+
+
+async def test_who_does_not_hold_the_key_learns_nothing() -> None:
+    async with open_house() as (_, reception):
+        assert "key" in await Visitor(reception.address, b"another key than that").over()
+        friend = await Visitor(reception.address).enter()
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x80\x04\x95pickle", b"\x00\x00\x00\x04abcd", b"\xff" * 100):
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.settimeout(0)
+                stranger.connect("\0" + reception.address.removeprefix("unix:@"))
+                stranger.send(garbage)
+                heard = b""
+                with contextlib.suppress(ConnectionError):
+                    heard = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(stranger, 4096), SOON)
+                assert heard == b""
+        kind, _ = await friend.answer(friend.ask("ListServers"))
+        assert kind == "Servers"
+        friend.link.close()
+
+
+async def test_a_node_is_no_guest() -> None:
+    async with open_house() as (_, reception):
+        assert "only guests" in await Visitor(reception.address, kind="node").over()
+
+
+async def test_there_are_so_many_and_no_more() -> None:
+    async with open_house(most_guests=1) as (_, reception):
+        first = await Visitor(reception.address).enter()
+        assert "there are 1 guests already" in await Visitor(reception.address).over()
+        first.link.close()
+        await until(lambda: reception.guests == 0)
+        second = await Visitor(reception.address).enter()
+        assert second.link.up
+        second.link.close()
+
+
+async def test_strangers_who_say_nothing_keep_nobody_out() -> None:
+    async with open_house() as (_, reception):
+        where = "\0" + reception.address.removeprefix("unix:@")
+        strangers = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+        try:
+            for stranger in strangers:
+                stranger.settimeout(0)
+                stranger.connect(where)
+            guest = await Visitor(reception.address).enter()
+            assert guest.link.up
+            assert await asyncio.get_running_loop().sock_recv(strangers[0], 1) == b""
+            guest.link.close()
+        finally:
+            for stranger in strangers:
+                stranger.close()
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ["nonsense"],
+        ["ask"],
+        ["ask", 1, "CallTool", [], 1],
+        ["ask", "1", "CallTool", {}, 1],
+        ["drop", None],
+        ["answer", 1],
+    ],
+)
+async def test_what_no_guest_says_ends_its_link_and_no_other(item: list[Any]) -> None:
+    async with open_house() as (_, reception):
+        good, bad = await Visitor(reception.address).enter(), await Visitor(reception.address).enter()
+        bad.say(item)
+        assert "closed" in await bad.over()
+        assert (await good.answer(good.ask("ListServers")))[0] == "Servers"
+        good.link.close()
+
+
+async def test_bytes_that_are_no_items_end_its_link() -> None:
+    async with open_house() as (_, reception):
+        for data in (b"\xc1", b"\xa3abc", b"\xc4\x03{{{"):
+            bad = await Visitor(reception.address).enter()
+            bad.link.post([data])
+            bad.link.flush()
+            assert await bad.over()
+        deep = await Visitor(reception.address).enter()
+        nested: Any = []
+        for _ in range(100):
+            nested = [nested]
+        deep.say(["ask", 1, "CallTool", {"arguments": nested}, 1])
+        assert await deep.over()
+
+
+async def test_fields_that_are_missing_or_of_another_type_are_answered() -> None:
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        rows: list[tuple[str, dict[str, Any], str]] = [
+            ("CallTool", {"server": "weather"}, "bad_request"),
+            ("CallTool", {"server": 3, "tool": "forecast"}, "unknown_server"),
+            ("ReadResource", {"server": "weather", "uri": []}, "bad_request"),
+            ("GetPrompt", {"server": "weather"}, "bad_request"),
+            ("Subscribe", {"server": "nobody", "uri": "sky://now"}, "unknown_server"),
+            ("Nonsense", {}, "bad_request"),
+        ]
+        for kind, fields, reason in rows:
+            answered, said = await guest.answer(guest.ask(kind, **fields))
+            assert (answered, said["reason"]) == ("Failed", reason)
+        guest.link.close()
+
+
+async def test_a_visit_that_is_killed_ends_its_link_and_its_requests() -> None:
+    async with open_house() as (host, reception):
+        guest = await Visitor(reception.address).enter()
+        guest.ask("CallTool", server="weather", tool="slow")
+        sitting = reception.name("visits")
+        await guest.answer(guest.ask("ListServers"))
+        ((_, pid, *_),) = await which_children(sitting)
+        kill(pid)
+        assert "closed" in await guest.over()
+        again = await Visitor(reception.address).enter()
+        assert (await again.answer(again.ask("ListServers")))[1]["states"] == {"weather": "ready"}
+        assert host.status()["weather"].state.value == "ready"
+        again.link.close()
+
+
+async def test_a_job_that_is_killed_is_answered_for() -> None:
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        id = guest.ask("CallTool", server="weather", tool="slow")
+        await guest.answer(guest.ask("ListServers"))
+        ((_, pid, *_),) = await which_children(reception.name("visits"))
+        from greenroom.supervision.introspect import get_state  # noqa: PLC0415
+
+        state: Any = await get_state(pid)
+        kill(state["_jobs"][id])
+        kind, said = await guest.answer(id)
+        assert (kind, said["reason"]) == ("Failed", "crashed")
+        guest.link.close()
+
+
+async def test_a_killed_doorman_lets_guests_in_again() -> None:
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        from greenroom.supervision import whereis  # noqa: PLC0415
+
+        doorman = whereis(reception.name("doorman"))
+        assert doorman is not None
+        kill(doorman)
+        await guest.over()
+
+        def back() -> bool:
+            return (found := whereis(reception.name("doorman"))) is not None and found != doorman
+
+        await until(back)
+        again = await Visitor(reception.address).enter()
+        assert (await again.answer(again.ask("ListServers")))[0] == "Servers"
+        again.link.close()
+
+
+async def test_an_answer_that_is_too_large_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visits, "TO_GUEST", 1000)
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        asked = guest.ask("CallTool", server="weather", tool="forecast", arguments={"city": "x" * 1000})
+        kind, said = await guest.answer(asked)
+        assert (kind, said["reason"]) == ("Failed", "too_large")
+        guest.link.close()
+
+
+async def test_one_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visits, "_BACKLOG", 100_000)
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        for _ in range(20):
+            guest.ask("CallTool", server="weather", tool="forecast", arguments={"city": "x" * 1_000_000})
+            await until(lambda: not flushed(guest) or reception.guests == 0)
+        await until(lambda: reception.guests == 0)
+        guest.link.close()
+
+
+async def test_a_subscription_ends_with_its_server() -> None:
+    async with open_house() as (host, reception):
+        guest = await Visitor(reception.address).enter()
+        wanted = {"server": "weather", "uri": "sky://now"}
+        asked = [guest.ask("Subscribe", **wanted) for _ in range(3)]
+        for id in asked:
+            assert (await guest.answer(id))[0] == "Subscribed"
+        await host.remove("weather")
+        await until(lambda: guest.turn() or any(item[0] == "ended" for item in guest.heard))
+        assert [item[:3] for item in guest.heard if item[0] == "ended"] == [["ended", "weather", "sky://now"]]
+        guest.link.close()
+
+
+async def test_a_dropped_request_is_not_answered() -> None:
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        id = guest.ask("CallTool", server="weather", tool="slow")
+        guest.say(["drop", id], ["drop", 99], ["ping"])
+        await until(lambda: guest.turn() or ["pong"] in guest.heard)
+        assert [item for item in guest.heard if item[0] == "answer"] == []
+        guest.link.close()
+
+
+async def test_an_address_that_is_taken_is_said() -> None:
+    async with open_house() as (_, reception):
+        other = Host({"weather": served()})
+        other.admit_guests(KEY, address=reception.address)
+        with pytest.raises(StartFailed) as refused:
+            await other.open()
+        found: BaseException | None = refused.value
+        texts: list[str] = []
+        while found is not None:
+            texts.append(str(found))
+            found = found.__cause__
+        assert any("guests cannot be let in" in text for text in texts)
+        await other.close()
+
+
+async def test_a_path_is_its_owners_and_is_gone_afterwards(tmp_path: Path) -> None:
+    place = tmp_path / "guests.socket"
+    host = Host({"weather": served()})
+    host.admit_guests(KEY, address=f"unix:{place}")
+    async with host:
+        assert place.stat().st_mode & 0o077 == 0
+        guest = await Visitor(f"unix:{place}").enter()
+        assert guest.link.up
+        guest.link.close()
+    assert not place.exists()
+
+
+def test_keys_are_in_files_that_others_cannot_read(tmp_path: Path) -> None:
+    place = new_key_file(tmp_path / "guests.key")
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert len(key_of(place)) == 64
+    assert key_of(place) == key_of(str(place))
+    with pytest.raises(FileExistsError):
+        new_key_file(place)
+    place.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        key_of(place)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        key_of(tmp_path / "none")
+    with pytest.raises(ConfigError, match="no file"):
+        key_of("/dev/null")
+    with pytest.raises(ConfigError, match="at least 16"):
+        key_of(b"short")
+
+
+@pytest.mark.parametrize("address", ["", "unix:", "tcp:127.0.0.1", "tcp::80", "http://127.0.0.1:80", "somewhere"])
+def test_an_address_that_is_none_is_said_at_once(address: str) -> None:
+    with pytest.raises(ConfigError, match="no address"):
+        receptions.check_address(address)
+    with pytest.raises(LinkRefused, match="no address"):
+        PlainLink(address, KEY, "visitor", kind=KIND, largest=1)
+
+
+def test_a_link_to_nobody_is_lost() -> None:
+    link = PlainLink("unix:@greenroom-test-nobody", KEY, "visitor", kind=KIND, largest=1)
+    assert isinstance(link.over, LinkLost)
+    assert link.pump() == []
+    link.flush()
+    link.close()
