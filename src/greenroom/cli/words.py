@@ -169,4 +169,12 @@ COMMANDS: Final[Sequence[Command]] = (
         ),
         more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git",
     ),
+    Command(
+        "new",
+        "Begin a server: a folder with its code, a test, a README and a server.json",
+        "greenroom.cli.starting:new",
+        (Argument("name", "what it is called, or the folder it is to be in"),),
+        (Option("git", "make it a git repository, too", "flag"),),
+        more="greenroom new weather",
+    ),
 )

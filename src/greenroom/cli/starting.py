@@ -1,0 +1,158 @@
+"""``greenroom new``: a folder with a server, its test, a README, and what a registry of servers wants to know."""
+
+from __future__ import annotations
+
+import json as json_library
+import keyword
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from .door import echo, styled
+from .endings import FAILED, FINE, Ended, Misused
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+SERVER: Final = '''"""{title}: what it is for, in a line."""
+
+from typing import Annotated
+
+from greenroom import Context, Server
+
+server = Server("{name}", version="0.1.0", instructions="What a model should know before it uses these tools.")
+
+
+@server.tool
+async def greet(name: Annotated[str, "whom to greet"], ctx: Context) -> str:
+    """Greet somebody."""
+    await ctx.progress(1, 1, f"found {{name}}")
+    return f"Hello, {{name}}!"
+
+
+@server.resource("{name}://about", mime_type="text/plain")
+def about() -> str:
+    """What this server is."""
+    return "{title} 0.1.0"
+
+
+if __name__ == "__main__":
+    server.run()
+'''
+
+TEST: Final = '''"""What the server promises. Run it with pytest."""
+
+import pytest
+
+from greenroom import Client, ToolError
+from {module} import server
+
+
+async def test_it_greets() -> None:
+    async with Client(server) as client:
+        assert await client.call("greet", name="Ada") == "Hello, Ada!"
+
+
+async def test_nobody_is_not_greeted() -> None:
+    async with Client(server) as client:
+        with pytest.raises(ToolError, match="name"):
+            await client.call("greet")
+
+
+async def test_it_says_what_it_is() -> None:
+    async with Client(server) as client:
+        assert (await client.read_resource("{name}://about")).text == "{title} 0.1.0"
+'''
+
+README: Final = """# {title}
+
+An MCP server.
+
+```console
+$ greenroom call {module}.py greet name=Ada
+Hello, Ada!
+$ greenroom inspect {module}.py
+$ pytest
+```
+
+To use it from Claude, Claude Code, Cursor or VS Code: `greenroom install {module}.py --to claude`.
+"""
+
+PROJECT: Final = """[project]
+name = "{dashed}"
+version = "0.1.0"
+description = "{title}, an MCP server"
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["greenroom"]
+
+[project.scripts]
+{dashed} = "{module}:server.run"
+
+[dependency-groups]
+dev = ["greenroom[cli]", "pytest"]
+
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[tool.setuptools]
+py-modules = ["{module}"]
+
+[tool.pytest.ini_options]
+pythonpath = ["."]
+greenroom_mode = "auto"
+"""
+
+
+def new(*, name: str, git: bool) -> int:
+    """Make it. Nothing that is there is overwritten."""
+    folder = Path(name)
+    word = folder.name
+    module = re.sub(r"[^a-z0-9_]", "_", word.lower())
+    if not _NAME.fullmatch(word) or keyword.iskeyword(module):
+        raise Misused(f"{word!r} cannot be a server's name: use letters, digits, - and _, a letter first")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Ended(FAILED, f"{folder} is there already, and not empty: nothing was written")
+    words = {"name": word.lower(), "title": _title(word), "module": module, "dashed": word.lower().replace("_", "-")}
+    files = {
+        f"{module}.py": SERVER,
+        f"test_{module}.py": TEST,
+        "README.md": README,
+        "pyproject.toml": PROJECT,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        (folder / path).write_text(text.format(**words), encoding="utf-8")
+    (folder / "server.json").write_text(json_library.dumps(described(words), indent=2) + "\n", encoding="utf-8")
+    (folder / ".gitignore").write_text("__pycache__/\n.venv/\n*.egg-info/\n", encoding="utf-8")
+    if git:
+        subprocess.run(["git", "init", "--quiet", str(folder)], check=True)  # noqa: S603, S607 - the user's own git
+    echo(styled(f"{folder}: a server, its test, and what belongs to it", "good"))
+    echo(
+        f"\n  cd {folder}\n  greenroom call {module}.py greet name=Ada\n  pytest\n  greenroom serve {module}.py --http 8000"
+    )
+    return FINE
+
+
+def described(words: dict[str, str]) -> dict[str, object]:
+    """What a registry of servers is told. The name is to be one that you own."""
+    return {
+        "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
+        "name": f"io.github.YOUR-NAME/{words['dashed']}",
+        "description": f"{words['title']}, an MCP server",
+        "version": "0.1.0",
+        "packages": [
+            {
+                "registryType": "pypi",
+                "identifier": words["dashed"],
+                "version": "0.1.0",
+                "runtimeHint": "uvx",
+                "transport": {"type": "stdio"},
+            }
+        ],
+    }
+
+
+def _title(word: str) -> str:
+    return " ".join(part.capitalize() for part in re.split(r"[-_]+", word) if part)
