@@ -22,6 +22,7 @@ from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
 from greenroom.supervision import DynamicSupervisor, Ref, TaskSupervisor, child, whereis
 
+from .annex import Annex
 from .lines import FederatedLine
 from .news import Bell, News
 from .offering import NOTHING
@@ -31,8 +32,10 @@ from .steward import Steward
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Hashable, Mapping
 
+    from greenroom.actors.client.seam import Line
     from greenroom.supervision import ChildSpec, Pid
 
+    from .annexes import Annexes, Room
     from .news import Reader
     from .offering import Offering
     from .specs import UpstreamSpec
@@ -64,6 +67,7 @@ class Federation:
         self.upstreams: Ref[DynamicSupervisor] = Ref(self.name("upstreams"), None)
         self.errands: Ref[TaskSupervisor] = Ref(self.name("errands"), None)
         self._steward: Ref[Steward] = Ref(self.name("steward"), None)
+        self._annexes: Annexes | None = None
 
     def __repr__(self) -> str:
         return f"<Federation {self.key}, {len(self.roster)} servers>"
@@ -136,6 +140,22 @@ class Federation:
     def clients(self) -> dict[str, Pid]:
         """All that run, with the pids of their supervisors."""
         return {id: each.pid for id, each in self.roster.items() if each.running and each.pid is not None}
+
+    def room(self, id: str, spec: UpstreamSpec) -> Room | None:
+        """Where the connections of such a server run, if not here: a process of its own is another one each time."""
+        if spec.isolation is None:
+            return None
+        if self._annexes is None:
+            from .annexes import Annexes  # noqa: PLC0415 - most need no other process
+
+            self._annexes = Annexes(self.key, self.upstreams)
+        return self._annexes.room(spec.isolation if isinstance(spec.isolation, Annex) else Annex(id))
+
+    def another(self, id: str, spec: UpstreamSpec) -> tuple[ChildSpec[Any], Line]:
+        """Another connection to such a server: the child that keeps it, and the line. It runs where that of the federation does."""
+        upstream = self.roster.get(id)
+        own = None if upstream is None or upstream.spec.isolation != spec.isolation else upstream.room
+        return spec.connected(id, own or self.room(id, spec))
 
     def line(self, id: str, who: Hashable = None) -> FederatedLine | None:
         """The way to a server; None when there is no such server. It stays good whatever happens to that.

@@ -95,7 +95,7 @@ class Steward(GenServer):
             await self._see_off(upstream)
         for id, spec in federation.first.items():
             if id not in federation.roster:
-                self._enter(Upstream(id, spec, current_node().random))
+                self._enter(self._fresh(id, spec))
         federation.first = {}
         for upstream in tuple(federation.roster.values()):
             if upstream.pid is not None and is_alive(upstream.pid):
@@ -180,11 +180,14 @@ class Steward(GenServer):
 
     def _make(self, id: str, spec: UpstreamSpec) -> Upstream:
         try:
-            upstream = Upstream(id, spec, current_node().random)
+            upstream = self._fresh(id, spec)
         except Exception as error:  # whoever made the spec is told, and it is nobody else's end
             raise Reject(error) from error
         self._federation.arriving[upstream.serial] = upstream
         return upstream
+
+    def _fresh(self, id: str, spec: UpstreamSpec) -> Upstream:
+        return Upstream(id, spec, current_node().random, self._federation.room(id, spec))
 
     def _enter(self, upstream: Upstream) -> None:
         self._federation.admit(upstream)

@@ -3,6 +3,7 @@
 ::
 
     upstream (one_for_one, with a budget of its own)
+    ├─ tenant           where its connections run in another process: sees to it that there is one
     ├─ connection       the way to the server
     ├─ curator          keeps what the server offers
     └─ sentry           sends the one probe while the breaker is open
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     )
     from greenroom.supervision.supervisors.children import Child
 
+    from .annexes import Room
     from .specs import UpstreamSpec
 
 _serials: Final = count(1)
@@ -54,13 +56,14 @@ _serials: Final = count(1)
 class Upstream:
     """What stays while its processes come and go. Another one takes its place when it is replaced."""
 
-    def __init__(self, id: str, spec: UpstreamSpec, source: random.Random) -> None:
-        """`source` is where the jitter comes from."""
+    def __init__(self, id: str, spec: UpstreamSpec, source: random.Random, room: Room | None = None) -> None:
+        """`source` is where the jitter comes from; `room` is where its connections run, if not here."""
         self.id = id
         self.name = str(id)
         self.spec = spec
         self.serial = next(_serials)
-        self.connection, made = spec.connected(id)
+        self.room = room
+        self.connection, made = spec.connected(id, room)
         self.line: Line = made
         """The bare line: nothing is bounded on it, and no breaker asked."""
         self.breaker = Breaker(spec.breaker, source)
@@ -201,6 +204,7 @@ class UpstreamTree(Supervisor):
     def __init__(self, upstream: Upstream) -> None:
         """Its processes are told of the registration they work for."""
         children: list[Any] = [
+            *(() if upstream.room is None else (upstream.room.tenant(),)),
             upstream.connection.but(id="connection"),
             child(Curator, upstream).but(id="curator"),
             child(Sentry, upstream).but(id="sentry"),

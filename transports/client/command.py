@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from greenroom.errors import ConfigError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from greenroom.supervision import Pid
+
+    from .tickets import Desk
 
 HANDED_ON: Final = frozenset(
     {
@@ -124,9 +126,43 @@ class Command:
         # A value that begins so is a function of a shell's, which is code.
         return (name.upper() in HANDED_ON or name.startswith("LC_")) and not value.startswith("()")
 
+    def ticket(self) -> CommandTicket:
+        """For another process: it is started there with this environment, and from this folder."""
+        folder = os.path.abspath(self.cwd or os.curdir)  # noqa: PTH100 - a text, as it is here
+        return CommandTicket(self.words, self.environment(), folder, self.limits, heard=self.sink is not None)
+
     def open(self, owner: Pid) -> CommandWire:
         """Start it, for the calling process."""
         return CommandWire(self, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTicket:
+    """A command that travels."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    folder: str
+    limits: CommandLimits
+    heard: bool
+    """Whether somebody wants to know what it writes to stderr."""
+
+    def route(self, desk: Desk) -> Command:
+        """The command, in the process that it has come to."""
+        return _Exactly(self, desk.line if self.heard else None)
+
+
+class _Exactly(Command):
+    """With an environment that was made elsewhere."""
+
+    __slots__ = ("_environment",)
+
+    def __init__(self, ticket: CommandTicket, sink: Callable[[str], None] | None) -> None:
+        super().__init__(*ticket.words, cwd=ticket.folder, stderr=sink, limits=ticket.limits)
+        self._environment = dict(ticket.environment)
+
+    def environment(self) -> dict[str, str]:
+        return self._environment
 
 
 def _word(word: str | os.PathLike[str]) -> str:

@@ -5,6 +5,7 @@
     TransportError
     ├─ ConnectFailed        nobody answers there: nothing was sent
     ├─ ConnectionLost       it was there, and hung up
+    │  └─ NodeEnded         it was reached by way of another process, which is gone
     ├─ ProcessDied          the child process ended: with which status or signal, and what it said last on stderr
     ├─ HttpError            an HTTP status that is no answer of MCP
     │  ├─ Unauthorized      401, and nothing else to try
@@ -44,6 +45,20 @@ class ConnectionLost(TransportError):
     """The server was there, and hung up. What was under way may have been done, or not."""
 
     reason = "connection_lost"
+
+
+class NodeEnded(ConnectionLost):
+    """The process of ours that kept the connection is gone, and with it what was under way there."""
+
+    reason = "node_ended"
+
+    def __init__(self, how: str) -> None:
+        """`how` it ended, as in "was ended by signal 11 (SIGSEGV)"."""
+        super().__init__(how)
+        self.how = how
+
+    def __str__(self) -> str:
+        return f"the process that kept the connection {self.how}"
 
 
 class ProcessDied(TransportError):
@@ -99,6 +114,7 @@ class Unauthorized(HttpError):
     def __init__(self, status: int = 401, body: str = "", where: str = "", challenge: str = "") -> None:
         """`challenge` is what `WWW-Authenticate` said."""
         super().__init__(status, body, where)
+        self.args = (status, body, where, challenge)  # what another one is made of, in another process
         self.challenge = challenge
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # which is public in fact
 
@@ -14,7 +15,7 @@ from .http_pool import Pool
 from .http_settings import HttpSettings
 from .http_tls import Trust
 from .http_wire import HttpWire
-from .seam import NoCredentials
+from .seam import FixedHeaders, NoCredentials
 
 if TYPE_CHECKING:
     import ssl
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .http_carrier import Carrier, Headers
     from .httpx_door import Brought
     from .seam import Credentials
+    from .tickets import Desk
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -63,6 +65,7 @@ class HttpRoute:
         Raises `ConfigError`.
         """
         self.address = Address.of(url)
+        self._url = url
         self.credentials: Credentials = NoCredentials() if credentials is None else credentials
         self.settings = HttpSettings() if settings is None else settings
         self.fallback = fallback
@@ -83,6 +86,18 @@ class HttpRoute:
     def description(self) -> str:
         """Where it leads, without its secrets."""
         return self.address.description
+
+    def ticket(self) -> HttpTicket:
+        """For another process. Credentials that are more than fixed headers stay here, and are asked for each request."""
+        if self._brought is not None:
+            raise ConfigError(f"{self!r} has a transport of this process: leave out its isolation, or the transport")
+        if self._trust is not None and not isinstance(self._trust, Trust):
+            raise ConfigError(f"{self!r} has an SSLContext, which is of this process: give it a Trust(…) instead")
+        fixed = {} if isinstance(self.credentials, NoCredentials) else None
+        if isinstance(self.credentials, FixedHeaders):
+            fixed = dict(self.credentials._headers)  # noqa: SLF001 - the same package
+        trust = None if self._trust is None else self._trust.located()
+        return HttpTicket(self._url, self.headers, fixed, self.settings, self.fallback, trust, self._proxy, self.old)
 
     def open(self, owner: Pid) -> HttpWire:
         """Begin a wire for the calling process, which is `owner`."""
@@ -107,6 +122,34 @@ class SseRoute(HttpRoute):
     """A server of the old transport: the URL is that of its stream."""
 
     old = True
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTicket:
+    """A route that travels."""
+
+    url: str = field(repr=False)
+    headers: Headers = field(repr=False)
+    fixed: Mapping[str, str] | None = field(repr=False)
+    """Who we are, where that never changes; None: to be asked for at home."""
+    settings: HttpSettings
+    fallback: bool
+    trust: Trust | None
+    proxy: str | None = field(repr=False)
+    old: bool
+
+    def route(self, desk: Desk) -> HttpRoute:
+        """The route, in the process that it has come to."""
+        route = (SseRoute if self.old else HttpRoute)(
+            self.url,
+            headers=dict(self.headers),
+            credentials=desk.credentials if self.fixed is None else FixedHeaders(self.fixed) if self.fixed else None,
+            trust=self.trust,
+            settings=self.settings,
+            fallback=self.fallback,
+        )
+        route._proxy = self.proxy  # noqa: SLF001 - what holds is what the environment says at home
+        return route
 
 
 def _proxy_around(address: Address) -> str | None:

@@ -7,7 +7,7 @@ it, as `cacertfile`.
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,13 @@ class Trust:
     """Its private key; None: it is in the same file."""
     keyfile_password: str | bytes | None = field(default=None, repr=False)
     """What opens the key, if it is encrypted."""
+
+    def located(self) -> Trust:
+        """The same, by texts that name the same files from any working directory."""
+        found = {name: getattr(self, name) for name in ("cacertfile", "certfile", "keyfile")}
+        return replace(
+            self, **{name: None if path is None else str(Path(path).absolute()) for name, path in found.items()}
+        )
 
     def context(self) -> ssl.SSLContext:
         """Raises `ConfigError`, which names the file that cannot be used."""

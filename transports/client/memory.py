@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from greenroom.errors import ConfigError
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.messages import Failure, Notification, Request, parse
 from greenroom.supervision import (
@@ -62,6 +63,13 @@ class MemoryRoute:
 
     def __repr__(self) -> str:
         return f"MemoryRoute({self.description})"
+
+    def ticket(self) -> NoReturn:
+        """There is none."""
+        raise ConfigError(
+            f"{self.description} is a server of this program, which no other process has: leave out its isolation "
+            'here, or give its tools one: @server.tool(isolation="process")'
+        )
 
     def open(self, owner: Pid) -> MemoryWire:
         """Begin a session, linked to the calling process."""

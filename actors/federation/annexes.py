@@ -1,0 +1,272 @@
+"""The annexes of a federation: processes beside the program, in which connections run that must not be able to harm it.
+
+::
+
+    annexes (rest_for_one)        a child of the federation's upstreams, begun with the first connection that wants one
+    ├─ cluster                    what starts processes, and ends them
+    ├─ keepers                    dynamic; one keeper for each annex that somebody is in
+    └─ porter                     the last to be begun, and so the first to be stopped: waits until everybody has left
+
+A keeper has the process of its annex started, and ends when that does, for the same reason; the last tenant to leave has it stopped. It is
+never started again by itself: the tenants of an upstream hear why it ended, their supervisor counts that, and the next one who comes has another
+process started. So how often that may be is each upstream's own to say, and a server that takes its annex down again and again is parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from greenroom.actors.names import Name
+from greenroom.actors.tree import Tree
+from greenroom.supervision import (
+    NORMAL,
+    ActorError,
+    AlreadyRegistered,
+    Continue,
+    Crash,
+    Down,
+    DynamicSupervisor,
+    GenServer,
+    Options,
+    ProcessExited,
+    Ref,
+    Shutdown,
+    Stop,
+    child,
+    monitor,
+    start_child,
+    stop,
+    wait_down,
+    whereis,
+    which_children,
+)
+from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.specs import NodeSpec
+from greenroom.transports.client.far_route import Lodging
+
+if TYPE_CHECKING:
+    from greenroom.actors.names import Key
+    from greenroom.supervision import ChildSpec, ExitReason, Monitor
+
+    from .annex import Annex
+
+PRELOAD: Final = tuple(f"greenroom.transports.client.{name}" for name in ("far_outpost", "command", "http_route"))
+_TRIES: Final = 5
+"""How often to ask again for an annex that was just being closed."""
+_LEAVING: Final = 10.0
+"""How long everybody may take to leave when all of it is stopped."""
+_STOPPING: Final = 10.0
+
+
+class Premises(Protocol):
+    """Who has processes for annexes."""
+
+    def child_spec(self) -> ChildSpec[Any]:
+        """What has to run before there can be any."""
+        ...
+
+    async def open(self, annex: Annex) -> tuple[Ref[Any], str]:
+        """A new one: the process here that stands for it, linked to the calling one, and its node's name."""
+        ...
+
+
+class ClusterPremises:
+    """A cluster of the federation's own."""
+
+    def __init__(self) -> None:
+        """Nothing runs yet."""
+        self._cluster = Cluster()
+
+    def child_spec(self) -> ChildSpec[Any]:
+        """The cluster."""
+        return self._cluster.child_spec()
+
+    async def open(self, annex: Annex) -> tuple[Ref[Any], str]:
+        """A node."""
+        spec = NodeSpec(limits=annex.limits, preload=PRELOAD, start_timeout=annex.start)
+        options = Options(label=f"node of {annex.name}")
+        host = await options.start_link(Host, self._cluster.engine, spec)
+        return host, await host.call(Host.node_name)
+
+
+class Annexes:
+    """Those of one federation. No process: it holds where they are found."""
+
+    premises: ClassVar[type[Premises]] = ClusterPremises
+
+    def __init__(self, key: Key, upstreams: Ref[DynamicSupervisor]) -> None:
+        """`upstreams` is under whom they run."""
+        self._key = key
+        self._upstreams = upstreams
+        self._keepers: Ref[DynamicSupervisor] = Ref(Name(key, "keepers"), None)
+        self._premises: Premises | None = None
+
+    def room(self, annex: Annex) -> Room:
+        """Where wires find room in it."""
+        return Room(self, annex)
+
+    async def keeper(self, annex: Annex) -> Ref[Keeper]:
+        """Whoever keeps it, begun if need be."""
+        name = Name(self._key, f"annex-{annex.serial}")
+        found = whereis(name)
+        if found is not None:
+            return Ref(found, None)
+        if whereis(self._keepers.target) is None:
+            await _begun(self._upstreams, self._tree())
+        assert self._premises is not None
+        options = Options(label=f"annex {annex.name}")
+        spec = child(Keeper, self._premises, annex).but(id=name, name=name, restart="temporary", options=options)
+        await _begun(self._keepers, spec)
+        return Ref(name, None)
+
+    def _tree(self) -> ChildSpec[Any]:
+        premises = self._premises = self._premises or self.premises()
+        children: list[ChildSpec[Any]] = [
+            premises.child_spec(),
+            child(DynamicSupervisor).but(id="keepers", name=self._keepers.target),
+            child(Porter, self._keepers).but(id="porter", shutdown=_LEAVING + 1.0),
+        ]
+        name = Name(self._key, "annexes")
+        tree = child(Tree, children, intensity=3, period=60.0, strategy="rest_for_one")
+        return tree.but(id=name, name=name, restart="temporary")
+
+
+async def _begun(supervisor: Ref[DynamicSupervisor], spec: ChildSpec[Any]) -> None:
+    with contextlib.suppress(AlreadyRegistered):  # somebody else was first, which is as good
+        await start_child(supervisor, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """In one annex."""
+
+    annexes: Annexes
+    annex: Annex
+
+    def tenant(self) -> ChildSpec[Any]:
+        """For the tree of an upstream."""
+        return child(Tenant, self).but(id="tenant")
+
+    async def lodge(self) -> Lodging:
+        """Have a node for the calling process, for as long as that lives. Raises what keeps one from coming up, or has ended it at once."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                keeper = await self.annexes.keeper(self.annex)
+                return await keeper.call(Keeper.lodge)
+            except ProcessExited as gone:
+                match gone.reason:
+                    case Shutdown(detail=Exception() as error) | Crash(error=Exception() as error):
+                        raise error from None
+                    case _ if tries >= _TRIES:
+                        raise
+                    case _:
+                        await asyncio.sleep(0)  # it was just being closed
+
+
+class Keeper(GenServer):
+    """One for each annex that somebody is in."""
+
+    def __init__(self, premises: Premises, annex: Annex) -> None:
+        """Nothing runs yet."""
+        self._premises = premises
+        self._annex = annex
+        self._host: Ref[Any]
+        self._node = ""
+        self._tenants: set[Monitor] = set()
+
+    def init(self) -> Continue:
+        """Whoever begins it goes on; whoever wants to be in it waits."""
+        return Continue(None)
+
+    async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
+        """Have the process started. From now on its end is ours: we are linked, and trap nothing."""
+        try:
+            self._host, self._node = await self._premises.open(self._annex)
+        except ActorError as error:
+            return Stop(Shutdown(error))
+        return None
+
+    def lodge(self) -> Lodging:
+        """Somebody comes in, until they end."""
+        tenant = self.caller.process
+        if tenant is not None:
+            self._tenants.add(monitor(tenant.pid))
+        return Lodging(self._node, self.pid)
+
+    async def process_id(self) -> int:
+        """The annex, as the system knows it."""
+        return await self._host.call(Host.process_id)
+
+    def handle_info(self, message: Any) -> Stop | None:
+        """Somebody has left."""
+        if not isinstance(message, Down):
+            super().handle_info(message)
+            return None
+        self._tenants.discard(message.ref)
+        return None if self._tenants else Stop(NORMAL)
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Nobody is in it any more: it is closed in order."""
+        if reason == NORMAL:
+            with contextlib.suppress(
+                ActorError
+            ):  # it has ended by itself, or does so when whoever starts processes ends
+                await stop(self._host, NORMAL, _STOPPING)
+
+    def report_state(self) -> str:
+        """Who is in it."""
+        return f"annex {self._annex.name} on {self._node or 'no node yet'}, {len(self._tenants)} tenants"
+
+
+class Porter(GenServer):
+    """Sees to it that an annex is not closed over those who are still on their way out."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, keepers: Ref[DynamicSupervisor]) -> None:
+        """Who keeps them."""
+        self._keepers = keepers
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """Wait until all are empty, for as long as anybody may."""
+        try:
+            async with asyncio.timeout(_LEAVING):
+                for each in await which_children(self._keepers):
+                    await wait_down(each.pid, None)
+        except (TimeoutError, ProcessExited):
+            return  # who has not left by now is made to
+
+
+class Tenant(GenServer):
+    """Of an upstream, in its tree: has a place for its connections kept, and ends when the process there does, so that this is counted."""
+
+    def __init__(self, room: Room) -> None:
+        """Where."""
+        self._room = room
+        self._watch: Monitor
+
+    def init(self) -> Continue:
+        """The upstream goes on; that takes its time."""
+        return Continue(None)
+
+    async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
+        """Go in."""
+        try:
+            lodging = await self._room.lodge()
+        except ActorError as error:
+            return Stop(Crash(error))
+        self._watch = monitor(lodging.keeper)
+        return None
+
+    def handle_info(self, message: Any) -> Stop | None:
+        """The process is gone."""
+        if isinstance(message, Down):
+            return Stop(message.reason if isinstance(message.reason, Crash) else Crash(ProcessExited(message.reason)))
+        super().handle_info(message)
+        return None

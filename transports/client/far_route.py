@@ -1,0 +1,281 @@
+"""The way to a server by way of another process: what parses its words, and holds its sockets or its child process, runs there.
+
+The wire here stands for the one there. It finds out where there is room (`Place`), has an outpost started, and passes on what is said and
+heard; whoever owns it sees a wire like any other. When the other process is lost, that is this wire's end, and says how that one ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from greenroom.supervision import (
+    NORMAL,
+    CallTimeout,
+    Crash,
+    Exit,
+    GreenroomError,
+    NoConnection,
+    NoProcess,
+    Options,
+    Quit,
+    Ref,
+    Shutdown,
+    current_node,
+    receive,
+    spawn_link,
+    trap_exit,
+    wait_down,
+)
+from greenroom.supervision.cluster.endings import NodeLost
+from greenroom.supervision.cluster.ushering import launch_on
+from greenroom.supervision.kernel.messages import INFO
+
+from . import far_words as words
+from .errors import ConnectFailed, ConnectionLost, NodeEnded, TransportError, WireFull
+from .far_outpost import Outpost
+from .seam import Inbound
+from .tickets import check_travels, ticket_of
+
+if TYPE_CHECKING:
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import ExitReason, Pid
+    from greenroom.supervision.kernel.process import Process
+
+    from .seam import Credentials, Route
+
+WAITING: Final = 4096
+"""How many messages wait for the other process to be there,"""
+WAITING_BYTES: Final = 64 * 1024 * 1024
+"""and how much they may weigh."""
+UNREAD: Final = 16
+"""So many mails of ours in the connection's mailbox, and no more is asked for until it has caught up."""
+LOOK_AGAIN: Final = 0.005
+OFTEN: Final = 16
+"""After so many mails, the other end is told that they were taken;"""
+MUCH: Final = 1024 * 1024
+"""or after so many bytes."""
+LAST_WORDS: Final = 0.5
+"""How long it may take, once the link is gone, until it is known how the process has ended."""
+
+
+class Lodging(NamedTuple):
+    """Room on a node."""
+
+    node: str
+    keeper: Pid
+    """Ends when the process of that node does, and then says how."""
+
+
+class Place(Protocol):
+    """Where there is room for wires. A value, used again for each new one."""
+
+    async def lodge(self) -> Lodging:
+        """Have a node for the calling process, for as long as that lives. Raises what keeps one from coming up."""
+        ...
+
+
+class _Settled(NamedTuple):
+    outpost: Ref[Outpost]
+    keeper: Pid
+
+
+class FarRoute:
+    """A route of which each wire is in another process."""
+
+    def __init__(self, route: Route, place: Place) -> None:
+        """Raises `ConfigError` for a route that leads through this process alone."""
+        check_travels(route)
+        self.route = route
+        self.place = place
+
+    def __repr__(self) -> str:
+        return f"FarRoute({self.route!r})"
+
+    @property
+    def description(self) -> str:
+        """Where it leads."""
+        return self.route.description
+
+    def open(self, owner: Pid) -> FarWire:
+        """Begin a wire for the calling process."""
+        return FarWire(self, owner)
+
+
+class FarWire:
+    """One wire, as it is seen here."""
+
+    def __init__(self, route: FarRoute, owner: Pid) -> None:
+        """Made by `FarRoute.open`, in the owner's process."""
+        self.description = route.description
+        self._route = route
+        self._owner: Process | None = current_node().process(owner)
+        self._outpost: Ref[Outpost] | None = None
+        self._keeper: Pid | None = None
+        self._waiting: deque[list[Any]] = deque()
+        self._weight = 0
+        self._closing: ExitReason | None = None
+        self._taken = [0, 0]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.pid: Pid = spawn_link(self._live)
+
+    def __repr__(self) -> str:
+        return f"<FarWire {self.description}, {'on a node' if self._outpost else 'not there yet'}>"
+
+    # --- what the connection does
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+        """Have it said there. Raises `WireFull`."""
+        self._post([words.SAY, frame, id, ordered], len(frame))
+
+    def forget(self, id: RequestId) -> None:
+        """Nobody waits for that answer any more."""
+        self._post([words.FORGET, id])
+
+    def agreed(self, version: str) -> None:
+        """The handshake is over."""
+        self._post([words.AGREED, version])
+
+    def _post(self, word: list[Any], weight: int = 0) -> None:
+        if self._outpost is None:
+            if weight and (len(self._waiting) >= WAITING or self._weight + weight > WAITING_BYTES):
+                raise WireFull(f"{len(self._waiting)} messages wait for the process that is to send them")
+            self._waiting.append(word)
+            self._weight += weight
+        elif not self._outpost.send(word) and weight and current_node().process(self._outpost.pid) is not None:
+            raise WireFull("too much is on its way to the process that is to send it")
+
+    # --- the process
+
+    async def _live(self) -> None:
+        trap_exit()
+        self._begin(self._settle())
+        try:
+            while True:
+                self._came(await receive())
+        except _Over as over:
+            reason = await self._known(over.reason)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._outpost is None:
+                self._waiting.clear()
+        raise Quit(reason)
+
+    async def _settle(self) -> None:
+        """Find room, and have an outpost there."""
+        me = Ref[Any](self.pid)
+        try:
+            ticket = ticket_of(self._route.route)
+            lodging = await self._route.place.lodge()
+            options = Options(label=f"wire of {current_node().name}")
+            outpost = await launch_on(lodging.node, options, Outpost, (self.pid, ticket), link=True)
+        except Exception as error:  # noqa: BLE001 - whatever kept it from beginning is this wire's end, and its reason
+            me.send([words.ENDED, Shutdown(_vain(error))])
+        else:
+            me.send(_Settled(outpost, lodging.keeper))
+
+    def _came(self, message: Any) -> None:
+        match message:
+            case [words.CAME, data, plain]:
+                self._hear(data, plain=plain)
+            case [words.ENDED, reason]:
+                raise _Over(self._closing or reason)
+            case [words.ASK, number, what, args]:
+                self._begin(self._answer(number, what, args))
+            case [words.LINE, text]:
+                self._line(text)
+            case _Settled(outpost, keeper):
+                self._outpost, self._keeper = outpost, keeper
+                while self._waiting:
+                    outpost.send(self._waiting.popleft())
+                if self._closing is not None:
+                    outpost.send([words.CLOSE])
+            case Exit(pid=pid, reason=reason) if self._outpost is not None and pid == self._outpost.pid:
+                raise _Over(self._closing or reason)
+            case Exit(reason=reason):
+                self._close(reason)
+            case _:
+                pass  # whatever else has found its way here
+
+    def _close(self, reason: ExitReason) -> None:
+        if self._closing is not None:
+            return
+        self._closing = reason if isinstance(reason, Shutdown) else Shutdown()
+        if self._outpost is not None:
+            self._outpost.send([words.CLOSE])
+        else:
+            raise _Over(self._closing)
+
+    async def _known(self, reason: ExitReason) -> ExitReason:
+        """The same, or how the node's process has ended, which is known a moment after it is out of reach."""
+        if not isinstance(reason, NoConnection | NoProcess) or self._closing is not None:
+            return Shutdown(ConnectionLost(f"the wire has ended: {reason}")) if reason == NORMAL else reason
+        try:
+            ended = await wait_down(self._keeper, LAST_WORDS)
+        except CallTimeout:
+            return Shutdown(NodeEnded("cannot be reached any more"))
+        lost = getattr(ended, "detail", getattr(ended, "error", None))
+        return Shutdown(NodeEnded(str(lost.ending) if isinstance(lost, NodeLost) else f"was stopped ({ended})"))
+
+    # --- what comes
+
+    def _hear(self, data: bytes, *, plain: bool) -> None:
+        owner = self._owner
+        if owner is None:
+            return
+        if self._closing is None:
+            owner.deliver((INFO, Inbound(self.pid, words.unpack(data, plain=plain))))
+        self._taken[0] += 1
+        self._taken[1] += len(data)
+        if self._taken[0] >= OFTEN or self._taken[1] >= MUCH:
+            self._thank()
+
+    def _thank(self) -> None:
+        """Say that it was taken, as soon as that is so."""
+        owner = self._owner
+        if owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
+            asyncio.get_running_loop().call_later(LOOK_AGAIN, self._thank)
+        elif self._outpost is not None:
+            self._outpost.send([words.HEARD, *self._taken])
+            self._taken = [0, 0]
+
+    async def _answer(self, number: int, what: str, args: list[Any]) -> None:
+        """Who we are: said here, by whoever knows."""
+        credentials: Credentials = self._route.route.credentials  # type: ignore[attr-defined]  # of what asks for them
+        try:
+            value: Any = dict(await credentials.headers()) if what == "headers" else await credentials.refused(*args)
+            ok = True
+        except Exception as error:  # noqa: BLE001 - somebody else's code; told to who asked
+            ok, value = False, error
+        self._post([words.TOLD, number, ok, value])
+
+    def _line(self, text: str) -> None:
+        sink = getattr(self._route.route, "sink", None)
+        if sink is not None:
+            sink(text)
+
+    def _begin(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Over(Exception):
+    """This wire is at its end."""
+
+    def __init__(self, reason: ExitReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _vain(error: Exception) -> TransportError:
+    if isinstance(error, TransportError):
+        return error
+    root: Any = getattr(error, "reason", None)
+    found: Any = getattr(root, "detail", None) or (root.error if isinstance(root, Crash) else None) or error
+    kind = "" if isinstance(found, GreenroomError) else f"{type(found).__name__}: "
+    failed = ConnectFailed(f"there is no process for the connection: {kind}{found}")
+    failed.__cause__ = error
+    return failed
