@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from . import versions
-from .thespian_door import addresses, processes, streams, system_base, system_logs, tcp
+from .thespian_door import ActorSystem, addresses, processes, streams, system_base, system_logs, tcp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +89,12 @@ def install(key: bytes, bind: str) -> None:
     _tell_of_exits()
     system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=1)  # who has not ended by then is ended by pid
     system_logs.thesplog_control(logging.CRITICAL, False, 0)  # noqa: FBT003 - it would write a file into the temporary folder
+
+
+def inside_of(system: ActorSystem) -> Any:
+    """The transport of a system, as it is seen from outside."""
+    whole: Any = system
+    return whole._systemBase.transport
 
 
 def restore_logging() -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import stat
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Iterator
 
 NOTE_BYTES: Final = 2_000
 NODE_VARIABLE: Final = "GREENROOM_NODE"
@@ -88,8 +90,24 @@ def restore_environment() -> None:
 
 
 def close_private() -> None:
-    """In a process that the warden has forked."""
-    for descriptor in Inherited.private:
+    """In a process that was forked below the warden, or by it: what is its parent's alone.
+
+    A listening socket is that always; Thespian leaves the admin's to its logger, which then keeps the port when the admin is gone. Their
+    numbers stay taken, since some object may still close them.
+    """
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in (*Inherited.private, *_listening()):
         with contextlib.suppress(OSError):
-            os.close(descriptor)
+            os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
     Inherited.private.clear()
+
+
+def _listening() -> Iterator[int]:
+    for entry in os.listdir("/dev/fd"):  # noqa: PTH208 - an iterator would have a descriptor of its own
+        with contextlib.suppress(OSError, ValueError):
+            number = int(entry)
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                with socket.socket(fileno=os.dup(number)) as found:
+                    if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        yield number

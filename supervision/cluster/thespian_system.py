@@ -14,6 +14,7 @@ from .endings import EngineFailed
 from .inherited import Inherited
 from .keeper import BEGIN
 from .orders import Hello, Order, Orders
+from .hardening import inside_of
 from .thespian_door import ActorSystem
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class System:
         Inherited.keeper = keeper
         try:
             self._system, self.port = _start(begin)
+            self._inside = inside_of(self._system)
             address = self._system.createActor("greenroom.supervision.cluster.keeper.Keeper")
             self._system.tell(address, BEGIN)
             hello = self._hello()
@@ -90,6 +92,17 @@ class System:
                 if isinstance(order, Hello):
                     return order
         raise EngineFailed(f"the keeper of nodes did not come up within {_HELLO_SECONDS:g} s")
+
+    @property
+    def door(self) -> socket.socket:
+        """Where Thespian would listen for what is sent to this process: nobody has anything to say there."""
+        door: socket.socket = self._inside.socket
+        return door
+
+    def turn_away(self) -> None:
+        """Somebody is at that door."""
+        with contextlib.suppress(OSError):
+            self.door.accept()[0].close()
 
     def shutdown(self) -> None:
         """Ask Thespian to end it all. That may do nothing; the caller ends what is left."""

@@ -113,7 +113,7 @@ class Warden:
         """Start a system. Raises `EngineFailed`."""
         began = time.monotonic()
         system = self._system = System(self._begin)
-        self._listen(system.orders.fileno(), *(part.pidfd for part in system.parts))
+        self._listen(system.door.fileno(), system.orders.fileno(), *(part.pidfd for part in system.parts))
         parts = {part.name: part.pid for part in system.parts}
         self._home.send(Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began))
         for name, (order, _) in self._pending.items():
@@ -127,7 +127,7 @@ class Warden:
         with contextlib.suppress(ValueError):  # half an order: it was killed in the middle of it
             self._hear_keeper(system)  # its last
         self._system = None
-        self._ignore(system.orders.fileno(), *(part.pidfd for part in system.parts))
+        self._ignore(system.door.fileno(), system.orders.fileno(), *(part.pidfd for part in system.parts))
         for part in system.parts:
             part.end(signal.SIGKILL)
         system.forget()
@@ -165,6 +165,8 @@ class Warden:
                 self._pass_notes()
             system = self._system
             if system is not None:
+                if system.door.fileno() in ready:
+                    system.turn_away()
                 if system.orders.fileno() in ready:
                     self._hear_keeper(system)
                 if any(part.ended for part in system.parts):

@@ -114,5 +114,8 @@ def _thespian_key(begin: Begin) -> bytes:
 
 
 def _forked() -> None:
+    if Inherited.node:
+        pids.take_name(name_of_forks(Inherited.pid))
+        return
     close_private()
-    pids.take_name(name_of_forks(Inherited.pid) if Inherited.node else "gr-thespian")
+    pids.take_name("gr-thespian")
