@@ -197,15 +197,14 @@ async def _listen(
 ) -> None:
     """The ear."""
     trap_exit()
-    wire: Wire | None = None
     try:
         wire = ticket.route(desk).open(self_pid())
     except Exception as error:  # noqa: BLE001 - a route is anybody's code, and this is an attempt in vain
         cause = error if isinstance(error, TransportError) else ConnectFailed(f"{type(error).__name__}: {error}")
         _last(home, Shutdown(cause))
+        begun.set_result(None)
         return
-    finally:
-        begun.set_result(wire)
+    begun.set_result(wire)
     while True:
         message = await receive()
         if isinstance(message, Inbound):

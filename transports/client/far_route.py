@@ -117,6 +117,7 @@ class FarWire:
         self._weight = 0
         self._closing: ExitReason | None = None
         self._taken = [0, 0]
+        self._looking: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.pid: Pid = spawn_link(self._live)
 
@@ -152,15 +153,16 @@ class FarWire:
         trap_exit()
         self._begin(self._settle())
         try:
-            while True:
-                self._came(await receive())
-        except _Over as over:
-            reason = await self._known(over.reason)
+            over: ExitReason | None = None
+            while over is None:
+                over = self._came(await receive())
+            reason = await self._known(over)
         finally:
+            self._waiting.clear()
+            if self._looking is not None:
+                self._looking.cancel()
             for task in self._tasks:
                 task.cancel()
-            if self._outpost is None:
-                self._waiting.clear()
         raise Quit(reason)
 
     async def _settle(self) -> None:
@@ -176,12 +178,13 @@ class FarWire:
         else:
             me.send(_Settled(outpost, lodging.keeper))
 
-    def _came(self, message: Any) -> None:
+    def _came(self, message: Any) -> ExitReason | None:
+        """One message; the reason to end for, if it brings one."""
         match message:
             case [words.CAME, data, plain]:
                 self._hear(data, plain=plain)
             case [words.ENDED, reason]:
-                raise _Over(self._closing or reason)
+                return self._closing or reason
             case [words.ASK, number, what, args]:
                 self._begin(self._answer(number, what, args))
             case [words.LINE, text]:
@@ -193,20 +196,22 @@ class FarWire:
                 if self._closing is not None:
                     outpost.send([words.CLOSE])
             case Exit(pid=pid, reason=reason) if self._outpost is not None and pid == self._outpost.pid:
-                raise _Over(self._closing or reason)
+                return self._closing or reason
             case Exit(reason=reason):
-                self._close(reason)
+                return self._close(reason)
             case _:
                 pass  # whatever else has found its way here
+        return None
 
-    def _close(self, reason: ExitReason) -> None:
+    def _close(self, reason: ExitReason) -> ExitReason | None:
+        """In order, there as well; at once when nothing is there yet."""
         if self._closing is not None:
-            return
+            return None
         self._closing = reason if isinstance(reason, Shutdown) else Shutdown()
-        if self._outpost is not None:
-            self._outpost.send([words.CLOSE])
-        else:
-            raise _Over(self._closing)
+        if self._outpost is None:
+            return self._closing
+        self._outpost.send([words.CLOSE])
+        return None
 
     async def _known(self, reason: ExitReason) -> ExitReason:
         """The same, or how the node's process has ended, which is known a moment after it is out of reach."""
@@ -236,14 +241,20 @@ class FarWire:
         """Say that it was taken, as soon as that is so."""
         owner = self._owner
         if owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
-            asyncio.get_running_loop().call_later(LOOK_AGAIN, self._thank)
+            if self._looking is None:
+                self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_again)
         elif self._outpost is not None:
             self._outpost.send([words.HEARD, *self._taken])
             self._taken = [0, 0]
 
+    def _look_again(self) -> None:
+        self._looking = None
+        self._thank()
+
     async def _answer(self, number: int, what: str, args: list[Any]) -> None:
         """Who we are: said here, by whoever knows."""
-        credentials: Credentials = self._route.route.credentials  # type: ignore[attr-defined]  # of what asks for them
+        route: Any = self._route.route
+        credentials: Credentials = route.credentials
         try:
             value: Any = dict(await credentials.headers()) if what == "headers" else await credentials.refused(*args)
             ok = True
@@ -260,14 +271,6 @@ class FarWire:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class _Over(Exception):
-    """This wire is at its end."""
-
-    def __init__(self, reason: ExitReason) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 def _vain(error: Exception) -> TransportError:

@@ -93,7 +93,7 @@ class HttpRoute:
             raise ConfigError(f"{self!r} has a transport of this process: leave out its isolation, or the transport")
         if self._trust is not None and not isinstance(self._trust, Trust):
             raise ConfigError(f"{self!r} has an SSLContext, which is of this process: give it a Trust(…) instead")
-        fixed = {} if isinstance(self.credentials, NoCredentials) else None
+        fixed: dict[str, str] | None = {} if isinstance(self.credentials, NoCredentials) else None
         if isinstance(self.credentials, FixedHeaders):
             fixed = dict(self.credentials._headers)  # noqa: SLF001 - the same package
         trust = None if self._trust is None else self._trust.located()
