@@ -30,6 +30,8 @@ def take(switch: Switch, payload: bytes) -> None:
         batch: list[list[Any]] = decode(payload)
     except Exception:  # noqa: BLE001 - something in it cannot be made here: find out what, and for whom
         batch = list(_one_by_one(switch, payload))
+    if type(batch) is not list:
+        raise LinkRefused("a message that no node of this version sends")
     for item in batch:
         if switch.lost:
             return

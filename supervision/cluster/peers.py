@@ -412,7 +412,10 @@ class Peers:
 
     def _tell(self, event: NodeUp | NodeDown) -> None:
         for who in tuple(self._watchers):
-            heard = self.node.context.copy().run(who.send, event)
+            try:
+                heard = self.node.context.copy().run(who.send, event)
+            except ActorError:  # its name is in a registry that does not run now
+                heard = False
             if not heard and isinstance(who.target, Pid) and self.node.process(who.target) is None:
                 self._watchers.pop(who, None)
 

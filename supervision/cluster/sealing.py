@@ -113,7 +113,7 @@ class Handshake:
             message, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
         try:
             peer = _decode(message)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LinkRefused("the other end does not speak the protocol of a greenroom cluster") from error
         if peer.version != VERSION:
             raise LinkRefused(

@@ -295,6 +295,7 @@ def _look_up(name: str) -> Any:
 
 _names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _found: dict[str, Any] = {}
+_records: dict[str, Any] = {}
 
 
 def _ref(target: Any, seconds: float | None) -> Ref[Any]:
@@ -302,7 +303,19 @@ def _ref(target: Any, seconds: float | None) -> Ref[Any]:
 
 
 def _record(name: str, given: dict[str, Any]) -> Any:
-    return find(name)(**given)
+    make = _records.get(name)
+    if make is None:
+        make = find(name)
+        if not (isinstance(make, type) and _is_record(make)):
+            raise CannotTravel(f"{name} is no record")  # it is not called, whatever it is
+        _records[name] = make
+    return make(**given)
+
+
+def _is_record(kind: Any) -> bool:
+    if issubclass(kind, tuple):
+        return bool(getattr(cast("Any", kind), "_fields", None))
+    return is_dataclass(kind) or issubclass(kind, msgspec.Struct)
 
 
 def _error(
