@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _SLACK: Final = 1.0
 
 
-def ask(system: ActorSystem, guest: Address, request: Request) -> Answer:
-    """The answer; a `Failed` when there is no guest to give one. A subscription is an actor's: raises `ConfigError`."""
+def ask(system: Any, guest: Any, request: Request) -> Answer:
+    """The answer, of the guest at that address in an `ActorSystem`; a `Failed` when there is no guest to give one. A subscription is an actor's: raises `ConfigError`."""
     until = time.monotonic() + request.timeout + _SLACK
     if is_simple(system):
         return _answer(system, guest, request, until)

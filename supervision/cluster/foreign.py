@@ -100,14 +100,15 @@ class ActorNotMade(ForeignActorError):
 class ForeignActor:
     """One actor. From any thread, and from several at once."""
 
-    def __init__(self, system: ActorSystem, actor: Address | type | str) -> None:
-        """`actor` is an address, or the class of one that is ours to make: itself, or `"module.Class"`."""
-        self._system = system
+    def __init__(self, system: Any, actor: Any) -> None:
+        """`system` is the `ActorSystem` that it lives in. `actor` is an address, or the class of one that is ours to make: itself, or `"module.Class"`."""
+        self._system: ActorSystem = system
         self._address = actor if isinstance(actor, Address) else None
         self._kind: type | str | None = None if isinstance(actor, Address) else actor
         if self._address is None and not isinstance(actor, type | str):
             raise TypeError(f"an actor is its address, its class, or 'module.Class', not {actor!r}")
-        self._name = str(actor) if self._kind is None else _spelled(self._kind)
+        self._spelled = "" if self._kind is None else _spelled(self._kind)
+        self._name = self._spelled.rpartition(".")[2] or "the actor"  # where it lives is nobody's business
         self._simple = is_simple(system)
         self._attendant: Address | None = None
         self._lock = threading.Lock()
@@ -187,7 +188,7 @@ class ForeignActor:
                         self._name,
                         f"{error} (greenroom has to be importable there: otherwise make the actor, and give its address)",
                     ) from error
-                spec = self._kind if self._simple else self._name
+                spec = self._kind if self._simple else self._spelled
                 mine.tell(self._attendant, Employ(spec))
             return self._attendant
 

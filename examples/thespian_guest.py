@@ -1,0 +1,128 @@
+"""A Thespian program as a user: an actor of its own system asks our servers, and hears when a resource changes.
+
+Both are in one program here, so that it can be run: the node in a thread, and Thespian's simple system. They share a key and an address, and nothing
+else; with `ActorSystem("multiprocTCPBase")` and the node in another program, not a line of the actors is another.
+
+Run it: `python examples/thespian_guest.py`. It prints
+
+    connected: True
+    the board has: post, wipe
+    secretary: pinned 'lunch at one'
+    secretary: the board says 'lunch at one'
+    secretary: the board is not what it was
+    secretary: wipe has failed: there is nobody to wipe it
+    without the node: away
+"""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUntypedBaseClass=false, reportUnknownArgumentType=false, reportIncompatibleMethodOverride=false
+# Thespian ships no types.
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from thespian.actors import ActorSystem, ActorTypeDispatcher
+
+from greenroom import Host, Server, ToolError
+from greenroom.supervision import BackgroundNode
+from greenroom.thespian import (
+    CallTool,
+    Connect,
+    Connected,
+    Failed,
+    Guest,
+    ListTools,
+    ReadResource,
+    ResourceContents,
+    Subscribe,
+    Subscribed,
+    ToolResult,
+    Updated,
+    ask,
+    new_key_file,
+)
+
+# --- ours: a host, which lets guests in
+
+board = Server("board")
+_notes = ["nothing yet"]
+
+
+@board.tool
+def post(note: str) -> str:
+    """Pin a note to the board."""
+    _notes[0] = note
+    board.notify_resource_updated("board://notes")
+    return f"pinned {note!r}"
+
+
+@board.tool
+def wipe() -> None:
+    """Take all notes down."""
+    raise ToolError("there is nobody to wipe it")
+
+
+@board.resource("board://notes")
+def notes() -> str:
+    """What is pinned to it."""
+    return _notes[0]
+
+
+# --- theirs: an actor, which is told who the guest is and then goes about its work
+
+
+class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
+    """Each request has one answer; the next step begins when it has come."""
+
+    def receiveMsg_ActorAddress(self, guest: Any, sender: Any) -> None:  # noqa: ARG002, D102, N802 - Thespian's
+        self.guest = guest
+        self.send(guest, Subscribe("board", "board://notes"))
+
+    def receiveMsg_Subscribed(self, answer: Subscribed, sender: Any) -> None:  # noqa: ARG002, D102, N802
+        self.send(self.guest, CallTool("board", "post", {"note": "lunch at one"}))
+
+    def receiveMsg_ToolResult(self, answer: ToolResult, sender: Any) -> None:  # noqa: ARG002, D102, N802
+        if answer.is_error:
+            print("secretary: wipe has failed:", answer.text)
+            return
+        print("secretary:", answer.text)
+        self.send(self.guest, ReadResource("board", "board://notes"))
+
+    def receiveMsg_ResourceContents(self, answer: ResourceContents, sender: Any) -> None:  # noqa: ARG002, D102, N802
+        print(f"secretary: the board says {answer.text!r}")
+
+    def receiveMsg_Updated(self, update: Updated, sender: Any) -> None:  # noqa: ARG002, D102, N802
+        print("secretary: the board is not what it was")
+        self.send(self.guest, CallTool("board", "wipe"))
+
+    def receiveMsg_Failed(self, answer: Failed, sender: Any) -> None:  # noqa: ARG002, D102, N802
+        print("secretary:", answer.reason, answer.text)
+
+
+def main() -> None:
+    """Bring the two together, and part them again."""
+    system = ActorSystem("simpleSystemBase", logDefs=False)
+    guest = system.createActor(Guest)
+    with tempfile.TemporaryDirectory() as folder:
+        key = new_key_file(Path(folder) / "guests.key")
+        with BackgroundNode() as node:
+            host = Host({"board": board})
+            reception = host.admit_guests(key)
+            node.run(host.open)
+            hello = ask(system, guest, Connect(reception.address, key_file=str(key)))
+            print("connected:", isinstance(hello, Connected))
+            tools: Any = ask(system, guest, ListTools("board"))
+            print("the board has:", ", ".join(tool["name"] for tool in tools.items["board"]))
+            system.tell(system.createActor(Secretary), guest)
+            system.listen(1.0)  # time for the update, which nobody has asked for
+            node.run(host.close)
+        gone: Any = ask(system, guest, CallTool("board", "post", {"note": "anybody?"}))
+        print("without the node:", gone.reason)
+    system.shutdown()
+
+
+if __name__ == "__main__":
+    main()
