@@ -132,14 +132,19 @@ class Server(Decorators, ThespianWords):
         grace: float = running.GRACE,
         line_limit: int = LINE_LIMIT,
         workers: int | None = None,
+        inspect: bool = False,
     ) -> None:
         """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds.
 
         `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. With `workers`, so many processes serve HTTP, and
-        this one looks after them; they import this server by its name. Ends the program with exit code 1 when it cannot be kept alive.
+        this one looks after them; they import this server by its name. `inspect` lets its user look at the tree with `greenroom tree`. Ends the program with exit code 1 when it cannot be kept alive.
         """
         begins("server.run()")
         running.check_no_loop()
+        if inspect:
+            from .lookout import lookout_child  # noqa: PLC0415 - few are looked at
+
+            self._with.append(lookout_child(self.settings.name, lambda: self.urls))
         try:
             if transport == "stdio":
                 if workers is not None:

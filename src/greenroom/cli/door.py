@@ -193,9 +193,9 @@ def _callback(command: Command) -> Callable[..., Any]:
 # --- for commands: what only a terminal has
 
 
-def echo(text: str = "", *, error: bool = False) -> None:
+def echo(text: str = "", *, error: bool = False, newline: bool = True) -> None:
     """Write a line."""
-    click.echo(text, err=error)
+    click.echo(text, err=error, nl=newline)
 
 
 def styled(text: str, style: str) -> str:

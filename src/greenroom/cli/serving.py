@@ -14,16 +14,17 @@ def serve(
     stdio: bool,
     http: str | None,
     workers: int | None,
+    inspect: bool,
 ) -> None:
     """Serve it until a signal comes, or whoever is at the other end of stdin has gone."""
     if stdio and http is not None:
         raise Misused("either --stdio or --http: a server has one of them here")
     if workers is not None and http is None:
         raise Misused("--workers is for --http: on stdio there is one client, and one process")
-    serve_once(server, http, workers)
+    serve_once(server, http, workers, inspect=inspect)
 
 
-def serve_once(server: str, http: str | None, workers: int | None) -> None:
+def serve_once(server: str, http: str | None, workers: int | None, *, inspect: bool) -> None:
     """Import it, and serve. On stdio, what its import prints goes to stderr: stdout belongs to the protocol from the first moment."""
     if http is None:
         from greenroom.transports.standard import StandardStreams  # noqa: PLC0415 - not for help
@@ -33,12 +34,12 @@ def serve_once(server: str, http: str | None, workers: int | None) -> None:
             found = load_server(server)
         finally:
             streams.give_back()
-        found.run("stdio")
+        found.run("stdio", inspect=inspect)
         return
     found = load_server(server)
     host, port = place(http)
     more: dict[str, Any] = {} if workers is None else {"workers": workers}
-    found.run("http", host=host, port=port, **more)
+    found.run("http", host=host, port=port, inspect=inspect, **more)
 
 
 def place(text: str) -> tuple[str, int]:

@@ -142,8 +142,7 @@ def load_server(name: str) -> Server:
     module = _file(Path(place)) if place.endswith(".py") else _module(place or attribute)
     if not place.endswith(".py") and not place:
         attribute = ""
-    names: dict[str, Any] = vars(module)
-    servers = {key: value for key, value in names.items() if isinstance(value, Server)}
+    servers = _servers(module, Server)
     if attribute:
         found: Any = module
         for step in attribute.split("."):

@@ -86,6 +86,7 @@ COMMANDS: Final[Sequence[Command]] = (
             Option("stdio", "on stdin and stdout, which is what is done without --http", "flag"),
             Option("http", "over HTTP, at this host and port", shown="[HOST:]PORT"),
             Option("workers", "with so many processes that share the port", "whole", shown="N"),
+            Option("inspect", "let `greenroom tree` look at it, through a socket that is only yours", "flag"),
         ),
         more="greenroom serve weather:server\ngreenroom serve weather.py --http 127.0.0.1:8000 --workers 2",
     ),
@@ -176,5 +177,17 @@ COMMANDS: Final[Sequence[Command]] = (
         (Argument("name", "what it is called, or the folder it is to be in"),),
         (Option("git", "make it a git repository, too", "flag"),),
         more="greenroom new weather",
+    ),
+    Command(
+        "tree",
+        "The processes of a server or host that runs, and what each is at",
+        "greenroom.cli.watching:tree",
+        (Argument("which", "its name, its process's number or its socket, where more than one runs", needed=False),),
+        (
+            Option("watch", "over and over, each second", "flag", short="w"),
+            Option("every", "each process, also where many are alike", "flag"),
+            JSON,
+        ),
+        more="greenroom serve weather.py --http 8000 --inspect\ngreenroom tree weather --watch",
     ),
 )

@@ -1,0 +1,111 @@
+"""``greenroom tree``: the processes of a server or host that runs, and what each is at."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .door import echo, styled
+from .endings import UNREACHED, Ended, Misused
+from .showing import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_FOLDED = 12
+"""So many of a kind under one parent are counted instead of listed."""
+
+
+def tree(*, which: str | None, watch: bool, every: bool, json: bool) -> None:
+    """Show it, once or over and over."""
+    path = _chosen(which)
+    while True:
+        seen = _looked(path)
+        if json:
+            as_json(seen)
+        else:
+            if watch:
+                echo("\x1b[2J\x1b[H", newline=False)
+            for line in drawn(seen, every=every):
+                echo(line)
+        if not watch:
+            return
+        time.sleep(1.0)
+
+
+def _chosen(which: str | None) -> Path:
+    from greenroom.lookout import lookouts  # noqa: PLC0415 - not for help
+
+    if which is not None and which.endswith(".sock"):
+        return Path(which)
+    found = lookouts()
+    if which is not None:
+        found = [each for each in found if which in (each.name, str(each.pid))]
+    if len(found) == 1:
+        return found[0].path
+    if not found:
+        what = "nothing that runs can be looked at" if which is None else f"there is no {which!r} that can be looked at"
+        raise Ended(UNREACHED, f"{what}: start it with --inspect, or run(…, inspect=True)")
+    names = ", ".join(f"{each.name} ({each.pid})" for each in found)
+    raise Misused(f"say which one: {names}")
+
+
+def _looked(path: Path) -> Mapping[str, Any]:
+    from greenroom.lookout import look  # noqa: PLC0415 - as above
+
+    try:
+        return look(path)
+    except OSError as error:
+        raise Ended(UNREACHED, f"{path}: {error.strerror or error}: has it ended?") from None
+
+
+def drawn(seen: Mapping[str, Any], *, every: bool = False) -> Iterator[str]:
+    """The tree, line by line. Many of a kind are one line, unless `every` one is wanted."""
+    late = f", {seen['lag'] * 1000:.0f} ms late" if seen["lag"] > 0.05 else ""  # noqa: PLR2004 - what somebody would notice
+    leaked = f", {seen['leaked']} leaked" if seen["leaked"] else ""
+    count = len(seen["processes"])
+    yield f"{styled(seen['name'], 'name')} (process {seen['pid']}): {count} processes{late}{leaked}"
+    for url in seen["urls"]:
+        yield f"  {url}"
+    below: dict[str | None, list[Mapping[str, Any]]] = {}
+    for each in seen["processes"]:
+        below.setdefault(each["parent"], []).append(each)
+    known = {each["pid"] for each in seen["processes"]}
+    roots = [each for parent, some in below.items() if parent not in known for each in some]
+    yield from _branches(roots, below, "", every=every)
+
+
+def _branches(
+    some: Sequence[Mapping[str, Any]], below: Mapping[str | None, list[Mapping[str, Any]]], before: str, *, every: bool
+) -> Iterator[str]:
+    lines: list[tuple[str, Mapping[str, Any] | None]] = []
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for each in some:
+        kinds.setdefault(each["behaviour"], []).append(each)
+    for kind, alike in kinds.items():
+        leaves = [each for each in alike if each["pid"] not in below]
+        if len(leaves) > _FOLDED and not every:
+            busy = sum(each["activity"] != "idle" for each in leaves)
+            lines.append((f"{len(leaves)} of {kind}{styled(f', {busy} at work', 'odd') if busy else ''}", None))
+            lines += [(_told(each), each) for each in alike if each["pid"] in below]
+        else:
+            lines += [(_told(each), each) for each in alike]
+    for place, (text, shown) in enumerate(lines):
+        last = place == len(lines) - 1
+        yield f"{before}{'└─ ' if last else '├─ '}{text}"
+        if shown is not None:
+            yield from _branches(below.get(shown["pid"], ()), below, before + ("   " if last else "│  "), every=every)
+
+
+def _told(each: Mapping[str, Any]) -> str:
+    notes: list[str] = []
+    if each["activity"] != "idle":
+        notes.append(styled(each["activity"], "bad" if each["activity"] == "dying" else "odd"))
+    if each["waiting"]:
+        bound = f" of {each['bound']}" if each["bound"] else ""
+        notes.append(f"{each['waiting']}{bound} waiting")
+    if each["calls"]:
+        notes.append(f"waits for {each['calls']}")
+    name = each["names"][0] if each["names"] else each["label"]
+    return f"{name} {styled(each['pid'], 'dim')}{'  ' + ', '.join(notes) if notes else ''}"

@@ -1,0 +1,187 @@
+"""A lookout: whoever runs a program may see its tree of processes from another terminal, through a socket that only they can open.
+
+Off unless asked for (`server.run(…, inspect=True)`, `greenroom serve --inspect`, `Host(…, inspect=True)`). The socket is 0600 in a folder of ours
+that is 0700, and a peer of another user is shown nothing. What is shown is one snapshot, taken without asking anybody; there is nothing to ask for and
+nothing that can be changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import socket
+import stat
+import struct
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from greenroom.protocol.wire import is_object
+from greenroom.supervision import GenServer, child
+from greenroom.supervision.snapshot import take
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from greenroom.supervision import ChildSpec, ExitReason
+
+_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_SUFFIX: Final = ".sock"
+_LONGEST: Final = 100
+"""Bytes that a socket's path may have; the system's own bound is 104 or 108."""
+_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A lookout that somebody may look through."""
+
+    path: Path
+
+    @property
+    def pid(self) -> int:
+        """Whose it is."""
+        return int(self.path.stem.partition("-")[0])
+
+    @property
+    def name(self) -> str:
+        """What that is called."""
+        return self.path.stem.partition("-")[2]
+
+
+def folder() -> Path:
+    """Where the sockets are. Raises `ConfigError` for a folder that is not our own alone."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(runtime) / "greenroom" if runtime else Path(tempfile.gettempdir()) / f"greenroom-{os.geteuid()}"
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ConfigError(f"{path} has to be a folder that only you can open: remove it, or set XDG_RUNTIME_DIR")
+    return path
+
+
+def lookouts() -> Sequence[Found]:
+    """All that there are; those of programs that have died are cleared away."""
+    found: list[Found] = []
+    for path in sorted(folder().glob(f"*-*{_SUFFIX}")):
+        if not path.stem.partition("-")[0].isdigit():
+            continue
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+            sock.settimeout(_SECONDS)
+            try:
+                sock.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue
+            else:
+                found.append(Found(path))
+    return found
+
+
+def look(path: Path) -> dict[str, Any]:
+    """What is seen through it: a snapshot, as data. Raises `OSError`, and `ConfigError` for what is no lookout."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+        sock.settimeout(_SECONDS)
+        sock.connect(str(path))
+        data = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+    try:
+        found: Any = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} shows nothing that can be read: is it a lookout of yours?") from error
+    assert is_object(found)
+    return dict(found)
+
+
+class Lookout(GenServer):
+    """One for a program."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, name: str, urls: Callable[[], Sequence[str]]) -> None:
+        """`name` is what the program is called; `urls` where it serves."""
+        self.name = name
+        self.urls = urls
+        self.path = Path()
+        self._server: asyncio.Server | None = None
+
+    async def init(self) -> None:
+        """Open it."""
+        word = _NAME.sub("_", self.name)[:40]
+        self.path = folder() / f"{os.getpid()}-{word}{_SUFFIX}"
+        if len(os.fsencode(self.path)) > _LONGEST:
+            raise ConfigError(f"{self.path} is too long for a socket: set XDG_RUNTIME_DIR to a shorter path")
+        self.path.unlink(missing_ok=True)  # of a life of this very process before
+        before = os.umask(0o177)
+        try:
+            self._server = await asyncio.start_unix_server(self._show, str(self.path))
+        finally:
+            os.umask(before)
+
+    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """Close it; nothing of it stays."""
+        if self._server is not None:
+            self._server.close()
+        self.path.unlink(missing_ok=True)
+
+    async def _show(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - nobody asks for anything
+        try:
+            if _is_ours(writer.get_extra_info("socket")):
+                async with asyncio.timeout(_SECONDS):
+                    writer.write(msgspec.json.encode(self.seen()))
+                    await writer.drain()
+        except (OSError, TimeoutError):
+            pass  # whoever looked has gone
+        finally:
+            writer.close()
+
+    def seen(self) -> dict[str, Any]:
+        """The snapshot, as data."""
+        snapshot = take()
+        processes = [
+            {
+                "pid": str(each.pid),
+                "label": each.label,
+                "behaviour": each.behaviour,
+                "names": list(each.names),
+                "parent": None if each.parent is None else str(each.parent),
+                "activity": "dying" if each.dying else each.activity,
+                "waiting": each.waiting,
+                "waiting_bytes": each.waiting_bytes,
+                "bound": each.bound,
+                "tasks": each.tasks,
+                "calls": None if each.calls is None else str(each.calls),
+            }
+            for each in snapshot.processes
+        ]
+        return {
+            "name": self.name,
+            "pid": os.getpid(),
+            "urls": list(self.urls()),
+            "node": snapshot.node,
+            "lag": snapshot.lag,
+            "leaked": snapshot.leaked,
+            "workers": snapshot.workers,
+            "busy_workers": snapshot.busy_workers,
+            "processes": processes,
+        }
+
+
+def lookout_child(name: str, urls: Callable[[], Sequence[str]] = tuple) -> ChildSpec[Any]:
+    """One as a child of anybody's supervisor."""
+    return child(Lookout, name, urls).but(id="lookout", restart="transient")
+
+
+def _is_ours(sock: Any) -> bool:
+    """Whether it is this user's own process, or root's, at the other end; where the system does not tell, the folder's rights have to do."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return uid in (0, os.geteuid())
