@@ -1,6 +1,7 @@
-"""Accepting on a socket that other processes accept on as well: one connection at a time, so that a burst is shared out and not taken whole.
+"""Accepting on a socket that other processes accept on as well: one connection at a time, and who has least takes the next.
 
-The loop's own servers take all that waits each time they are woken. Here whoever is free takes the next one, and who is busy leaves it to others.
+The loop's own servers take all that waits each time they are woken, and of several processes it is always the same one that is first. Here whoever has more
+than another gives way to it for a moment, and takes what nobody else has taken by then.
 """
 
 from __future__ import annotations
@@ -10,12 +11,20 @@ import errno
 import logging
 from typing import TYPE_CHECKING, Final
 
+from .shares import BEAT
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from .shares import Shares
+
 log: Final = logging.getLogger("greenroom.http")
 
+_COURTESY: Final = 0.002
+"""Seconds for which it gives way."""
+_AT_ONCE: Final = 32
+"""How many it takes of those that nobody else has taken."""
 _PAUSE: Final = 1.0
 """Seconds without accepting, when there is no descriptor left for another connection."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -24,35 +33,64 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 class Acceptor:
     """Accepts in the loop that it is made in, until it is closed."""
 
-    def __init__(self, sock: socket.socket, greet: Callable[[], asyncio.Protocol]) -> None:
-        """`sock` listens already, and is closed with this; `greet` makes the protocol for a connection."""
+    def __init__(
+        self, sock: socket.socket, greet: Callable[[], asyncio.Protocol], shares: Shares, count: Callable[[], int]
+    ) -> None:
+        """`sock` listens already, and is closed with this; `greet` makes the protocol for a connection, `count` says how many are open."""
         self._socket = sock
         self._greet = greet
+        self._shares = shares
+        self._count = count
         self._loop = asyncio.get_running_loop()
-        self._pause: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._welcoming: set[asyncio.Task[object]] = set()
-        self._begin()
+        self._beat: asyncio.TimerHandle
+        self._say()
+        self._listen()
 
-    def _begin(self) -> None:
-        self._pause = None
-        self._loop.add_reader(self._socket.fileno(), self._take)
+    def _say(self) -> None:
+        self._shares.say(self._count())
+        self._beat = self._loop.call_later(BEAT, self._say)
 
-    def _take(self) -> None:
+    def _listen(self) -> None:
+        self._later = None
+        self._loop.add_reader(self._socket.fileno(), self._look)
+
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._later = self._loop.call_later(seconds, then)
+
+    def _look(self) -> None:
+        """Somebody is there."""
+        if self._shares.gives_way(self._count() + len(self._welcoming)):
+            self._wait(_COURTESY, self._insist)
+        else:
+            self._take()
+
+    def _insist(self) -> None:
+        """Whoever is still there is nobody else's."""
+        self._listen()
+        for _ in range(_AT_ONCE):
+            if not self._take():
+                return
+
+    def _take(self) -> bool:
         try:
             connection, _ = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # somebody else was faster, or the peer has gone again
+            return False  # somebody else was faster, or the peer has gone again
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
             log.error("cannot accept a connection: %s", error.strerror)  # noqa: TRY400 - where is known
-            self._loop.remove_reader(self._socket.fileno())
-            self._pause = self._loop.call_later(_PAUSE, self._begin)
-            return
+            self._wait(_PAUSE, self._listen)
+            return False
         connection.setblocking(False)  # noqa: FBT003 - its only argument
         task: asyncio.Task[object] = self._loop.create_task(self._welcome(connection))
         self._welcoming.add(task)
         task.add_done_callback(self._welcoming.discard)
+        self._shares.took(self._count() + len(self._welcoming))
+        return True
 
     async def _welcome(self, connection: socket.socket) -> None:
         try:
@@ -62,8 +100,9 @@ class Acceptor:
 
     def close(self) -> None:
         """Accept no more here. The others go on."""
-        if self._pause is not None:
-            self._pause.cancel()
+        self._beat.cancel()
+        if self._later is not None:
+            self._later.cancel()
         elif self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
         self._socket.close()

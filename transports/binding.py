@@ -17,6 +17,8 @@ from greenroom.errors import GreenroomError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .shares import Shares
+
 _WHY: Final = {
     errno.EADDRINUSE: "somebody listens there already: stop it, or choose another port (0 takes any that is free)",
     errno.EACCES: "this user may not: ports below 1024 are for root",
@@ -38,16 +40,16 @@ class Binding:
         self._backlog = backlog
         self._send_buffer = send_buffer
         self._sockets: list[socket.socket] = []
-        self.shared = False
-        """Whether other processes accept on the same sockets."""
+        self.shares: Shares | None = None
+        """What each process has that accepts on these sockets, if there are several."""
         self.open()
 
     @classmethod
-    def of(cls, sockets: Sequence[socket.socket]) -> Binding:
-        """One whose sockets another process has bound, which accepts on them too, or has others do so."""
+    def of(cls, sockets: Sequence[socket.socket], shares: Shares) -> Binding:
+        """One whose sockets another process has bound, so that several accept on them."""
         binding = cls.__new__(cls)
         binding.host, binding.port = sockets[0].getsockname()[:2]
-        binding.shared = True
+        binding.shares = shares
         binding._sockets = list(sockets)  # noqa: SLF001 - its own class
         return binding
 
@@ -63,7 +65,7 @@ class Binding:
         """Bind, unless it is. One that was closed gets the port again that it had. Raises `CannotListen`."""
         if self._sockets:
             return
-        if self.shared:
+        if self.shares is not None:
             raise CannotListen(
                 errno.EBADF, f"the sockets of {self.host}:{self.port} were closed, and are another process's to bind"
             )

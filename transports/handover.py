@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from greenroom.errors import GreenroomError
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child
 
+from .binding import Binding
+from .shares import Shares
+
 if TYPE_CHECKING:
     from greenroom.supervision import ExitReason
 
-    from .binding import Binding
 
 _TICKET: Final = 32
 _MOST: Final = 16
@@ -64,9 +66,10 @@ class Handover(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, binding: Binding, ticket: Ticket) -> None:
-        """Whoever shows this ticket gets them."""
+    def __init__(self, binding: Binding, ticket: Ticket, page: int) -> None:
+        """Whoever shows this ticket gets them, and a descriptor of the page on which they say how much they have (`shares`)."""
         self._binding = binding
+        self._page = page
         self._ticket = ticket
         self._loop: asyncio.AbstractEventLoop
         self._door: socket.socket
@@ -129,7 +132,8 @@ class Handover(GenServer):
             if hmac.compare_digest(shown, self._ticket.secret):
                 copies = self._binding.copies()
                 try:
-                    socket.send_fds(guest, [bytes((len(copies),))], [each.fileno() for each in copies])
+                    numbers = [self._page, *(each.fileno() for each in copies)]
+                    socket.send_fds(guest, [bytes((len(numbers),))], numbers)
                 finally:
                     for each in copies:
                         each.close()
@@ -152,8 +156,24 @@ def _is_ours(guest: socket.socket) -> bool:
     return uid in (0, os.geteuid())
 
 
-async def sockets_for(ticket: Ticket, timeout: float = _PATIENCE) -> list[socket.socket]:
-    """The sockets, in another process. Raises `NotHandedOver`."""
+class Handed(NamedTuple):
+    """What another process gets: the sockets, and the page's descriptor, which it closes."""
+
+    sockets: list[socket.socket]
+    page: int
+
+
+async def taken_over(ticket: Ticket, place: int, timeout: float = _PATIENCE) -> Binding:
+    """The binding, in another process, which has that place among those who accept. Raises `NotHandedOver`."""
+    handed = await handed_over(ticket, timeout)
+    try:
+        return Binding.of(handed.sockets, Shares(handed.page, place))
+    finally:
+        os.close(handed.page)
+
+
+async def handed_over(ticket: Ticket, timeout: float = _PATIENCE) -> Handed:
+    """What is handed over to whoever shows that. Raises `NotHandedOver`."""
     try:
         async with asyncio.timeout(timeout):
             while (found := await _asked(ticket)) is None:  # noqa: ASYNC110 - another process has no event to wait for
@@ -165,7 +185,7 @@ async def sockets_for(ticket: Ticket, timeout: float = _PATIENCE) -> list[socket
         raise NotHandedOver(f"the listening sockets cannot be had: {error}") from error
 
 
-async def _asked(ticket: Ticket) -> list[socket.socket] | None:
+async def _asked(ticket: Ticket) -> Handed | None:
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
         there.setblocking(False)  # noqa: FBT003 - its only argument
@@ -182,7 +202,7 @@ def _done(come: asyncio.Future[None]) -> None:
         come.set_result(None)
 
 
-async def _received(there: socket.socket, loop: asyncio.AbstractEventLoop) -> list[socket.socket]:
+async def _received(there: socket.socket, loop: asyncio.AbstractEventLoop) -> Handed:
     come: asyncio.Future[None] = loop.create_future()
     loop.add_reader(there.fileno(), _done, come)
     try:
@@ -190,17 +210,19 @@ async def _received(there: socket.socket, loop: asyncio.AbstractEventLoop) -> li
     finally:
         loop.remove_reader(there.fileno())
     said, numbers, _, _ = socket.recv_fds(there, 1, _MOST, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-    found = [socket.socket(fileno=number) for number in numbers]
-    for each in found:
-        each.setblocking(False)  # noqa: FBT003 - its only argument
-        each.set_inheritable(False)
-    if not said or said[0] != len(found) or not found:
-        for each in found:
-            each.close()
+    if not said or said[0] != len(numbers) or len(numbers) < 2:  # noqa: PLR2004 - a page, and a socket at least
+        for number in numbers:
+            os.close(number)
         raise NotHandedOver("the listening sockets were refused")
-    return found
+    page, *rest = numbers
+    os.set_inheritable(page, False)  # noqa: FBT003 - its only other argument
+    found = [socket.socket(fileno=number) for number in rest]
+    for each in found:
+        each.setblocking(False)  # noqa: FBT003 - as above
+        each.set_inheritable(False)
+    return Handed(found, page)
 
 
-def handover_child(binding: Binding, ticket: Ticket) -> ChildSpec[Ref[Handover]]:
+def handover_child(binding: Binding, ticket: Ticket, page: int) -> ChildSpec[Ref[Handover]]:
     """As a child of the program that binds."""
-    return child(Handover, binding, ticket).but(id="handover")
+    return child(Handover, binding, ticket, page).but(id="handover")

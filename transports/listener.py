@@ -73,10 +73,10 @@ class HttpListener(GenServer):
         await loop.create_task(self._accept(), context=context.copy())
 
     async def _accept(self) -> None:
-        greet, backlog = self._greeting(self._http1()), self._config.backlog
+        greet, backlog, shares = self._greeting(self._http1()), self._config.backlog, self._binding.shares
         for each in self._binding.copies():
-            if self._binding.shared:
-                self._accepting.append(Acceptor(each, greet))
+            if shares is not None:
+                self._accepting.append(Acceptor(each, greet, shares, self.connections))
                 continue
             self._accepting.append(await self._hall.loop.create_server(greet, sock=each, backlog=backlog))
 
@@ -133,6 +133,8 @@ class HttpListener(GenServer):
         accepting, self._accepting = self._accepting, []
         for server in accepting:
             server.close()
+        if self._binding.shares is not None:
+            self._binding.shares.leave()
 
     def cut(self) -> None:
         """Let go of everything, now."""

@@ -42,14 +42,23 @@ class Application:
 
 def application_of(server: Server) -> Application:
     """Where that one is. Raises `ConfigError` where another process could not find it."""
-    main = main_program()
-    for module in (MAIN, *sorted(each for each in sys.modules if each != MAIN)):
-        names: dict[str, Any] = getattr(sys.modules.get(module), "__dict__", {})
-        for name, value in tuple(names.items()):
+    for module, names in sorted(_importable().items()):
+        for name, value in names:
             if value is server:
-                if module != MAIN:
-                    return Application(Found(module, name), None)
-                if main is None:
-                    raise ConfigError(f"this program is in no file, from which workers could import it: {_INSTEAD}")
-                return Application(Found(MAIN, name), main)
+                return Application(Found(module, name), None)
+    main = main_program()
+    for name, value in tuple(vars(sys.modules[MAIN]).items()):
+        if value is server:
+            if main is None:
+                raise ConfigError(f"this program is in no file, from which workers could import it: {_INSTEAD}")
+            return Application(Found(MAIN, name), main)
     raise ConfigError(f"workers cannot find this server: {_INSTEAD}")
+
+
+def _importable() -> dict[str, list[tuple[str, Any]]]:
+    """What stands in modules that another process can import by their name; the program itself is found in another way."""
+    return {
+        name: list(vars(module).items())
+        for name, module in tuple(sys.modules.items())
+        if name != MAIN and getattr(module, "__spec__", None) is not None
+    }

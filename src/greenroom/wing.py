@@ -11,8 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision import Supervisor, current_node, terminate_child
-from greenroom.transports.binding import Binding
-from greenroom.transports.handover import sockets_for
+from greenroom.transports.handover import taken_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ class Wing(Supervisor):
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Import, be handed the sockets, serve."""
         server = await asyncio.to_thread(self._application.load)
-        binding = Binding.of(await sockets_for(self._ticket))
+        binding = await taken_over(self._ticket, self._place.number)
         self._company = server.company.name("company")
         super().__init__(server.children_at(self._place, self._config, binding), intensity=_INTENSITY)
         return await super().init()

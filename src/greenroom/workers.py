@@ -45,6 +45,7 @@ from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 from greenroom.supervision.cluster.ushering import launch_on
 from greenroom.supervision.cluster.utterances import PRINTED
 from greenroom.transports.handover import handover_child, ticket
+from greenroom.transports.shares import shared_page
 
 from .errors import ConfigError
 from .wing import WING, Wing
@@ -102,6 +103,7 @@ class Workers:
         self._grace = grace
         self._key = secrets.token_bytes(32)
         self._ticket = ticket()
+        self._page = shared_page(count)
         self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
         self._known: dict[str, Sequence[str]] = {}
 
@@ -109,7 +111,7 @@ class Workers:
         """The whole, as a child of the program's topmost supervisor."""
         children: list[ChildSpec[Any]] = [
             self._cluster.child_spec(),
-            handover_child(self._binding, self._ticket),
+            handover_child(self._binding, self._ticket, self._page),
             child(_Roster, self._known).but(name=_ROSTER),
             child(
                 Supervisor,
