@@ -44,6 +44,8 @@ class _State:
     """Of this process."""
 
     booted = False
+    code = EXIT_LOST
+    """Its exit code, once the node has stopped."""
     stop: asyncio.Event | None = None
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -57,14 +59,13 @@ class Steward(GenServer):
         """`home` is the name of that node."""
         self.home = home
         self.stop = stop
-        self.code = 0
 
     def handle_info(self, message: object) -> None:
         """It is told to, or a node is connected, or lost."""
         if message == LEAVE:
             self.stop.set()
         elif isinstance(message, NodeDown) and message.name == self.home:
-            self.code = EXIT_LOST
+            _State.code = EXIT_LOST
             self.stop.set()
 
 
@@ -197,13 +198,10 @@ async def _live(told: Boot, said: Utterances, wrong: str | None) -> int:
     if wrong is not None:
         engine.send(NodeUnfit(told.name, wrong[-8000:]))
     elif home in peers.connected:
+        _State.code = 0
         engine.send(NodeReady(told.name, os.getpid(), steward.pid))
         await stop.wait()
-    code = await steward.call(_code) if home in peers.connected else EXIT_LOST
+    said.flush()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(node.close(), told.stop_timeout)
-    return code
-
-
-def _code(steward: Steward) -> int:
-    return steward.code
+    return _State.code

@@ -73,6 +73,7 @@ def _set_up(home: Orders, line: int) -> Warden:
         raise EngineFailed(
             f"of {', '.join(begin.preload)} one starts threads: what is imported before processes are forked must not"
         )
+    import_module(f"{__package__}.hosting")  # what each node needs, and must not import by itself each time
     from .warden import Warden  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
 
     os.register_at_fork(after_in_child=_forked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 
@@ -10,6 +11,7 @@ import pytest
 from greenroom.supervision import Crash, ProcessExited, stop, wait_down
 from greenroom.supervision.cluster import pids
 from greenroom.supervision.cluster.endings import NodeLost
+from greenroom.supervision.cluster.engine import Engine
 from greenroom.supervision.cluster.host import Host
 
 from .engine_stage import Hand, gone, staged
@@ -51,5 +53,16 @@ async def test_stopping_the_host_stops_the_node_in_order() -> None:
     async with staged() as stage:
         host = await stage.host()
         pid = await host.call(Host.process_id)
-        await stop(host)
+        ending = await stage.cluster.engine.call(Engine.end_host, await host.call(Host.node_name))
+        assert ending.orderly
         assert not pids.is_alive(pid)
+
+
+async def test_what_is_left_to_be_said_is_said_before_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        hand = await stage.hand(host)
+        with caplog.at_level(logging.INFO):
+            hand.cast(Hand.say, "a last line")
+            await stop(host)
+        assert "a last line" in caplog.messages
