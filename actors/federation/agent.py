@@ -42,6 +42,8 @@ Invalid: TypeAlias = Literal["raise", "result", "send"]
 """What to do with arguments that do not fit: raise `InvalidArguments`, return a result with `isError` that lists the problems, or let the server see."""
 
 TIMEOUT: Final = 30.0
+AS_SET: Final[Any] = ...
+"""As long as is said of the server: see `UpstreamSpec.tool_timeout`."""
 PATIENCE: Final = 5.0
 _TOLD: Final = 20
 
@@ -171,7 +173,8 @@ class Agent:
         for server, tool in self._naming.candidates(name, ids):
             if server not in ids:
                 raise UnknownServer(server, ids)
-            offering = await self._upstreams.offering(server, timeout=TIMEOUT if timeout is None else timeout)
+            seconds = TIMEOUT if timeout is None or timeout is AS_SET else timeout
+            offering = await self._upstreams.offering(server, timeout=seconds)
             definition = offering.tools.get(tool)
             if definition is not None:
                 found.append(FederatedTool(name, server, tool, definition))
@@ -214,7 +217,7 @@ class Agent:
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = TIMEOUT,
+        timeout: float | None = AS_SET,
         progress: bool = False,
         token: str | int | None = None,
         more: Mapping[str, Any] | None = None,
@@ -248,7 +251,7 @@ class Agent:
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = TIMEOUT,
+        timeout: float | None = AS_SET,
         more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Call a tool: the result as the wire has it, `isError` not raised.
@@ -289,7 +292,7 @@ class Agent:
         read = read_call(call)
         return (await self.catalogue()).named(read.name), read.arguments
 
-    async def run(self, call: Any, *, timeout: float | None = TIMEOUT) -> dict[str, Any]:
+    async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
         """Do what a model wants, and give back what it gets: the provider's own shape of a tool's result.
 
         Whatever goes wrong is a result as well, which says so: a name that there is not, arguments that do not fit, a server that is away. Only

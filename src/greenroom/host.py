@@ -35,6 +35,7 @@ from greenroom.supervision.kernel.current import node_of
 
 from .answering import Callbacks, check_roots
 from .errors import ConfigError
+from .host_files import HostFiles
 from .host_words import HostWords
 from .hosted import HostedServer
 from .hosting import Hosting
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
 
 
-class Host(HostWords):
+class Host(HostFiles, HostWords):
     """Many servers, by ids that a program gives them."""
 
     def __init__(  # noqa: PLR0913 - which servers, how their tools are called, and a function for each thing that they may ask or say
@@ -180,11 +181,12 @@ class Host(HostWords):
 
     def child_spec(self) -> ChildSpec[Any]:
         """All of it as a child of anybody's supervisor; it then needs no `async with`."""
-        if not self._receptions:
-            return self.federation.child_spec()
-        from .guests import with_guests  # noqa: PLC0415 - few have guests
+        spec = self.federation.child_spec()
+        if self._receptions:
+            from .guests import with_guests  # noqa: PLC0415 - few have guests
 
-        return with_guests(self.federation, self._receptions)
+            spec = with_guests(self.federation, self._receptions)
+        return spec if self._household is None else self._household.around(spec)
 
     def admit_guests(
         self, key: bytes | str | os.PathLike[str], *, address: str | None = None, most_guests: int = 64
@@ -272,6 +274,10 @@ class Host(HostWords):
         """
         self._known(id)
         spec, guest = self._spec(id, server), _guest(server)
+        if not self._runs:
+            self._at_rest(id, spec)
+            self._settle(id, spec, guest)
+            return
         async with _running(guest):
             await self.federation.replace(id, spec, ready_within=ready_within, keep_old=keep_old)
         before = self._settle(id, spec, guest)
@@ -281,12 +287,32 @@ class Host(HostWords):
     async def remove(self, id: str, grace: float | None = None) -> None:
         """One less; what is under way has so many seconds to end. Raises `UnknownServer`."""
         self._known(id)
-        await self.federation.stop(id, grace)
+        if self._runs:
+            await self.federation.stop(id, grace)
+        else:
+            self._at_rest(id, None)
         self._specs.pop(id, None)
         self._words.pop(id, None)
         guest = self._guests.pop(id, None)
         if guest is not None:
             await guest.leave()
+
+    def _at_rest(self, id: str, spec: UpstreamSpec | None) -> None:
+        """While nothing runs there is nobody to tell: it is as if the federation had been made so."""
+        upstream = self.federation.roster.get(id)
+        if upstream is not None:
+            self.federation.withdraw(upstream)
+        first = {each: one for each, one in self.federation.first.items() if each != id}
+        self.federation.first = first if spec is None else {**first, id: spec}
+
+    def has(self, id: str) -> bool:
+        """Whether there is such a server."""
+        return id in self._specs
+
+    async def forget(self, id: str) -> None:
+        """End whoever has that id in the federation and is not known here: somebody was interrupted while adding it."""
+        if id not in self._specs and id in self.federation.roster and self._runs:
+            await self.federation.stop(id, 0.0)
 
     def _known(self, id: str) -> None:
         if id not in self._specs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from greenroom.actors.federation.agent import TIMEOUT
+from greenroom.actors.federation.agent import AS_SET
 from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.pins import Pins
@@ -64,7 +64,7 @@ class HostWords:
         """What a model wants: the tool's name here, and the arguments."""
         return await self.agent.from_openai_call(call)
 
-    async def run(self, call: Any, *, timeout: float | None = TIMEOUT) -> dict[str, Any]:
+    async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
         """Do what a model wants, and give back what it gets, in its provider's shape: whatever goes wrong is a result as well."""
         return await self.agent.run(call, timeout=timeout)
 
@@ -92,7 +92,7 @@ class HostWords:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: Callable[[Progress], Any] | None = None,
-        timeout: float | None = TIMEOUT,
+        timeout: float | None = AS_SET,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolReply:
         """Call a tool, and have all that it answered. Arguments that do not fit are raised, or are a reply, as `invalid` says."""
@@ -101,7 +101,9 @@ class HostWords:
             tool = await self.agent.checked(name, given, timeout=timeout)
         except InvalidArguments as error:
             return read_tool_reply(self.agent.excused(error))
-        words = HostedServer(self.federation, tool.server).within(timeout)
+        words = HostedServer(self.federation, tool.server)
+        if timeout is not AS_SET:
+            words = words.within(timeout)
         return await words.call_tool(tool.tool, given, on_progress=on_progress, meta=meta)
 
     # --- resources and prompts

@@ -1,0 +1,243 @@
+"""A host's servers as its configuration has them: what is wanted, what runs, and what is read again when a file changes.
+
+::
+
+    household (one_for_one)
+    ├─ works (one_for_all)
+    │   ├─ jobs          one job for each server that is being added, replaced or removed
+    │   └─ reconciler    compares what is wanted with what runs
+    └─ watcher           looks whether a file has changed; only where that was asked for
+
+`Household` is no process. It holds what outlives each of them, so that whoever dies is succeeded by one that goes on from what is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from greenroom.actors.names import Key, Name
+from greenroom.actors.tree import Tree
+from greenroom.errors import ConfigError, GreenroomError
+from greenroom.supervision import Ref, TaskSupervisor, child, whereis
+
+from .mistakes import BadConfig
+from .reconciler import Reconciler
+from .routes import spec_of
+from .steps import steps
+from .watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from greenroom.actors.client.settings import ClientSettings
+    from greenroom.actors.consent.consent import Question
+    from greenroom.actors.federation.specs import UpstreamSpec
+    from greenroom.supervision import ChildSpec
+
+    from .routes import SignIn
+    from .steps import Step
+    from .values import HostConfig, ServerConfig
+
+_log: Final = logging.getLogger("greenroom.config")
+_INTENSITY, _PERIOD = 5, 10.0
+_TOLD: Final = 50
+READY_WITHIN: Final = 5.0
+"""How long a changed server may take to be ready before its name moves to it all the same, in seconds."""
+
+
+class Premises(Protocol):
+    """What a household has servers in: a host."""
+
+    async def add(self, id: str, server: UpstreamSpec) -> None:
+        """One more."""
+        ...
+
+    async def replace(self, id: str, server: UpstreamSpec, *, ready_within: float = ...) -> None:
+        """Another one under the same id."""
+        ...
+
+    async def remove(self, id: str) -> None:
+        """One less."""
+        ...
+
+    async def forget(self, id: str) -> None:
+        """See to it that nobody is there of whom the host itself does not know."""
+        ...
+
+    def has(self, id: str) -> bool:
+        """Whether there is such a server."""
+        ...
+
+
+class Household:
+    """One for a host that was made from files."""
+
+    def __init__(
+        self,
+        config: HostConfig,
+        read: Callable[[], HostConfig],
+        *,
+        settings: ClientSettings | None = None,
+        sign_in: SignIn | None = None,
+        watch: float | None = None,
+    ) -> None:
+        """`read` reads the files again. `watch` is how often to look whether they have changed."""
+        self.key = Key.new("household")
+        self.config = config
+        """What holds."""
+        self.latest = config
+        """What was read last, which may be wrong, and then does not hold."""
+        self.read = read
+        self.watch = watch
+        self.running: dict[str, ServerConfig] = {}
+        """How the servers that run are configured."""
+        self.troubles: dict[str, Exception] = {}
+        """Why a server is not as it is wanted."""
+        self._settings = settings
+        self._sign_in = sign_in
+        self._applied: Callable[[HostConfig], object] = lambda _: None
+        self._premises: Premises | None = None
+        self.jobs: Ref[TaskSupervisor] = Ref(self.name("jobs"), None)
+        self.reconciler: Ref[Reconciler] = Ref(self.name("reconciler"), None)
+
+    def __repr__(self) -> str:
+        return f"<Household of {', '.join(self.running) or 'nobody'}>"
+
+    def name(self, role: str) -> Name:
+        """What the process with that role is registered as."""
+        return Name(self.key, role)
+
+    def child_spec(self) -> ChildSpec[Any]:
+        """Its processes."""
+        works = [
+            child(TaskSupervisor).but(id="jobs", name=self.name("jobs")),
+            child(Reconciler, self).but(id="reconciler", name=self.name("reconciler")),
+        ]
+        tree = child(Tree, works, intensity=_INTENSITY, period=_PERIOD, strategy="one_for_all")
+        children: list[ChildSpec[Any]] = [tree.but(id="works", name=self.name("works"))]
+        if self.watch is not None:
+            children.append(child(Watcher, self, self.watch).but(id="watcher", name=self.name("watcher")))
+        whole = child(Tree, children, intensity=_INTENSITY, period=_PERIOD)
+        return whole.but(id=self.key, name=self.name("household"))
+
+    def around(self, host: ChildSpec[Any]) -> ChildSpec[Any]:
+        """A host's child, and the household beside it: neither is started anew for the other."""
+        both = child(Tree, [host, self.child_spec()], intensity=_INTENSITY, period=_PERIOD)
+        return both.but(id=f"{self.key} and its host", name=self.name("premises"))
+
+    # --- at first
+
+    def begin(self) -> dict[str, UpstreamSpec]:
+        """What a host is made with."""
+        specs: dict[str, UpstreamSpec] = {}
+        for name, server in self.config.enabled.items():
+            try:
+                specs[name] = self._spec(server)
+            except GreenroomError as error:
+                self._trouble(name, error)
+            else:
+                self.running[name] = server
+        self._tell(self.config)
+        return specs
+
+    def settle_in(self, premises: Premises, applied: Callable[[HostConfig], object]) -> None:
+        """Where it is from now on. `applied` hears what holds from now on, whenever that is something else."""
+        self._premises = premises
+        self._applied = applied
+
+    def said(self, question: Question) -> bool | None:
+        """Where nobody has written any rule nobody is asked: what is called is for the program to decide."""
+        del question
+        return None if self.config.doubtful or self.config.permissions else True
+
+    def _spec(self, server: ServerConfig) -> UpstreamSpec:
+        return spec_of(server, self._settings, self._sign_in)
+
+    # --- when something is different
+
+    @property
+    def wanted(self) -> Mapping[str, ServerConfig]:
+        """The servers that are to run."""
+        return self.config.enabled
+
+    def accept(self, config: HostConfig) -> bool:
+        """Have this hold from now on, unless it is wrong: then everything stays as it is, and what is wrong is said. Returns whether it holds."""
+        before, self.latest = self.latest, config
+        if config.mistakes != before.mistakes:
+            self._tell(config)
+        if not config.good:
+            return False
+        self.config = config
+        self._applied(config)
+        return True
+
+    def _tell(self, config: HostConfig) -> None:
+        for one in config.mistakes[:_TOLD]:
+            _log.warning("%s", one)
+        if len(config.mistakes) > _TOLD:
+            _log.warning("and %d more mistakes", len(config.mistakes) - _TOLD)
+
+    async def reload(self, config: HostConfig | None = None) -> tuple[Step, ...]:
+        """Have this hold, or what the files say now; returned when the servers are as they are wanted. Raises `BadConfig`, and nothing is changed."""
+        new = self.read() if config is None else config
+        doing = steps(new.enabled, self.running)
+        if not self.accept(new):
+            raise BadConfig([one for one in new.mistakes if not one.harmless])
+        if whereis(self.name("reconciler")) is None:
+            for step in doing:
+                await self.carry_out(step)
+        else:
+            await self.reconciler.within(None).call(Reconciler.settle)
+        return doing
+
+    async def carry_out(self, step: Step) -> None:
+        """Do what has to be done about one server. A trouble is kept, and raised."""
+        try:
+            await self._do(step)
+        except GreenroomError as error:
+            self._trouble(step.name, error)
+            raise
+        self.troubles.pop(step.name, None)
+
+    async def _do(self, step: Step) -> None:
+        premises, name, server = self._premises, step.name, step.server
+        assert premises is not None
+        match step.doing:
+            case "remove":
+                if premises.has(name):
+                    await premises.remove(name)
+                self.running.pop(name, None)
+                return
+            case "add":
+                assert server is not None
+                spec = self._spec(server)
+                await premises.forget(name)
+                await premises.add(name, spec)
+            case "replace":
+                assert server is not None
+                spec = self._spec(server)
+                if premises.has(name):
+                    await premises.replace(name, spec, ready_within=READY_WITHIN)
+                else:
+                    await premises.add(name, spec)
+            case "adjust":
+                pass
+        if server is not None:
+            self.running[name] = server
+
+    def _trouble(self, name: str, error: Exception) -> None:
+        if str(self.troubles.get(name)) != str(error):
+            _log.warning("server %s: %s", name, error)
+        self.troubles[name] = error
+
+    def permanent(self, name: str) -> bool:
+        """Whether it is of no use to try again what failed."""
+        return isinstance(self.troubles.get(name), ConfigError)
+
+    # --- files
+
+    def files(self) -> tuple[Path, ...]:
+        """What is to be watched: what the last reading looked for."""
+        return self.latest.files

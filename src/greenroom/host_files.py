@@ -1,0 +1,165 @@
+"""`Host.from_config`: a host whose servers stand in files, and follow them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+from greenroom.actors.consent.consent import Consent
+from greenroom.actors.federation.specs import State
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncGenerator, Mapping
+
+    from greenroom.actors.client.settings import ClientSettings
+    from greenroom.actors.federation.specs import Standing
+    from greenroom.actors.output.limits import Limiter
+    from greenroom.config.household import Household
+    from greenroom.config.routes import SignIn
+    from greenroom.config.steps import Step
+    from greenroom.config.values import HostConfig
+
+WATCH = 1.0
+"""How often files are looked at, in seconds, where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """How one configured server is."""
+
+    name: str
+    state: Literal["connected", "connecting", "failed", "disabled"]
+    reason: str = ""
+    """Why it failed: what is wrong with its configuration, or what happened."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.state}{f' ({self.reason})' if self.reason else ''}"
+
+
+class HostFiles:
+    """What a host has of its files. `Host` has the servers."""
+
+    limiter: Limiter | None
+    consent: Consent | None
+    _household: Household | None = None
+    _follows = False
+
+    @classmethod
+    def from_config(  # noqa: PLR0913 - where it is, what there is to fill in, and who signs in
+        cls,
+        *paths: str | os.PathLike[str],
+        watch: bool | float = False,
+        environment: Mapping[str, str] | None = None,
+        project: str | os.PathLike[str] | None = None,
+        inputs: Mapping[str, str] | None = None,
+        sign_in: SignIn | None = None,
+        settings: ClientSettings | None = None,
+        consent: Consent | None = None,
+        **options: Any,
+    ) -> Self:
+        """A host of the servers in these files, the later ones before the earlier; without any, in the user's and in the project's.
+
+        A file is `greenroom.toml`, or JSON as Claude, Cursor and VS Code have it. What is wrong with one server is logged, and keeps no other from
+        anything: `config.mistakes` has all of it, `reports()` how each server is. Only when no file can be read at all, `BadConfig` is raised.
+        With `watch` the files are looked at every second (or so many), and what has changed in them is done. `inputs` answer what VS Code would
+        ask for, `project` is the project's folder, `sign_in` makes what signs in at a server. Without `consent` the rules in the files hold, and
+        where they ask nobody says yes; where there are none, everything is allowed. `options` are a host's own.
+        """
+        from greenroom.config.household import Household  # noqa: PLC0415 - whoever has no files needs none of it
+        from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
+        from greenroom.config.reader import read  # noqa: PLC0415 - as above
+
+        def again() -> HostConfig:
+            return read(*paths, environment=environment, project=project, inputs=inputs)
+
+        every = WATCH if watch is True else float(watch) if watch else None
+        config = again()
+        if paths and not (config.servers or config.failed) and not config.good:
+            raise BadConfig([one for one in config.mistakes if not one.harmless])
+        household = Household(config, again, settings=settings, sign_in=sign_in, watch=every)
+        asked = Consent(hook=household.said) if consent is None else consent
+        follows = consent is None or not asked.permissions
+        made: Any = cls
+        host: Self = made(household.begin(), consent=asked, limits=config.limits, settings=settings, **options)
+        host.move_in(household, follows=follows)
+        return host
+
+    def move_in(self, household: Household, *, follows: bool) -> None:
+        """Have these files from now on. `follows`: whether the rules in them are those of its consent."""
+        self._household = household
+        self._follows = follows
+        household.settle_in(cast("Any", self), self._hold)
+        self._hold(household.config)
+
+    def _hold(self, config: HostConfig) -> None:
+        """This holds from now on, of what is looked up at each call."""
+        if self.limiter is not None:
+            self.limiter.limits = config.limits
+        if self._follows and self.consent is not None:
+            self.consent.permissions = config.permissions
+
+    def _files(self) -> Household:
+        if self._household is None:
+            raise ConfigError("this host was not made from files: Host.from_config(…)")
+        return self._household
+
+    @property
+    def config(self) -> HostConfig:
+        """What holds. Raises `ConfigError` for a host that was not made from files."""
+        return self._files().config
+
+    async def reload(self, config: HostConfig | None = None) -> tuple[Step, ...]:
+        """Have this configuration hold, or what the files say now. Returned when all servers are as they are wanted.
+
+        Only what is different is touched, and calls under way come to their end on the old server. Raises `BadConfig` when something is wrong with it;
+        then nothing is changed.
+        """
+        return await self._files().reload(config)
+
+    def status(self) -> dict[str, Standing]:
+        """How each of them is: its state, and why it is not ready."""
+        raise NotImplementedError
+
+    def watch(self) -> AsyncGenerator[Standing]:
+        """How each of them is, and each change of that."""
+        raise NotImplementedError
+
+    def reports(self) -> dict[str, ServerReport]:
+        """How each configured server is: connected, failed and why, or disabled. One that failed is tried again all the while."""
+        household = self._files()
+        standings = self.status()
+        found: dict[str, ServerReport] = {}
+        for name, server in household.config.servers.items():
+            if server.disabled:
+                found[name] = ServerReport(name, "disabled")
+            elif name in household.troubles:
+                found[name] = ServerReport(name, "failed", str(household.troubles[name]))
+            else:
+                found[name] = _report(name, standings.get(name))
+        for name, mistakes in household.config.failed.items():
+            found[name] = ServerReport(name, "failed", "; ".join(map(str, mistakes)))
+        return found
+
+    async def started(self, within: float = 30.0) -> dict[str, ServerReport]:
+        """Wait until each configured server is connected, or has failed once; no longer than so many seconds."""
+        reports = self.reports()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                news = self.watch()
+                while any(one.state == "connecting" for one in reports.values()):
+                    await anext(news)
+                    reports = self.reports()
+        return reports
+
+
+def _report(name: str, standing: Standing | None) -> ServerReport:
+    if standing is None or standing.state is State.STARTING:
+        return ServerReport(name, "connecting")
+    if standing.state is State.READY:
+        return ServerReport(name, "connected")
+    return ServerReport(name, "failed", str(standing.cause or standing.state.value))
