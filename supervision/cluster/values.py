@@ -314,7 +314,7 @@ def _record(name: str, given: dict[str, Any]) -> Any:
 
 def _is_record(kind: Any) -> bool:
     if issubclass(kind, tuple):
-        return bool(getattr(cast("Any", kind), "_fields", None))
+        return hasattr(kind, "_fields")  # which may be none: then it is a word
     return is_dataclass(kind) or issubclass(kind, msgspec.Struct)
 
 
