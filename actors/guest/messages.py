@@ -211,6 +211,13 @@ class Servers(Answer):
     causes: dict[str, str] = field(default_factory=dict[str, str])
 
 
+REASONS: Final = frozenset(
+    {"not_connected", "away", "refused", "lost", "timeout", "peer_error", "unknown_server", "bad_request", "busy"}
+    | {"too_large", "unsendable", "unreadable", "crashed", "replaced", "closed", "internal"}
+)
+"""The words of `Failed` that are ours; besides these there are those of the client's own errors."""
+
+
 @dataclass(frozen=True)
 class Failed(Answer):
     """There is no other answer. `reason` is a word for programs, `text` says it to people.
