@@ -32,7 +32,7 @@ PATIENCE: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ConsentAnswer:
     """What somebody said. `remember` is for this once, for so many seconds, or for good (`"always"`)."""
 
     allow: bool
@@ -46,7 +46,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ConsentQuestion:
     """What somebody is asked: may this be done?"""
 
     server: str
@@ -69,14 +69,14 @@ class Question:
         return str(self.finding) if self.finding is not None else str(self.decided)
 
 
-Said: TypeAlias = "Answer | bool | None"
-Ask: TypeAlias = "Callable[[Question], Said | Awaitable[Said]]"
+Said: TypeAlias = "ConsentAnswer | bool | None"
+Ask: TypeAlias = "Callable[[ConsentQuestion], Said | Awaitable[Said]]"
 
 
 class Consent:
     """One for a host.
 
-    `ask` is whoever can be asked: a function, or a coroutine, that gets a `Question` and says `Answer(…)`, True or False. `hook` is the
+    `ask` is whoever can be asked: a function, or a coroutine, that gets a `ConsentQuestion` and says `ConsentAnswer(…)`, True or False. `hook` is the
     program's own say: it comes before that, for whatever is not denied, and None leaves it to the rules.
     """
 
@@ -120,12 +120,14 @@ class Consent:
         decided = self.permissions.of_tool(server, tool)
         if finding is not None and finding.kind == "same":
             finding = None
-        question = Question(server, tool, decided, arguments, definition, finding)
+        question = ConsentQuestion(server, tool, decided, arguments, definition, finding)
         await self._pass(question, Key(server, "tool", tool), tool_hash(definition))
 
     async def elicitation(self, server: str) -> None:
         """A server may ask the user something, or raise `ConsentDenied`."""
-        await self._pass(Question(server, "", self.permissions.of_elicitation(server)), Key(server, "elicit"), "")
+        await self._pass(
+            ConsentQuestion(server, "", self.permissions.of_elicitation(server)), Key(server, "elicit"), ""
+        )
 
     def verdict(self, server: str, tool: str, definition: Mapping[str, Any]) -> tuple[Verdict, str]:
         """What would happen to a call now, and why, without asking anybody."""
@@ -136,7 +138,7 @@ class Consent:
                 return ("allow" if before else "deny"), "decided before"
         return decided.verdict, str(decided)
 
-    async def _pass(self, question: Question, key: Key, seen: str) -> None:
+    async def _pass(self, question: ConsentQuestion, key: Key, seen: str) -> None:
         verdict: Verdict = question.decided.verdict
         if verdict == "deny":
             raise ConsentDenied(question.name, str(question.decided))
@@ -154,13 +156,13 @@ class Consent:
                 return
             self._heed(question, key, seen, await self._asked(question), no="the answer was no")
 
-    def _decided_before(self, question: Question, key: Key, seen: str) -> bool:
+    def _decided_before(self, question: ConsentQuestion, key: Key, seen: str) -> bool:
         before = self.memory.of(key, seen)
         if before is False:
             raise ConsentDenied(question.name, "that was decided before")
         return before is True
 
-    async def _asked(self, question: Question) -> Said:
+    async def _asked(self, question: ConsentQuestion) -> Said:
         if self._ask is None:
             raise ConsentDenied(question.name, f"{question.why}, and nobody is there to be asked: {_remedy(question)}")
         try:
@@ -171,8 +173,8 @@ class Consent:
         except Exception as error:
             raise ConsentDenied(question.name, f"whoever was asked failed ({type(error).__name__}: {error})") from error
 
-    def _heed(self, question: Question, key: Key, seen: str, said: Said, *, no: str) -> None:
-        answer = said if isinstance(said, Answer) else Answer(allow=said is True)
+    def _heed(self, question: ConsentQuestion, key: Key, seen: str, said: Said, *, no: str) -> None:
+        answer = said if isinstance(said, ConsentAnswer) else ConsentAnswer(allow=said is True)
         if answer.remember != "once":
             seconds = None if answer.remember == "always" else answer.remember
             self.memory.keep(key, seen, allow=answer.allow, seconds=seconds)
@@ -180,13 +182,13 @@ class Consent:
             raise ConsentDenied(question.name, no)
 
 
-async def _said(who: Ask, question: Question) -> Said:
+async def _said(who: Ask, question: ConsentQuestion) -> Said:
     said: Any = who(question)
     answer: Said = await said if inspect.isawaitable(said) else said
     return answer
 
 
-def _remedy(question: Question) -> str:
+def _remedy(question: ConsentQuestion) -> str:
     if question.finding is not None:
         return "look at it, and pin it again"
     word = question.tool or "Elicit"

@@ -26,7 +26,7 @@ _LEAST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class OutputLimit:
     """How much one answer may have; None is without end. `tokens` are of its text, `bytes` of all that it carries."""
 
     tokens: int | None = TOKENS
@@ -43,11 +43,11 @@ class Limit:
 class OutputLimits:
     """For a whole host: what holds for all, for a server, and for a tool (`git:log`); what is more particular decides."""
 
-    default: Limit = field(default_factory=Limit)
-    servers: Mapping[str, Limit] = field(default_factory=dict[str, Limit])
-    tools: Mapping[str, Limit] = field(default_factory=dict[str, Limit])
+    default: OutputLimit = field(default_factory=OutputLimit)
+    servers: Mapping[str, OutputLimit] = field(default_factory=dict[str, OutputLimit])
+    tools: Mapping[str, OutputLimit] = field(default_factory=dict[str, OutputLimit])
 
-    def of(self, server: str, tool: str) -> Limit:
+    def of(self, server: str, tool: str) -> OutputLimit:
         """What holds for this tool."""
         return self.tools.get(f"{server}:{tool}") or self.servers.get(server) or self.default
 
@@ -113,7 +113,7 @@ class Limiter:
         rest = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
         return {**rest, "content": [{"type": "text", "text": "\n\n".join(texts)}, link]}
 
-    def _ends(self, text: str, limit: Limit) -> tuple[str, str]:
+    def _ends(self, text: str, limit: OutputLimit) -> tuple[str, str]:
         """The beginning and the end of a text that together are no more than the limit."""
         low, high = 0, len(text)
         while low < high:  # how many characters fit: a text's tokens grow with it
@@ -140,6 +140,6 @@ def _text(block: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _told(limit: Limit) -> str:
+def _told(limit: OutputLimit) -> str:
     parts = [f"{limit.tokens} tokens" if limit.tokens else "", f"{limit.bytes} bytes" if limit.bytes else ""]
     return " and ".join(part for part in parts if part)

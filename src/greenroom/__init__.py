@@ -30,9 +30,14 @@ if TYPE_CHECKING:
     from greenroom.actors.client.handler import ClientHandler, Deferred
     from greenroom.actors.client.seam import Phase, Progress, Status, Told
     from greenroom.actors.client.settings import ClientSettings
+    from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
+    from greenroom.actors.consent.errors import ConsentDenied
+    from greenroom.actors.consent.rules import Permissions, Rule
     from greenroom.actors.context import CallEnded, Context
+    from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
     from greenroom.actors.hooks import Hooks
     from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+    from greenroom.actors.output.limits import OutputLimit, OutputLimits
     from greenroom.actors.pools.pool import Pool
     from greenroom.actors.questions import Accepted, Declined, Dismissed, Root, Sampled
     from greenroom.actors.settings import Settings
@@ -156,6 +161,10 @@ __all__ = [
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
+    "Consent",
+    "ConsentAnswer",
+    "ConsentDenied",
+    "ConsentQuestion",
     "Contents",
     "Context",
     "CustomAuth",
@@ -164,6 +173,7 @@ __all__ = [
     "Denied",
     "DeviceCode",
     "Dismissed",
+    "ElicitationBridge",
     "ElicitationRequest",
     "Email",
     "Embedded",
@@ -199,10 +209,14 @@ __all__ = [
     "NotReady",
     "OAuth",
     "OAuthResource",
+    "OpenQuestion",
+    "OutputLimit",
+    "OutputLimits",
     "Page",
     "Parked",
     "PeerError",
     "PendingCall",
+    "Permissions",
     "Phase",
     "Pins",
     "Pool",
@@ -228,6 +242,7 @@ __all__ = [
     "ResourceTemplate",
     "ResponseTooLarge",
     "Root",
+    "Rule",
     "Sampled",
     "SamplingRequest",
     "Server",
@@ -315,6 +330,16 @@ _HOMES: Final[dict[str, str]] = {
     "DeviceCode": "greenroom.auth.client.device_flow",
     "show_code": "greenroom.auth.client.browsers",
     "paste_back": "greenroom.auth.client.browsers",
+    "Consent": "greenroom.actors.consent.consent",
+    "ConsentAnswer": "greenroom.actors.consent.consent",
+    "ConsentQuestion": "greenroom.actors.consent.consent",
+    "ConsentDenied": "greenroom.actors.consent.errors",
+    "Permissions": "greenroom.actors.consent.rules",
+    "Rule": "greenroom.actors.consent.rules",
+    "ElicitationBridge": "greenroom.actors.elicitation.bridge",
+    "OpenQuestion": "greenroom.actors.elicitation.bridge",
+    "OutputLimit": "greenroom.actors.output.limits",
+    "OutputLimits": "greenroom.actors.output.limits",
     "open_browser": "greenroom.auth.client.browsers",
     "best_store": "greenroom.auth.client.keyring_store",
     "KeyringStore": "greenroom.auth.client.keyring_store",

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom import Image, Server, ToolError
 from greenroom.actors.client.errors import Unavailable
-from greenroom.actors.consent.consent import Consent, Question
+from greenroom.actors.consent.consent import Consent, ConsentQuestion
 from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.actors.consent.rules import Permissions, Rule
 from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator, UnknownServer, UnknownTool
@@ -355,7 +355,7 @@ def test_pins_of_servers_that_are_away_stay(tmp_path: Path) -> None:
 async def test_each_call_passes_the_consent_of_its_host() -> None:
     asked: list[str] = []
 
-    def ask(question: Question) -> bool:
+    def ask(question: ConsentQuestion) -> bool:
         asked.append(f"{question.name} {dict(question.arguments)}")
         return question.tool == "add"
 

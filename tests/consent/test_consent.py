@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.consent.consent import Answer, Consent, Question
+from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.actors.consent.rules import Permissions, Rule
 from greenroom.errors import ConfigError
@@ -18,8 +18,8 @@ from greenroom.protocol.pins import Finding
 if TYPE_CHECKING:
     from pathlib import Path
 
-YES = Answer(allow=True)
-NO = Answer(allow=False)
+YES = ConsentAnswer(allow=True)
+NO = ConsentAnswer(allow=False)
 PUSH = {"name": "push", "description": "Pushes"}
 
 
@@ -36,11 +36,11 @@ class Clock:
 class User:
     """Somebody who answers from a list, and keeps what was asked."""
 
-    def __init__(self, *answers: Answer | bool) -> None:
+    def __init__(self, *answers: ConsentAnswer | bool) -> None:
         self.answers = list(answers)
-        self.asked: list[Question] = []
+        self.asked: list[ConsentQuestion] = []
 
-    async def __call__(self, question: Question) -> Answer | bool:
+    async def __call__(self, question: ConsentQuestion) -> ConsentAnswer | bool:
         self.asked.append(question)
         await asyncio.sleep(0)
         return self.answers.pop(0)
@@ -93,7 +93,7 @@ async def test_what_is_denied_is_not_the_users_to_allow() -> None:
 
 async def test_an_answer_can_hold_for_a_while() -> None:
     clock = Clock()
-    user = User(Answer(allow=True, remember=60), Answer(allow=False, remember=60))
+    user = User(ConsentAnswer(allow=True, remember=60), ConsentAnswer(allow=False, remember=60))
     consent = Consent(ask=user, clock=clock)
 
     await push(consent)
@@ -110,7 +110,7 @@ async def test_an_answer_can_hold_for_a_while() -> None:
 
 async def test_an_answer_for_good_outlives_the_program_in_a_file_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "state" / "decisions.json"
-    await push(Consent(ask=User(Answer(allow=True, remember="always")), remembers=path))
+    await push(Consent(ask=User(ConsentAnswer(allow=True, remember="always")), remembers=path))
 
     await push(Consent(remembers=path))
 
@@ -121,7 +121,7 @@ async def test_an_answer_for_good_outlives_the_program_in_a_file_of_its_own(tmp_
 
 async def test_a_tool_that_has_become_another_asks_anew(tmp_path: Path) -> None:
     path = tmp_path / "decisions.json"
-    user = User(Answer(allow=True, remember="always"), YES)
+    user = User(ConsentAnswer(allow=True, remember="always"), YES)
     consent = Consent(ask=user, remembers=path)
     await push(consent)
 
@@ -142,7 +142,7 @@ async def test_a_tool_that_is_not_what_was_pinned_is_asked_about_whatever_is_all
 
 
 async def test_many_calls_at_once_ask_once_when_the_answer_holds() -> None:
-    user = User(Answer(allow=True, remember=10))
+    user = User(ConsentAnswer(allow=True, remember=10))
     consent = Consent(ask=user, clock=Clock())
 
     await asyncio.gather(*(push(consent) for _ in range(20)))
@@ -153,7 +153,7 @@ async def test_many_calls_at_once_ask_once_when_the_answer_holds() -> None:
 async def test_a_caller_who_gives_up_does_not_keep_the_next_from_asking() -> None:
     asked = asyncio.Event()
 
-    async def slow(_: Question) -> bool:
+    async def slow(_: ConsentQuestion) -> bool:
         asked.set()
         await asyncio.Event().wait()
         return True
@@ -174,7 +174,7 @@ async def test_a_caller_who_gives_up_does_not_keep_the_next_from_asking() -> Non
 
 
 async def test_who_does_not_answer_in_time_has_said_no() -> None:
-    async def never(_: Question) -> bool:
+    async def never(_: ConsentQuestion) -> bool:
         await asyncio.Event().wait()
         return True
 
@@ -183,7 +183,7 @@ async def test_who_does_not_answer_in_time_has_said_no() -> None:
 
 
 async def test_who_fails_to_answer_has_said_no() -> None:
-    def broken(_: Question) -> bool:
+    def broken(_: ConsentQuestion) -> bool:
         raise OSError("the terminal is gone")
 
     with pytest.raises(ConsentDenied, match=r"whoever was asked failed .OSError: the terminal is gone"):
@@ -214,7 +214,7 @@ async def test_a_server_that_wants_to_ask_the_user_passes_the_same_gate() -> Non
 
 @pytest.mark.row("CB-17")
 async def test_what_would_happen_can_be_shown_without_asking() -> None:
-    user = User(Answer(allow=True, remember=60))
+    user = User(ConsentAnswer(allow=True, remember=60))
     consent = Consent(Permissions([Rule("deny", "rm", "git", "a.toml:4")]), ask=user)
 
     assert consent.verdict("git", "rm", {}) == ("deny", "deny: deny 'rm' of server git (a.toml:4)")
@@ -225,7 +225,7 @@ async def test_what_would_happen_can_be_shown_without_asking() -> None:
 
 async def test_decisions_can_be_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "decisions.json"
-    consent = Consent(ask=User(Answer(allow=True, remember="always")), remembers=path)
+    consent = Consent(ask=User(ConsentAnswer(allow=True, remember="always")), remembers=path)
     await push(consent)
 
     assert consent.memory.forget() == 1
@@ -245,4 +245,4 @@ def test_a_file_of_decisions_that_is_broken_is_named(tmp_path: Path, written: st
 @pytest.mark.parametrize("remember", [0, -1, True, "for ever", float("nan")])
 def test_how_long_an_answer_holds_is_checked(remember: Any) -> None:
     with pytest.raises(ConfigError, match="remember is"):
-        Answer(allow=True, remember=remember)
+        ConsentAnswer(allow=True, remember=remember)

@@ -33,6 +33,19 @@ THEMES = (
     ),
     ("Clients", ("Client", "SyncClient", "Command", "Host", "ClientSettings", "ClientHandler", "Deferred")),
     (
+        "What a host asks and lets pass",
+        (
+            "Consent",
+            "Permissions",
+            "Rule",
+            "ConsentQuestion",
+            "ConsentAnswer",
+            "ElicitationBridge",
+            "OutputLimits",
+            "OutputLimit",
+        ),
+    ),
+    (
         "Signing in",
         ("OAuth", "ClientCredentials", "EnterpriseManaged", "GivenTokens", "FileStore", "KeyringStore", "MemoryStore"),
     ),

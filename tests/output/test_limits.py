@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom import Server
-from greenroom.actors.output.limits import Limit, Limiter, OutputLimits, tokens
+from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, tokens
 from greenroom.actors.output.spill import Spill
 from greenroom.errors import ConfigError
 from greenroom.host import Host
@@ -28,7 +28,7 @@ def file_of(result: dict[str, Any]) -> Path:
 
 
 def limiter(spill: Spill, most: int | None = None) -> Limiter:
-    return Limiter(OutputLimits(Limit(100, most)), spill)
+    return Limiter(OutputLimits(OutputLimit(100, most)), spill)
 
 
 def test_what_fits_is_left_alone() -> None:
@@ -84,8 +84,8 @@ def test_what_is_no_text_is_kept_whole_as_it_came(result: dict[str, Any]) -> Non
 @given(st.text(max_size=3000), st.integers(100, 400))
 def test_what_is_kept_is_never_more_than_the_limit(text: str, most: int) -> None:
     with Spill() as spill:
-        cut = Limiter(OutputLimits(Limit(most, None)), spill)
-        head, tail = cut._ends(text, Limit(most, None))
+        cut = Limiter(OutputLimits(OutputLimit(most, None)), spill)
+        head, tail = cut._ends(text, OutputLimit(most, None))
 
     assert tokens(head) + tokens(tail) <= most
     assert text.startswith(head)
@@ -95,14 +95,14 @@ def test_what_is_kept_is_never_more_than_the_limit(text: str, most: int) -> None
 
 @pytest.mark.row("CB-18")
 def test_what_is_more_particular_decides() -> None:
-    limits = OutputLimits(Limit(1000), {"git": Limit(2000)}, {"git:log": Limit(3000)})
+    limits = OutputLimits(OutputLimit(1000), {"git": OutputLimit(2000)}, {"git:log": OutputLimit(3000)})
 
     assert [limits.of(*name).tokens for name in (("hub", "log"), ("git", "push"), ("git", "log"))] == [1000, 2000, 3000]
 
 
 def test_a_program_can_count_better() -> None:
     with Spill() as spill:
-        counted = Limiter(OutputLimits(Limit(100, None)), spill, count=lambda text: len(text.split()))
+        counted = Limiter(OutputLimits(OutputLimit(100, None)), spill, count=lambda text: len(text.split()))
 
         assert counted.limited("s", "t", answer("word " * 100))["content"][0]["text"] == "word " * 100
         assert len(counted.limited("s", "t", answer("word " * 101))["content"]) == 2
@@ -120,7 +120,7 @@ def test_files_are_bounded_together_and_the_oldest_go() -> None:
 @pytest.mark.parametrize("wrong", [0, 99, -1, True, 1.5, "many"])
 def test_a_limit_is_checked(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="tokens of an answer are 100 or more"):
-        Limit(wrong)
+        OutputLimit(wrong)
 
 
 async def test_a_model_gets_what_fits_and_a_program_gets_all() -> None:
@@ -130,7 +130,7 @@ async def test_a_model_gets_what_fits_and_a_program_gets_all() -> None:
     def much() -> str:
         return "x" * 10_000
 
-    async with Host({"big": server}, limits=OutputLimits(Limit(100))) as host:
+    async with Host({"big": server}, limits=OutputLimits(OutputLimit(100))) as host:
         name = (await host.to_anthropic())[0]["name"]
         told = await host.run({"type": "tool_use", "id": "1", "name": name, "input": {}})
         assert len(str(told)) < 1500
