@@ -3,7 +3,6 @@
 A manifest (`manifest/<suite>.toml`) lists every case of one suite, in the suite's order and groups. A case is
 
 - ``port``: its behaviour is ported, and at least one test carries ``@pytest.mark.otp("<suite>", "<case>")``;
-- ``nodes``: it needs a second node, and waits for that;
 - ``n/a (<why>)``: it does not apply, for one of the reasons that `EXEMPTIONS` has for its family of suites.
 
 What follows a colon is a remark: the reason, or how the behaviour differs knowingly from OTP's.
@@ -48,10 +47,10 @@ EXEMPTIONS = {
 }
 """Why a case may not apply, by family of suites."""
 
-Status = Literal["port", "nodes", "n/a"]
-WORDS: dict[Status, str] = {"port": "ported", "nodes": "waits for nodes", "n/a": "does not apply"}
+Status = Literal["port", "n/a"]
+WORDS: dict[Status, str] = {"port": "ported", "n/a": "does not apply"}
 _STATUSES: dict[str, Status] = {status: status for status in WORDS}
-_ENTRY = re.compile(r"(port|nodes|n/a)(?: \(([^)]+)\))?(?:: (\S.*))?")
+_ENTRY = re.compile(r"(port|n/a)(?: \(([^)]+)\))?(?:: (\S.*))?")
 
 
 class BadManifest(Exception):
@@ -99,7 +98,7 @@ def read(name: str, text: str) -> Suite:
         for case, entry in group["cases"].items():
             found = _ENTRY.fullmatch(entry)
             if found is None:
-                raise BadManifest(f"{name}, {case}: {entry!r} is none of `port`, `nodes: why`, `n/a (reason): why`")
+                raise BadManifest(f"{name}, {case}: {entry!r} is none of `port`, `n/a (reason): why`")
             status, exemption, remark = found.groups(default="")
             if (exemption in exemptions) != (status == "n/a") or (exemption and status != "n/a"):
                 raise BadManifest(f"{name}, {case}: only {', '.join(exemptions)} excuse a case, not {exemption!r}")

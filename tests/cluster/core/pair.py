@@ -80,9 +80,9 @@ class Trapper(Counter):
 class Far:
     """A node in a thread."""
 
-    def __init__(self, name: str, key: bytes = KEY, **options: Any) -> None:
+    def __init__(self, name: str, key: bytes = KEY, *, peers: type[Peers] = Peers, **options: Any) -> None:
         self.background = BackgroundNode(name=name, handle_sigint=False, log=False)
-        self.peers = Peers(self.background.node, key, **options)
+        self.peers = peers(self.background.node, key, **options)
         self.name = name
         self.peering: Ref[Peering]
 
