@@ -8,8 +8,9 @@
         host = await cluster.start_node(NodeSpec())
         counter = await start_on(await host.call(Host.node_name), Counter, 2)
 
-The subtree has the node's links, the engine, and the nodes that were started here, and falls together: without links nobody can be reached,
-without an engine nobody's process is there any more. Nothing but the links is opened before the first node is asked for.
+The subtree has the node's links and the engine, which fall together, since nobody can be reached without links; and the nodes that were
+started here. Those end one by one when the engine does, whoever supervises them, and say why. Nothing but the links is opened before the
+first node is asked for.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ class Cluster:
 
     async def _start(self) -> Ref[Any]:
         settings = self.settings
-        children: list[ChildSpec[Any]] = [
+        base: list[ChildSpec[Any]] = [
             child(HomeLinks, settings),
             child(Engine, settings).but(name=self._name_of_engine, shutdown=20.0),
-            child(DynamicSupervisor).but(id="nodes", name=self._name_of_nodes),
         ]
         if settings.convention is not None:
-            children.append(child(Membership, self.engine).but(name=self._name_of_machines))
-        options = Options(label="cluster")
-        kwargs = {"strategy": REST_FOR_ONE, "intensity": settings.intensity, "period": settings.period}
-        return await launch(options, Supervisor, (children,), kwargs, link=True)
+            base.append(child(Membership, self.engine).but(name=self._name_of_machines))
+        bounds = {"intensity": settings.intensity, "period": settings.period}
+        falling: ChildSpec[Any] = child(Supervisor, base, strategy=REST_FOR_ONE, **bounds).but(id="base")
+        nodes = child(DynamicSupervisor).but(id="nodes", name=self._name_of_nodes)
+        return await launch(Options(label="cluster"), Supervisor, ([falling, nodes],), dict(bounds), link=True)
 
     @property
     def peers(self) -> Peers:

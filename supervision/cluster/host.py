@@ -6,14 +6,15 @@ is to be another. Stopping it stops the node in order; killing it kills the proc
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.supervision.behaviours.actions import Stop
 from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.kernel.api import monitor
 from greenroom.supervision.kernel.current import current_node, self_pid
-from greenroom.supervision.kernel.errors import ProcessExited
+from greenroom.supervision.kernel.errors import NotRegistered, ProcessExited
 from greenroom.supervision.kernel.messages import Down, Exit
 from greenroom.supervision.kernel.reasons import Crash
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from .specs import NodeSpec
 
 _numbers = itertools.count(1)
+_LOOK: Final = 0.02
+_LOOKS: Final = 100
 
 
 class Host(GenServer):
@@ -45,6 +48,7 @@ class Host(GenServer):
 
     async def init(self) -> None:
         """Have the process started, and wait until its node is ready."""
+        await self._await_engine()
         self._watch = monitor(self._engine)
         try:
             started = await self._engine.within(None).call(Engine.start_host, self_pid(), self.name, self._spec)
@@ -52,6 +56,16 @@ class Host(GenServer):
             cause = gone.__cause__
             raise NodeFailed(self.name, str(cause if isinstance(cause, EngineFailed) else gone)) from gone
         self.os_pid = started.os_pid
+
+    async def _await_engine(self) -> None:
+        """When the engine has died, so have all nodes, and who starts those anew may be faster than who starts the engine anew."""
+        for _ in range(_LOOKS):
+            try:
+                _ = self._engine.pid
+            except NotRegistered:
+                await asyncio.sleep(_LOOK)
+            else:
+                return
 
     # --- for others
 

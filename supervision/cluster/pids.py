@@ -17,7 +17,7 @@ _SET_CHILD_SUBREAPER: Final = 36
 _NAME_BYTES: Final = 15
 _EXIT_CODE: Final = 49
 """Which field of a process's stat, counted from its state on."""
-_libc: Final[ctypes.CDLL | None] = ctypes.CDLL(None) if sys.platform == "linux" else None
+_libc: Final = ctypes.CDLL(None)
 
 
 class Seen(NamedTuple):
@@ -164,5 +164,5 @@ def take_name(name: str) -> None:
 
 
 def _prctl(option: int, value: object) -> None:
-    if _libc is not None:
+    if sys.platform == "linux":
         _libc.prctl(option, value, 0, 0, 0)

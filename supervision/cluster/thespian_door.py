@@ -6,6 +6,7 @@ asks an actor of theirs. Importing it changes nothing in Thespian.
 What is taken from it is of two kinds: its public words (an actor, the messages that it gets, the system), and the internals that
 `hardening` replaces. `versions` refuses any Thespian but the one that both were read in.
 """
+# ruff: noqa: D107, N813, N815 - Thespian's names are its own
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     class Actor:
         """What Thespian runs in a process of its own."""
 
-        myAddress: Address  # noqa: N815 - Thespian's name
+        myAddress: Address
         _myRef: Any
 
         def createActor(self, actor_class: type | str, requirements: dict[str, object] | None = None) -> Address:  # noqa: N802
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
     class ActorSystemConventionUpdate(ActorSystemMessage):
         """A machine has joined the convention, or has left it."""
 
-        remoteCapabilities: dict[str, Any]  # noqa: N815
-        remoteAdded: bool  # noqa: N815
+        remoteCapabilities: dict[str, Any]
+        remoteAdded: bool
 
     class ActorExitRequest(ActorSystemMessage):
         """An actor is to end."""
@@ -65,12 +66,12 @@ if TYPE_CHECKING:
     class ChildActorExited(ActorSystemMessage):
         """A child has ended."""
 
-        childAddress: Address  # noqa: N815
+        childAddress: Address
 
     class PoisonMessage(ActorSystemMessage):
         """A message that its receiver has failed at, twice."""
 
-        poisonMessage: Any  # noqa: N815
+        poisonMessage: Any
         details: str | None
 
     class WakeupMessage(ActorSystemMessage):

@@ -9,12 +9,12 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
-from . import pids
+from . import leftovers, pids
 from .endings import EngineFailed
+from .hardening import inside_of
 from .inherited import Inherited
 from .keeper import BEGIN
 from .orders import Hello, Order, Orders
-from .hardening import inside_of
 from .thespian_door import ActorSystem
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class System:
 def _start(begin: Begin) -> tuple[ActorSystem, int]:
     failure: Exception | None = None
     if begin.port:
-        _refuse_taken(begin)
+        leftovers.clear(
+            begin.bind, begin.port
+        )  # Thespian would become part of whatever system of the same key listens there
     for _ in range(1 if begin.port else _TRIES):
         port = begin.port or _free_port(begin.bind)
         capabilities: dict[str, object] = {**begin.capabilities, "Admin Port": port}
@@ -132,17 +134,10 @@ def _start(begin: Begin) -> tuple[ActorSystem, int]:
     raise EngineFailed(f"Thespian did not start at {begin.bind}: {type(failure).__name__}: {failure}") from failure
 
 
-def _refuse_taken(begin: Begin) -> None:
-    """Thespian would become part of the system that listens there, if that has the same key."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((begin.bind, begin.port))
-        except OSError as error:
-            raise EngineFailed(f"Thespian cannot listen at {begin.bind}:{begin.port}: {error.strerror}") from error
-
-
 def _free_port(bind: str) -> int:
     with socket.socket() as probe:
-        probe.bind((bind, 0))
+        try:
+            probe.bind((bind, 0))
+        except OSError as error:
+            raise EngineFailed(f"Thespian cannot listen at {bind}: {error.strerror}") from error
         return int(probe.getsockname()[1])

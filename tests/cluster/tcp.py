@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from pathlib import Path
 
 _LISTENS = "0A"
@@ -29,15 +29,10 @@ def _address(text: str) -> str:
 
 def _sockets(pid: int) -> set[str]:
     found: set[str] = set()
-    try:
-        entries = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return found
-    for entry in entries:
-        try:
-            target = os.readlink(f"/proc/{pid}/fd/{entry}")
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            found.add(target[8:-1])
+    with suppress(OSError):  # it is gone
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                target = str(entry.readlink())
+                if target.startswith("socket:["):
+                    found.add(target[8:-1])
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from greenroom.supervision import (
     Crash,
+    ProcessExited,
     Ref,
     Shutdown,
     Supervisor,
@@ -30,7 +32,7 @@ from greenroom.supervision.cluster.engine import Engine
 from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import ClusterSettings
 
-from .engine_stage import Hand, eventually, gone, spec, staged
+from .engine_stage import Hand, Stage, eventually, gone, spec, staged
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -120,6 +122,27 @@ async def test_the_warden_dies_and_nobody_is_left_and_another_begins() -> None:
         await eventually(lambda: is_alive(stage.cluster.engine))
         other = await stage.host()
         assert await (await stage.hand(other)).call(Hand.process_id) not in running.values()
+
+
+async def test_nodes_under_supervisors_are_there_again_when_the_warden_has_died() -> None:
+    async with staged() as stage:
+        trees = [await start(Supervisor, [node_child(stage.cluster, spec())]) for _ in range(3)]
+        os.kill(await stage.part("warden"), signal.SIGKILL)
+        before = await gone_and_back(stage, 3)
+        assert all(is_alive(tree) for tree in trees)
+        assert len(before) == 3
+
+
+async def gone_and_back(stage: Stage, count: int) -> dict[str, int]:
+    """Wait until there is another warden with so many nodes."""
+    old = await stage.running()
+    while True:
+        with contextlib.suppress(ProcessExited):
+            now = await stage.running()
+            nodes = {name: pid for name, pid in now.items() if name not in ("warden", *PARTS)}
+            if now.get("warden") != old["warden"] and len(nodes) == count:
+                return nodes
+        await asyncio.sleep(0.01)
 
 
 async def test_a_warden_that_is_stopped_is_found_and_killed(monkeypatch: pytest.MonkeyPatch) -> None:

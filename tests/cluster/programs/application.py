@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from greenroom.supervision import GenServer, Node, Supervisor, start
 from greenroom.supervision.cluster.cluster import Cluster
@@ -15,6 +16,8 @@ from greenroom.supervision.cluster.engine import Engine
 from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import Main, NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
+
+PATH = str(Path(__file__).resolve())
 
 
 class Tool(GenServer):
@@ -39,7 +42,7 @@ async def main(way: str) -> None:
     async with Node("application"):
         cluster = Cluster()
         await start(Supervisor, [cluster.child_spec()])
-        spec = NodeSpec(main=Main(path=os.path.abspath(__file__)))
+        spec = NodeSpec(main=Main(path=PATH))
         hosts = [await cluster.start_node(spec) for _ in range(3)]
         tools = [await start_on(await host.call(Host.node_name), Tool) for host in hosts]
         executed = await tools[0].call(Tool.execute, "sleep", "1000")
@@ -47,7 +50,7 @@ async def main(way: str) -> None:
         if way == "busy":
             tools[1].cast(Tool.stopped)
             tools[2].cast(Tool.spin)
-        print(json.dumps({**running, "executed": executed}), flush=True)
+        print(json.dumps({**running, "executed": executed}), flush=True)  # noqa: T201 - it is waited for
         if way in ("wait", "busy"):
             await asyncio.Event().wait()
         elif way == "at once":
