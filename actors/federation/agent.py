@@ -195,6 +195,10 @@ class Agent:
         if finding is not None:
             raise ToolRefused(finding)
 
+    def name_of(self, server: str, tool: str) -> str:
+        """What a server's tool is called here."""
+        return self._naming.name_of(server, tool)
+
     async def checked(self, name: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> FederatedTool:
         """The tool of this name, which takes these arguments and may be called.
 

@@ -6,7 +6,7 @@ Whatever is asked here has one outcome, and all that can go wrong with an upstre
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import RequestLost
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from greenroom.actors.client.seam import Line
+    from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Part
 
@@ -45,11 +46,18 @@ class Refused(GreenroomError):
         self.reason = reason
 
 
-async def outcome(federation: Federation, kind: str, fields: Fields, seconds: float) -> Outcome:
+class Asked(NamedTuple):
+    """Who is asked: the servers, and whoever has a say in which tools may be called, by what they were pinned as and by consent."""
+
+    federation: Federation
+    agent: Agent | None = None
+
+
+async def outcome(asked: Asked, kind: str, fields: Fields, seconds: float) -> Outcome:
     """The answer's kind, and what is in it."""
     try:
         async with asyncio.timeout(seconds):
-            return await _ASKED[kind](federation, fields, seconds)
+            return await _ASKED[kind](asked, fields, seconds)
     except TimeoutError as error:
         return failed("timeout", f"no answer within {seconds:.3g} s" if not str(error) else str(error))
     except (GreenroomError, RequestCancelled) as error:
@@ -88,8 +96,9 @@ def _text(fields: Fields, name: str) -> str:
     return value
 
 
-async def _list(federation: Federation, part: Part, fields: Fields, seconds: float) -> Outcome:
-    """Who does not say in time what it offers is left out, unless nobody else was asked."""
+async def _list(asked: Asked, part: Part, fields: Fields, seconds: float) -> Outcome:
+    """Who does not say in time what it offers is left out, unless nobody else was asked; and a tool that is not as it was pinned, if such are refused."""
+    federation, agent = asked
     one = fields.get("server")
     if one is not None:
         line_of(federation, fields)
@@ -107,19 +116,27 @@ async def _list(federation: Federation, part: Part, fields: Fields, seconds: flo
             raise offering
         else:
             items[id] = [dict(each) for each in offering.part(part).values()]
+    if part == "tools" and agent is not None and agent.pins is not None:
+        allowed = {(tool.server, tool.tool) for tool in agent.snapshot()}
+        items = {id: [each for each in tools if (id, each["name"]) in allowed] for id, tools in items.items()}
     return "Listed", {"items": items, "away": away}
 
 
-def _listing(kind: str) -> Callable[[Federation, Fields, float], Awaitable[Outcome]]:
-    async def answer(federation: Federation, fields: Fields, seconds: float) -> Outcome:
-        return await _list(federation, _PARTS[kind], fields, seconds)
+def _listing(kind: str) -> Callable[[Asked, Fields, float], Awaitable[Outcome]]:
+    async def answer(asked: Asked, fields: Fields, seconds: float) -> Outcome:
+        return await _list(asked, _PARTS[kind], fields, seconds)
 
     return answer
 
 
-async def _call(federation: Federation, fields: Fields, seconds: float) -> Outcome:
+async def _call(asked: Asked, fields: Fields, seconds: float) -> Outcome:
+    federation, agent = asked
     params: dict[str, Any] = {"name": _text(fields, "tool"), "arguments": fields.get("arguments") or {}}
-    result = await line_of(federation, fields).request("tools/call", params, timeout=seconds)
+    line = line_of(federation, fields)
+    if agent is not None:
+        name = agent.name_of(fields["server"], params["name"])
+        await agent.checked(name, params["arguments"], timeout=seconds)
+    result = await line.request("tools/call", params, timeout=seconds)
     return "ToolResult", {
         "content": _objects(result.get("content")),
         "structured": result.get("structuredContent"),
@@ -128,22 +145,24 @@ async def _call(federation: Federation, fields: Fields, seconds: float) -> Outco
     }
 
 
-async def _read(federation: Federation, fields: Fields, seconds: float) -> Outcome:
-    result = await line_of(federation, fields).request("resources/read", {"uri": _text(fields, "uri")}, timeout=seconds)
+async def _read(asked: Asked, fields: Fields, seconds: float) -> Outcome:
+    result = await line_of(asked.federation, fields).request(
+        "resources/read", {"uri": _text(fields, "uri")}, timeout=seconds
+    )
     return "ResourceContents", {"contents": _objects(result.get("contents"))}
 
 
-async def _prompt(federation: Federation, fields: Fields, seconds: float) -> Outcome:
+async def _prompt(asked: Asked, fields: Fields, seconds: float) -> Outcome:
     params: dict[str, Any] = {"name": _text(fields, "name"), "arguments": fields.get("arguments") or {}}
-    result = await line_of(federation, fields).request("prompts/get", params, timeout=seconds)
+    result = await line_of(asked.federation, fields).request("prompts/get", params, timeout=seconds)
     return "PromptMessages", {
         "messages": _objects(result.get("messages")),
         "description": result.get("description"),
     }
 
 
-async def _servers(federation: Federation, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
-    standings = federation.standings()
+async def _servers(asked: Asked, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
+    standings = asked.federation.standings()
     return "Servers", {
         "states": {id: standing.state.value for id, standing in standings.items()},
         "causes": {id: str(standing.cause) for id, standing in standings.items() if standing.cause is not None},
@@ -154,7 +173,7 @@ def _objects(value: Any) -> list[Any]:
     return [one for one in value if is_object(one)] if is_array(value) else []
 
 
-_ASKED: Final[Mapping[str, Callable[[Federation, Fields, float], Awaitable[Outcome]]]] = {
+_ASKED: Final[Mapping[str, Callable[[Asked, Fields, float], Awaitable[Outcome]]]] = {
     "CallTool": _call,
     "ReadResource": _read,
     "GetPrompt": _prompt,

@@ -42,9 +42,10 @@ from .wire import KIND, TO_NODE, payload_limit
 if TYPE_CHECKING:
     import asyncio
 
-    from greenroom.actors.federation.federation import Federation
     from greenroom.supervision import ChildSpec, ExitReason, Node, Pid
     from greenroom.supervision.cluster.sealing import Greeting
+
+    from .answers import Asked
 
 MOST_GUESTS: Final = 64
 _STRANGERS: Final = 16
@@ -58,15 +59,15 @@ class Reception:
 
     def __init__(
         self,
-        federation: Federation,
+        asked: Asked,
         key: bytes | str | os.PathLike[str],
         *,
         address: str | None = None,
         most_guests: int = MOST_GUESTS,
         name: str = "guests",
     ) -> None:
-        """`address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name that is made of `name`. Raises `ConfigError`."""
-        self.federation = federation
+        """`asked` is whom they ask. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name that is made of `name`. Raises `ConfigError`."""
+        self.asked = asked
         self.key = key_of(key)
         self.address = check_address(address or f"unix:@greenroom-{os.geteuid()}-{name}")
         """Where guests connect; a port of 0 has become a real one when it runs."""
@@ -137,7 +138,7 @@ class Doorman(GenServer):
         if early is None:
             return  # gone again
         try:
-            spec = child(Visit, self._reception.federation, link).but(id=link, restart="temporary")
+            spec = child(Visit, self._reception.asked, link).but(id=link, restart="temporary")
             visit = await start_child(self._reception.name("visits"), spec)
         except ActorError as error:
             link.end(str(error))

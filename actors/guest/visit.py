@@ -21,9 +21,10 @@ from .wire import TO_GUEST, TO_NODE, BadItem, TooLarge, packed, unpacked
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.actors.federation.federation import Federation
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.cluster.link import Link
+
+    from .answers import Asked
 
 MOST: Final = 256
 """How many requests of one guest may be under way,"""
@@ -58,9 +59,9 @@ class Visit(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, federation: Federation, link: Link) -> None:
+    def __init__(self, asked: Asked, link: Link) -> None:
         """Whom it asks, and how it is reached."""
-        self._federation = federation
+        self._asked = asked
         self._link = link
         self._jobs: dict[int, Pid] = {}
         self._ids: dict[Pid, int] = {}
@@ -130,7 +131,7 @@ class Visit(GenServer):
         elif kind == "Subscribe":
             self._subscribe(id, fields, seconds)
         elif kind in KINDS:
-            self._begin(id, spawn_link(_job, self._me, self._federation, id, kind, dict(fields), seconds))
+            self._begin(id, spawn_link(_job, self._me, self._asked, id, kind, dict(fields), seconds))
         else:
             self._answer(id, *failed("bad_request", f"there is no request of the kind {kind[:40]!r}"))
 
@@ -151,7 +152,7 @@ class Visit(GenServer):
         elif len(self._follows) >= MOST_SUBSCRIPTIONS:
             self._answer(id, *failed("busy", f"this guest follows {MOST_SUBSCRIPTIONS} resources already"))
         else:
-            pid = spawn_link(_follow, self._me, self._federation, id, key, seconds)
+            pid = spawn_link(_follow, self._me, self._asked, id, key, seconds)
             self._follows[key] = pid
             self._keys[pid] = key
             self._beginning[key] = []
@@ -208,19 +209,17 @@ class Visit(GenServer):
             self._post(["ended", *key, f"what followed it has ended: {reason}"])
 
 
-async def _job(
-    visit: Ref[Visit], federation: Federation, id: int, kind: str, fields: Mapping[str, Any], seconds: float
-) -> None:
+async def _job(visit: Ref[Visit], asked: Asked, id: int, kind: str, fields: Mapping[str, Any], seconds: float) -> None:
     """A process: one request."""
-    visit.send(Told(id, [*await outcome(federation, kind, fields, seconds)], over=True))
+    visit.send(Told(id, [*await outcome(asked, kind, fields, seconds)], over=True))
 
 
-async def _follow(visit: Ref[Visit], federation: Federation, id: int, key: tuple[str, str], seconds: float) -> None:
+async def _follow(visit: Ref[Visit], asked: Asked, id: int, key: tuple[str, str], seconds: float) -> None:
     """A process: one resource, from its subscription on."""
     server, uri = key
     begun = False
     try:
-        line = line_of(federation, {"server": server})
+        line = line_of(asked.federation, {"server": server})
         updates = line.subscribe(uri)
         async with asyncio.timeout(seconds):
             await updates.__aenter__()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.guest.answers import Asked
 from greenroom.actors.guest.reception import Reception
 from greenroom.actors.tree import Tree
 from greenroom.supervision import child
@@ -18,14 +19,23 @@ if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.supervision import ChildSpec
 
+    from .host import Host
+
 _INTENSITY, _PERIOD = 5, 10.0
 
 
 def admitted_to_host(
-    federation: Federation, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
+    host: Host, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
 ) -> Reception:
-    """Where guests of a host are let in."""
-    return Reception(federation, key, address=address, most_guests=most_guests, name=f"guests-{federation.key.name}")
+    """Where guests of a host are let in: what it does not let its own program call is not for them either."""
+    federation = host.federation
+    return Reception(
+        Asked(federation, host.agent),
+        key,
+        address=address,
+        most_guests=most_guests,
+        name=f"guests-{federation.key.name}",
+    )
 
 
 def with_guests(federation: Federation, receptions: Sequence[Reception]) -> ChildSpec[Any]:
@@ -41,5 +51,5 @@ def admitted_to_company(
     """Where guests of a server are let in, and the child for that: the company is asked by a client of its own."""
     name = company.settings.name
     federation = Federation({name: UpstreamSpec(MemoryRoute(company, description=name))}, name=f"guests of {name}")
-    reception = Reception(federation, key, address=address, most_guests=most_guests, name=f"guests-{name}")
+    reception = Reception(Asked(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}")
     return reception, with_guests(federation, [reception])

@@ -200,7 +200,7 @@ class Host(HostFiles, HostWords):
 
         if self._holders:
             raise ConfigError("guests are admitted before the host is opened")
-        reception = admitted_to_host(self.federation, key, address, most_guests)
+        reception = admitted_to_host(self, key, address, most_guests)
         self._receptions.append(reception)
         return reception
 

@@ -121,7 +121,8 @@ def test_lists_say_whose_they_are_and_who_is_away(house: House) -> None:
 
 def test_what_cannot_be_asked_is_refused(house: House) -> None:
     assert house.refusal(CallTool("nobody", "forecast")) == "unknown_server"
-    assert house.refusal(CallTool("weather", "nothing")) == "peer_error"
+    assert house.refusal(CallTool("weather", "nothing")) == "unknown_tool"
+    assert house.refusal(CallTool("weather", "forecast", {"town": "Oslo"})) == "invalid_arguments"
     assert house.refusal(ReadResource("weather", "sky://never")) == "peer_error"
     assert house.refusal(CallTool("weather", 3)) == "bad_request"  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert house.refusal(CallTool("weather", "forecast", {"city": object()})) in ("bad_request", "away")

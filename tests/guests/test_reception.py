@@ -390,3 +390,32 @@ def test_a_link_to_nobody_is_lost() -> None:
     assert link.pump() == []
     link.flush()
     link.close()
+
+
+async def test_what_the_host_does_not_let_its_program_call_is_not_for_guests_either() -> None:
+    async with Host({"weather": served()}) as before:
+        await before.tools()
+        pins = await before.pin()
+    changed = Server("weather")
+
+    @changed.tool
+    def forecast(city: str, days: int = 3) -> str:
+        """Now with days."""
+        return f"{city} {days}"
+
+    @changed.tool
+    async def slow() -> None:
+        """As it was."""
+
+    _ = forecast, slow
+    host = Host({"weather": changed}, pins=pins, policy="refuse")
+    reception = host.admit_guests(KEY, address=f"unix:@greenroom-test-{uuid.uuid4().hex}")
+    async with host:
+        guest = await Visitor(reception.address).enter()
+        kind, said = await guest.answer(
+            guest.ask("CallTool", server="weather", tool="forecast", arguments={"city": "x"})
+        )
+        assert (kind, said["reason"]) == ("Failed", "tool_refused")
+        listed = (await guest.answer(guest.ask("ListTools", server="weather")))[1]["items"]["weather"]
+        assert "forecast" not in [tool["name"] for tool in listed]
+        guest.link.close()
