@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("greenroom.http")
 
-_COURTESY: Final = 0.002
+_COURTESY: Final = 0.001
 """Seconds for which it gives way."""
-_AT_ONCE: Final = 32
-"""How many it takes of those that nobody else has taken."""
 _PAUSE: Final = 1.0
 """Seconds without accepting, when there is no descriptor left for another connection."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -68,29 +66,26 @@ class Acceptor:
             self._take()
 
     def _insist(self) -> None:
-        """Whoever is still there is nobody else's."""
+        """Whoever is still there is nobody else's; with the one after that, it is as before."""
         self._listen()
-        for _ in range(_AT_ONCE):
-            if not self._take():
-                return
+        self._take()
 
-    def _take(self) -> bool:
+    def _take(self) -> None:
         try:
             connection, _ = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return False  # somebody else was faster, or the peer has gone again
+            return  # somebody else was faster, or the peer has gone again
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
             log.error("cannot accept a connection: %s", error.strerror)  # noqa: TRY400 - where is known
             self._wait(_PAUSE, self._listen)
-            return False
+            return
         connection.setblocking(False)  # noqa: FBT003 - its only argument
         task: asyncio.Task[object] = self._loop.create_task(self._welcome(connection))
         self._welcoming.add(task)
         task.add_done_callback(self._welcoming.discard)
         self._shares.took(self._count() + len(self._welcoming))
-        return True
 
     async def _welcome(self, connection: socket.socket) -> None:
         try:

@@ -1,6 +1,6 @@
 """How much each of several processes has that accept on one socket, where all of them see it: so that the next connection goes to who has least.
 
-A page of memory that they share, with a place for each: how many connections are open there, how many it has ever taken, and when it last said so. Whoever has
+A page of memory that they share, with a place for each: how many connections and sessions are there, how many it has ever taken, and when it last said so. Whoever has
 more than somebody else gives way for a moment; whoever has said nothing for a while is dead, or busy, and nobody gives way to it. Nothing is
 locked: a number that is a moment old costs a connection its best place, and nothing else.
 """
@@ -11,9 +11,12 @@ import mmap
 import os
 import struct
 import tempfile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from greenroom.supervision.kernel import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PLACE: Final = struct.Struct("=QQd")
 FRESH: Final = 1.0
@@ -28,6 +31,10 @@ def shared_page(places: int) -> int:
         return os.dup(made.fileno())
 
 
+def _nothing() -> int:
+    return 0
+
+
 class Shares:
     """What one process sees of it, and says."""
 
@@ -36,22 +43,25 @@ class Shares:
         self._memory = mmap.mmap(page, 0)
         self._count = len(self._memory) // _PLACE.size
         self._place = place
+        self.besides: Callable[[], int] = _nothing
+        """What there is here besides connections, which stays when they are closed: sessions."""
         others = [taken for _, taken in self._others()]
         self._taken = min(others, default=0)  # or the others would give way to whoever comes until it has caught up
 
-    def say(self, here: int) -> None:
-        """So many connections are open here."""
+    def say(self, connections: int) -> int:
+        """So many are open here; what it has together with what they have left behind."""
+        here = connections + self.besides()
         _PLACE.pack_into(self._memory, self._place * _PLACE.size, here, self._taken, clock.real())
+        return here
 
-    def took(self, here: int) -> None:
+    def took(self, connections: int) -> None:
         """One more."""
         self._taken += 1
-        self.say(here)
+        self.say(connections)
 
-    def gives_way(self, here: int) -> bool:
+    def gives_way(self, connections: int) -> bool:
         """Whether somebody else should have the next one."""
-        self.say(here)
-        mine = (here, self._taken)
+        mine = (self.say(connections), self._taken)
         return any(other < mine for other in self._others())
 
     def _others(self) -> list[tuple[int, int]]:

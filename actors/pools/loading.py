@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import GreenroomError
 
-from .places import MAIN
+from .places import MAIN, RUN_AS
 
 if TYPE_CHECKING:
     from .places import Found, Main
-
-RUN_AS: Final = "__greenroom_main__"
-"""What `__name__` is in a program's file when a worker runs it."""
 
 
 class NotLoaded(GreenroomError):

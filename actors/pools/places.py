@@ -17,6 +17,8 @@ from typing import Any, Final
 from greenroom.actors.catalogue import RegistrationError
 
 MAIN: Final = "__main__"
+RUN_AS: Final = "__greenroom_main__"
+"""What `__name__` is in the program's file when another process runs it: what stands there is the program's all the same."""
 _INSTEAD: Final = 'write it as a function at the top of a module, or leave out isolation="process"'
 
 
@@ -52,7 +54,7 @@ def place_of(what: str, function: Any) -> Found:
         raise RegistrationError(
             f"{what}: a {type(function).__name__} is an object of this process, which another process does not have: {_INSTEAD}"
         )
-    module: Any = function.__module__
+    module: Any = MAIN if function.__module__ == RUN_AS else function.__module__
     name = function.__qualname__
     if "<lambda>" in name:
         raise RegistrationError(f"{what}: a lambda has no name by which another process could import it: {_INSTEAD}")

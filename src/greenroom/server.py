@@ -25,6 +25,7 @@ from weakref import WeakSet
 from greenroom.actors.catalogue import Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.pools.loading import begins
+from greenroom.actors.sessions import count_sessions
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import tell_changed
 from greenroom.actors.task_store import TaskStoreError
@@ -192,6 +193,8 @@ class Server(Decorators, ThespianWords):
         if self._gate is not None:
             self._gate.share(place.key)
         spread = Spread(self.company, place, self._renew)
+        if binding.shares is not None:
+            binding.shares.besides = lambda: count_sessions(self.company)
         return [spread.child, self._spec([self._http_listener(config, binding, spread.door)])]
 
     def child_spec(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from greenroom.actors.ensemble.spreading import Place
-    from greenroom.supervision import Continue, Ignore, NoReply, Stop
+    from greenroom.supervision import ChildSpec, Continue, Ignore, NoReply, Stop
     from greenroom.transports.handover import Ticket
     from greenroom.transports.http_config import HttpConfig
 
@@ -40,14 +40,22 @@ class Wing(Supervisor):
         self._place = place
         self._ticket = ticket
         self._company: Any = None
+        self._serving: ChildSpec[Any] | None = None
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
-        """Import, be handed the sockets, serve."""
+        """Import, be handed the sockets, and have the desk ready."""
         server = await asyncio.to_thread(self._application.load)
         binding = await taken_over(self._ticket, self._place.number)
         self._company = server.company.name("company")
-        super().__init__(server.children_at(self._place, self._config, binding), intensity=_INTENSITY)
+        desk, self._serving = server.children_at(self._place, self._config, binding)
+        super().__init__([desk], intensity=_INTENSITY)
         return await super().init()
+
+    async def open(self) -> None:
+        """Serve, if it does not yet."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await self.start_child(serving)
 
     def addresses(self) -> Sequence[str]:
         """Where the other nodes reach this one."""

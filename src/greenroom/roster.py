@@ -1,0 +1,80 @@
+"""What all workers have in common, in the program that was run: who is where, and whether the doors are open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from greenroom.actors.ensemble.desk import DESK, Desk
+from greenroom.supervision import ActorError, ChildSpec, GenServer, On, Ref, child
+
+from .wing import WING, Wing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from greenroom.supervision import ExitReason
+
+ROSTER: Final = "greenroom.roster"
+_SLACK: Final = 0.5
+
+
+class Roster(GenServer):
+    """Brings nodes together: whoever comes is told of those who are there, and they of it."""
+
+    def __init__(self, known: dict[str, Sequence[str]]) -> None:
+        """`known` outlives this process."""
+        self._known = known
+
+    def arrived(self, name: str, addresses: Sequence[str]) -> None:
+        """A node is there."""
+        for other, theirs in self._known.items():
+            if other != name:
+                Ref[Desk](On(DESK, other)).cast(Desk.meet, name, addresses)
+                Ref[Desk](On(DESK, name)).cast(Desk.meet, other, theirs)
+        self._known[name] = addresses
+
+
+@dataclass(slots=True)
+class Doors:
+    """Whether workers serve as soon as they are there: not before all are, or the first would get everybody."""
+
+    names: tuple[str, ...]
+    grace: float
+    """For how many seconds what is running may take to end, when they close."""
+    open: bool = False
+    roster: Ref[Roster] = field(default_factory=lambda: Ref[Roster](ROSTER))
+
+
+class Porter(GenServer):
+    """The last child of the program's tree: opens the doors when all is there, and closes them before anything else stops."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, doors: Doors) -> None:
+        """They are closed."""
+        self._doors = doors
+
+    async def init(self) -> None:
+        """Open them."""
+        self._doors.open = True
+        await self._all(None, lambda wing: wing.call(Wing.open))
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """Nobody comes in any more; whoever is there is let finish, everywhere at once."""
+        await self._all(self._doors.grace + _SLACK, lambda wing: wing.call(Wing.drain))
+
+    async def _all(self, seconds: float | None, act: Callable[[Ref[Wing]], Coroutine[None, None, None]]) -> None:
+        await asyncio.gather(*(_lenient(act(Ref[Wing](On(WING, name), seconds))) for name in self._doors.names))
+
+
+async def _lenient(work: Coroutine[None, None, None]) -> None:
+    with contextlib.suppress(ActorError):  # one that is being replaced just now sees by itself how things are
+        await work
+
+
+def porter_child(doors: Doors) -> ChildSpec[Ref[Porter]]:
+    """As a child."""
+    return child(Porter, doors).but(id="doors", shutdown=doors.grace + 2 * _SLACK)
