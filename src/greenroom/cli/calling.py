@@ -56,7 +56,7 @@ async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | 
         answering = asking(yes=yes, pause=bar.pause)
         async with connected(replace(where, callbacks=answering)) as client:
             schema: Mapping[str, Any] = {}
-            if args_json is None and words:
+            if words:
                 tools = {each.name: each for each in await client.list_tools()}
                 if tool not in tools:
                     raise Misused(_no_tool(tool, tools))
@@ -120,9 +120,19 @@ def typed(key: str, value: str, schema: Mapping[str, Any]) -> Any:
         found: Any = msgspec.json.decode(value)
     except msgspec.DecodeError:
         if "array" in wanted:
-            return [typed(key, part, schema.get("items") or {}) for part in value.split(",")]
+            return [typed(key, part, _items(schema)) for part in value.split(",")]
         raise Misused(f"{key} is {' or '.join(sorted(wanted))}, not {value!r}") from None
     return found
+
+
+def _items(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is in a list, also where a list is one of several things that may be."""
+    items: Any = schema.get("items")
+    if is_object(items):
+        return items
+    parts: Any = schema.get("anyOf") or schema.get("oneOf")
+    found = (_items(each) for each in (parts if is_array(parts) else ()) if is_object(each))
+    return next((each for each in found if each), dict[str, Any]())
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
@@ -135,7 +145,9 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     for word in ("anyOf", "oneOf"):
         parts: Any = schema.get(word)
         for each in parts if is_array(parts) else ():
-            found |= _types(each) if is_object(each) else set[str]()
+            found |= (
+                (_types(each) or {"string"}) if is_object(each) else set[str]()
+            )  # one that says nothing takes anything
     return found
 
 

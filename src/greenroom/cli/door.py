@@ -172,7 +172,9 @@ def _option(option: Option) -> click.Option:
     kind = click.Choice(list(option.choices)) if option.kind == "choice" else _KINDS[option.kind]
     if option.shown:
         told["metavar"] = option.shown
-    return click.Option(names, type=kind, multiple=option.many, required=option.needed, default=option.default, **told)
+    if option.default is not None:
+        told["default"] = option.default  # to click, None is a value as well
+    return click.Option(names, type=kind, multiple=option.many, required=option.needed, **told)
 
 
 def _callback(command: Command) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.wire import is_array
@@ -37,7 +36,7 @@ def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequen
         echo(
             one.text
             if one.text is not None
-            else styled(f"[{one.uri}: {len(b64decode(one.blob or ''))} bytes: --save writes them]", "dim")
+            else styled(f"[{one.uri}: {len(one.blob or b'')} bytes: --save writes them]", "dim")
         )
 
 
@@ -64,7 +63,7 @@ async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
 
 
 def _save(reply: ResourceReply, path: Path) -> None:
-    data = b"".join(one.text.encode() if one.text is not None else b64decode(one.blob or "") for one in reply.contents)
+    data = b"".join(one.text.encode() if one.text is not None else (one.blob or b"") for one in reply.contents)
     if str(path) == "-":
         sys.stdout.buffer.write(data)
         return
