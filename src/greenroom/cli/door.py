@@ -145,7 +145,12 @@ def _made(command: Command) -> click.Command:
             group.add_command(_made(each))
         return group
     params: list[click.Parameter] = [
-        click.Argument([each.name], required=each.needed and not each.many, nargs=-1 if each.many else 1)
+        click.Argument(
+            [each.name],
+            required=each.needed and not each.many,
+            nargs=-1 if each.many else 1,
+            type=_KINDS["path" if each.path else "text"],
+        )
         for each in command.arguments
     ]
     params += [_option(each) for each in command.options]

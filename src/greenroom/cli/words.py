@@ -22,6 +22,7 @@ class Argument:
     help: str
     needed: bool = True
     many: bool = False
+    path: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,5 +190,49 @@ COMMANDS: Final[Sequence[Command]] = (
             JSON,
         ),
         more="greenroom serve weather.py --http 8000 --inspect\ngreenroom tree weather --watch",
+    ),
+    Command(
+        "config",
+        "Look at your configuration",
+        commands=(
+            Command(
+                "check",
+                "Say all that is wrong with it, with file and line",
+                "greenroom.cli.configuring:check",
+                (
+                    Argument(
+                        "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
+                    ),
+                ),
+                (JSON,),
+            ),
+            Command(
+                "show",
+                "Show which servers it comes to",
+                "greenroom.cli.configuring:show",
+                (
+                    Argument(
+                        "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
+                    ),
+                ),
+                (JSON,),
+            ),
+            Command(
+                "effective",
+                "Show whether a tool may be called, and the rule that decides",
+                "greenroom.cli.configuring:effective",
+                (
+                    Argument(
+                        "tools",
+                        "server:tool, a whole server, or Elicit(server); all there are without any",
+                        needed=False,
+                        many=True,
+                    ),
+                ),
+                (CONNECTING[3], CONNECTING[0], JSON),
+                more="greenroom config effective git:push",
+            ),
+            Command("schema", "The JSON Schema of greenroom.toml, for editors", "greenroom.cli.configuring:schema"),
+        ),
     ),
 )

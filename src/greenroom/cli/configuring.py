@@ -1,0 +1,159 @@
+"""``greenroom config``: what is wrong with the files, what they come to, and what holds for each tool."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from .door import echo, styled
+from .endings import CONFIG, FINE, Misused
+from .showing import as_json, entry, heading
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from greenroom.config.values import HostConfig, ServerConfig
+
+
+def _read(files: Sequence[Path]) -> HostConfig:
+    from greenroom.config.reader import read  # noqa: PLC0415 - not for help
+
+    return read(*files)
+
+
+def check(*, files: Sequence[Path], json: bool) -> int:
+    """Say all that is wrong, each with its file and line. 3 when something is."""
+    config = _read(files)
+    dead = config.permissions.dead([*config.servers, *config.failed])
+    if json:
+        wrong = [
+            {
+                "file": one.source.file,
+                "line": one.source.line,
+                "server": one.server,
+                "field": one.field,
+                "what": one.what,
+                "hint": one.hint,
+                "harmless": one.harmless,
+            }
+            for one in config.mistakes
+        ]
+        as_json({"mistakes": wrong, "dead_rules": list(map(str, dead)), "servers": list(config.servers)})
+        return FINE if config.good else CONFIG
+    for one in config.mistakes:
+        echo(styled(str(one), "odd" if one.harmless else "bad"))
+    for each in dead:
+        echo(styled(str(each), "odd"))
+    there = [str(file) for file in config.files if file.exists()]
+    if not there:
+        echo(f"there is no configuration: {' or '.join(map(str, config.files))} would be it")
+    elif config.good:
+        echo(styled(f"{len(config.servers)} servers in {', '.join(there)}: all is well", "good"))
+    return FINE if config.good else CONFIG
+
+
+def show(*, files: Sequence[Path], json: bool) -> int:
+    """Show what the files come to, without values that may be secret."""
+    config = _read(files)
+    if json:
+        as_json({name: _shown(server) for name, server in config.servers.items()})
+        return FINE if config.good else CONFIG
+    for name, server in config.servers.items():
+        where = server.url or " ".join(map(str, (server.command, *server.args)))
+        notes = [f"from {server.source}"]
+        if server.env:
+            notes.append(f"with {', '.join(server.env)} in its environment")
+        if server.oauth != "off":
+            notes.append(f"signs in: {server.oauth}")
+        entry(name, "disabled" if server.disabled else where, notes)
+    for name, mistakes in config.failed.items():
+        entry(name, styled("wrong", "bad"), list(map(str, mistakes)))
+    return FINE if config.good else CONFIG
+
+
+def _shown(server: ServerConfig) -> dict[str, Any]:
+    return {
+        "transport": server.transport,
+        "command": server.command,
+        "args": list(server.args),
+        "env": list(server.env),
+        "url": server.url,
+        "headers": list(server.headers),
+        "oauth": server.oauth,
+        "disabled": server.disabled,
+        "source": str(server.source),
+    }
+
+
+def effective(*, tools: Sequence[str], config: Path | None, timeout: float | None, json: bool) -> None:
+    """Show, for each tool, whether it may be called, and the rule that decides."""
+    found = _read([config] if config is not None else [])
+    names = [*tools]
+    asked = [name for name in names if ":" in name or name.startswith("Elicit(")]
+    if strange := [name for name in names if name not in asked and name not in found.servers]:
+        raise Misused(f"{strange[0]!r} is neither a server nor server:tool")
+    servers = [name for name in found.enabled if not names or name in names]
+    decided: dict[str, tuple[str, str]] = {}
+    for name in asked:
+        if name.startswith("Elicit("):
+            one = found.permissions.of_elicitation(name.removeprefix("Elicit(").removesuffix(")"))
+        else:
+            server, _, tool = name.partition(":")
+            one = found.permissions.of_tool(server, tool)
+        decided[name] = (one.verdict, str(one))
+    away = (
+        asyncio.run(_of_servers(found, servers, timeout, decided))
+        if servers and len(asked) < max(1, len(names))
+        else {}
+    )
+    if json:
+        as_json(
+            {
+                "tools": {name: {"verdict": verdict, "why": why} for name, (verdict, why) in decided.items()},
+                "away": away,
+            }
+        )
+        return
+    colours = {"allow": "good", "ask": "odd", "deny": "bad"}
+    for name, (verdict, why) in decided.items():
+        echo(f"{styled(f'{verdict:5}', colours[verdict])} {name}  {styled(why.partition(': ')[2], 'dim')}")
+    for name, why in away.items():
+        heading(f"{name} does not answer")
+        echo(f"  {why}")
+
+
+async def _of_servers(
+    config: HostConfig, servers: Sequence[str], timeout: float | None, decided: dict[str, tuple[str, str]]
+) -> Mapping[str, str]:
+    """The tools of these servers; those that are away, and why."""
+    from greenroom.client import Client  # noqa: PLC0415 - as above
+    from greenroom.config.routes import route_of  # noqa: PLC0415 - as above
+    from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
+
+    async def of(name: str) -> tuple[str, list[str] | GreenroomError]:
+        server = config.servers[name]
+        try:
+            async with Client(route_of(server), timeout=timeout or server.timeouts.tool) as client:
+                return name, [tool.name for tool in await client.list_tools()]
+        except GreenroomError as error:
+            return name, error
+
+    away: dict[str, str] = {}
+    for name, found in await asyncio.gather(*map(of, servers)):
+        if isinstance(found, GreenroomError):
+            away[name] = str(found)
+            continue
+        for tool in found:
+            one = config.permissions.of_tool(name, tool)
+            decided[f"{name}:{tool}"] = (one.verdict, str(one))
+        one = config.permissions.of_elicitation(name)
+        decided[f"Elicit({name})"] = (one.verdict, str(one))
+    return away
+
+
+def schema() -> None:
+    """The JSON Schema of greenroom.toml, for editors."""
+    from greenroom.config.fields import schema as made  # noqa: PLC0415 - as above
+
+    as_json(made())
