@@ -24,23 +24,26 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
     except OSError as error:
         raise ConfigError(f"the cluster's key cannot be read from {where}: {error.strerror}; {_HOW}") from error
     # What is looked at is what is read: a path could lead elsewhere by then.
-    with os.fdopen(descriptor, "rb") as file:
-        seen = os.fstat(descriptor)
-        if not stat.S_ISREG(seen.st_mode):
-            raise ConfigError(f"{where} is no file with a cluster's key in it; {_HOW}")
-        if seen.st_mode & 0o077:
-            raise ConfigError(
-                f"{where} may be used by others than its owner (its mode is {stat.S_IMODE(seen.st_mode):o}), "
-                f"and who reads it owns the cluster: chmod 600 {where}"
-            )
-        if seen.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(
-                f"{where} belongs to user {seen.st_uid}, who could change the key: chown it to {os.geteuid()}"
-            )
-        key = file.read(LARGEST + 1).strip()
+    try:
+        _check(where, os.fstat(descriptor))
+        key = os.read(descriptor, LARGEST + 2).strip()
+    finally:
+        os.close(descriptor)
     if not LEAST <= len(key) <= LARGEST:
         raise ConfigError(f"the key in {where} has {len(key)} bytes, and must have {LEAST} to {LARGEST}; {_HOW}")
     return key
+
+
+def _check(where: Path, seen: os.stat_result) -> None:
+    if not stat.S_ISREG(seen.st_mode):
+        raise ConfigError(f"{where} is no file with a cluster's key in it; {_HOW}")
+    if seen.st_mode & 0o077:
+        raise ConfigError(
+            f"{where} may be used by others than its owner (its mode is {stat.S_IMODE(seen.st_mode):o}), "
+            f"and who reads it owns the cluster: chmod 600 {where}"
+        )
+    if seen.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(f"{where} belongs to user {seen.st_uid}, who could change the key: chown it to {os.geteuid()}")
 
 
 def write_key(path: str | os.PathLike[str]) -> None:

@@ -91,6 +91,14 @@ def was_started_with(pid: int, variable: str, value: str) -> bool:
         return False
 
 
+def began(pid: int) -> int:
+    """When it did, in ticks since the machine's start, where that is told; who is gone was first."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def is_alive(pid: int) -> bool:
     """Whether there is such a process that runs; one that only waits to be reaped does not."""
     try:

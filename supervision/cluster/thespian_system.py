@@ -71,12 +71,12 @@ class System:
             Inherited.keeper = None
             keeper.close()
         admin = hello.admin
-        logger = [seen.pid for seen in pids.everybody().values() if seen.parent == admin and seen.pid != hello.pid]
-        if len(logger) != 1:
-            raise EngineFailed(
-                f"Thespian's admin has {len(logger)} processes besides the keeper, and not one: its logger"
-            )
-        self.parts = [Part(*each) for each in zip(PARTS, (admin, logger[0], hello.pid), strict=True)]
+        others = [seen.pid for seen in pids.everybody().values() if seen.parent == admin and seen.pid != hello.pid]
+        if not others:
+            raise EngineFailed("Thespian's admin has no process besides the keeper, and there should be its logger")
+        # The logger is the first that it makes; what comes later may be a node that another machine wanted here at once.
+        logger = min(others, key=lambda pid: (pids.began(pid), pid))
+        self.parts = [Part(*each) for each in zip(PARTS, (admin, logger, hello.pid), strict=True)]
         self.keeper = self.parts[-1]
 
     def _sockets(self) -> tuple[Orders, socket.socket]:
