@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from greenroom.actors.pools.loading import NotLoaded
-from greenroom.supervision.cluster.endings import EngineFailed, NodeFailed
+from greenroom.supervision import ActorError
 from greenroom.transports.handover import NotHandedOver
 
 from . import running
@@ -33,7 +33,7 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int) ->
             print(f"greenroom: {server.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
         with printing():
             running.run(lambda: [workers.child_spec()], grace=grace)
-    except (NodeFailed, EngineFailed, NotLoaded, NotHandedOver) as error:
+    except (ActorError, NotLoaded, NotHandedOver) as error:
         sys.exit(f"greenroom: no worker could be started: {error}")
     finally:
         binding.close()

@@ -1,0 +1,62 @@
+"""A server with workers, that does what tests want to see: `crew.py [workers]`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from greenroom import Context, Server
+
+server = Server("crew")
+
+
+@server.tool
+async def where() -> int:
+    """The process that answers."""
+    return os.getpid()
+
+
+@server.tool
+async def steps(ctx: Context, count: int, pause: float = 0.02) -> str:
+    """Say so many things, with pauses."""
+    for step in range(count):
+        await ctx.progress(step, count)
+        await asyncio.sleep(pause)
+    return f"done by {os.getpid()}"
+
+
+@server.tool
+async def end_with(code: int) -> None:
+    """Take the process down."""
+    os._exit(code)
+
+
+@server.tool
+async def publish() -> int:
+    """There is news."""
+    server.notify_resource_updated("crew://news")
+    return os.getpid()
+
+
+@server.tool
+async def say(text: str) -> str:
+    """Print it."""
+    print(text)  # noqa: T201 - that is what it is for
+    return text
+
+
+@server.tool(isolation="process")
+def apart() -> int:
+    """The process that a call has to itself."""
+    return os.getpid()
+
+
+@server.resource("crew://news")
+async def news() -> str:
+    """What it is about."""
+    return "none"
+
+
+if __name__ == "__main__":
+    server.run("http", port=0, workers=int(sys.argv[1]) if len(sys.argv) > 1 else 2)

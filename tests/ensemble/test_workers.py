@@ -1,0 +1,282 @@
+"""`server.run("http", workers=2)`, as programs of their own: who answers, who is lost with whom, and what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom import Client, ConfigError, Server
+from greenroom.errors import GreenroomError
+
+from .crews import Crew, Line, crew, ended, events, is_free, is_running, wait_for
+from .town import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+def test_several_processes_serve_on_one_port_and_stop_in_order(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        answered = {one.tool("where"), other.tool("where")}
+        assert len(answered) == 2
+        assert str(program.process.pid) not in answered
+        port = program.port
+        assert program.stop() == 0
+        assert not program.left()
+        assert is_free(port)
+        for line in (one, other):
+            line.close()
+
+
+def test_a_script_that_serves_at_its_end_is_imported_up_to_there(tmp_path: Path) -> None:
+    with crew(tmp_path, "bare.py") as program:
+        one, other = program.lines()
+        assert program.stop(signal.SIGINT) == 0
+        one.close()
+        other.close()
+
+
+def test_a_session_is_answered_for_by_whichever_worker_it_comes_to(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        home, session = one.tool("where"), one.session
+        other_home, other.session = other.tool("where"), session
+        assert [other.tool("where"), one.tool("where")] == [home, home]
+        assert other_home != home
+        answer = other.begin("steps", count=3)
+        said = events(answer)
+        assert [id for id, _ in said] == [f"p1:{number}" for number in range(5)]
+        assert f"done by {home}" in said[-1][1]
+        ending = other.send(None, "DELETE")
+        ending.read()
+        assert ending.status == 204
+        gone = one.begin("where")
+        assert (gone.status, json.loads(gone.read())["error"]["message"]) == (404, "Unknown Mcp-Session-Id")
+        one.close()
+        other.close()
+
+
+def test_a_stream_that_broke_at_one_worker_is_resumed_at_another(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        home = one.tool("where")
+        answer = one.begin("steps", count=30)
+        seen = events(answer, 4)
+        answer.close()
+        one.close()
+        other.session = one.session
+        rest = events(other.send(None, "GET", **{"last-event-id": seen[-1][0]}))
+        assert [id for id, _ in (*seen, *rest)] == [f"p1:{number}" for number in range(32)]
+        assert f"done by {home}" in rest[-1][1]
+        other.close()
+
+
+def test_an_update_that_one_worker_tells_reaches_those_who_subscribed_at_another(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        assert one.ask("resources/subscribe", uri="crew://news")["result"] == {}
+        ears = Line(program.port, one.session)
+        answer = ears.send(None, "GET")
+        assert events(answer, 1)[0][0] == "g0:0"
+        assert other.tool("publish") != one.tool("where")
+        assert "crew://news" in events(answer, 1)[0][1]
+        for line in (one, other, ears):
+            line.close()
+
+
+def test_a_worker_that_is_killed_takes_its_own_sessions_only_and_another_comes(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        victim, home = int(one.tool("where")), other.tool("where")
+        lost = Line(program.port, one.session)
+        program.relatives()
+        ended(victim)
+        assert other.tool("where") == home
+        wait_for(lambda: "SIGKILL" in program.said(), program.said)
+        wait_for(lambda: _status(program, lost.session) == 404, program.said)
+        again, fourth = program.lines()
+        assert {again.tool("where"), fourth.tool("where")} & {home}
+        assert str(victim) not in {again.tool("where"), fourth.tool("where")}
+        assert other.tool("where") == home
+        for line in (one, other, lost, again, fourth):
+            line.close()
+
+
+def _status(program: Crew, session: str) -> int:
+    """What a new connection hears of a session; 0 when it was cut."""
+    line = Line(program.port, session)
+    with contextlib.closing(line):
+        try:
+            answer = line.begin("where")
+            answer.read()
+        except OSError:
+            return 0
+        return answer.status
+
+
+def test_a_tool_that_ends_its_worker_is_the_end_of_that_one(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        home = other.tool("where")
+        victim = one.session
+        other.session, mine = victim, other.session
+        answer = other.begin("end_with", code=7)  # of the other's session, by way of this one
+        assert answer.status == 404
+        assert "initialize" in json.loads(answer.read())["error"]["message"]
+        other.session = mine
+        assert other.tool("where") == home
+        wait_for(lambda: "exited with code 7" in program.said(), program.said)
+        again, fourth = program.lines()
+        for line in (one, other, again, fourth):
+            line.close()
+
+
+async def test_a_kill_under_load_is_one_outcome_for_each_call(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        url = await asyncio.to_thread(lambda: program.url)
+        stop = asyncio.Event()
+        outcomes: Counter[str] = Counter()
+        homes: Counter[str] = Counter()
+
+        async def call(number: int) -> None:
+            async with Client(url) as client:
+                homes[str(await client.call("where"))] += 1
+                while not stop.is_set():
+                    try:
+                        async with asyncio.timeout(10):
+                            await (client.call("steps", count=2) if number % 2 else client.call("where"))
+                        outcomes["answered"] += 1
+                    except GreenroomError as error:
+                        outcomes[type(error).__name__] += 1
+                        await asyncio.sleep(0.05)  # a peer that comes back at once would be in the way of others
+
+        calls = [asyncio.create_task(call(number)) for number in range(16)]
+        await until(lambda: outcomes["answered"] >= 200)
+        assert len(homes) == 2
+        program.relatives()
+        ended(int(next(iter(homes))))
+        before = outcomes["answered"]
+        await until(lambda: outcomes["answered"] >= before + 1000)
+        stop.set()
+        await asyncio.gather(*calls)
+        assert "TimeoutError" not in outcomes
+        assert 0 < sum(outcomes.values()) - outcomes["answered"] < 200, outcomes
+        assert await asyncio.to_thread(program.stop) == 0
+
+
+def test_what_is_under_way_is_finished_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        one.session, other.session = other.session, one.session  # each by way of the other
+        answers = [line.begin("steps", count=20) for line in (one, other)]
+        begun = [events(answer, 2) for answer in answers]
+        program.relatives()
+        program.process.send_signal(signal.SIGTERM)
+        for answer, said in zip(answers, begun, strict=True):
+            assert "done by" in [*said, *events(answer)][-1][1]
+        assert program.process.wait(10) == 0
+        one.close()
+        other.close()
+
+
+def test_when_the_program_is_killed_all_of_it_is_gone_and_the_port_is_free(tmp_path: Path) -> None:
+    with crew(tmp_path, "crew.py", "3") as program:
+        one, other = program.lines()
+        answer = one.begin("steps", count=1000)
+        events(answer, 2)
+        workers = [int(each.tool("where")) for each in (other,)]
+        port = program.port
+        family = program.relatives()
+        assert len(family) >= 6
+        program.process.kill()
+        program.process.wait()
+        wait_for(lambda: not program.left(), lambda: f"{program.left()} are left", 3.0)
+        assert is_free(port)
+        assert not any(map(is_running, workers))
+        one.close()
+        other.close()
+
+
+def test_a_tool_with_a_process_of_its_own_has_one_in_a_worker_too(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        one, other = program.lines()
+        mine, theirs = one.tool("apart"), other.tool("apart")
+        assert len({mine, theirs, one.tool("where"), other.tool("where")}) == 4
+        program.relatives()
+        assert program.stop() == 0
+        one.close()
+        other.close()
+
+
+def test_what_a_worker_prints_is_printed(tmp_path: Path) -> None:
+    with crew(tmp_path) as program:
+        line = program.line()
+        line.enter()
+        line.tool("say", text="is anybody there?")
+        wait_for(lambda: program.prints.read_text() == "is anybody there?\n", program.prints.read_text)
+        line.close()
+
+
+def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) -> None:
+    with crew(tmp_path, "crew.py", "1") as program:
+        line = program.line()
+        line.enter()
+        victim = int(line.tool("where"))
+        program.relatives()
+        ended(victim)
+        wait_for(lambda: not is_running(victim), program.said)
+        waiting = Line(program.port)
+        waiting.enter()  # there is nobody just now: it waits in the socket
+        assert int(waiting.tool("where")) != victim
+        line.close()
+        waiting.close()
+
+
+# --- what cannot be
+
+
+def test_a_server_that_no_worker_could_find_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with crew(tmp_path, "hidden.py") as program:
+        assert program.process.wait(30) == 1
+        assert "workers cannot find this server: other processes import it by its name" in program.said()
+        assert not program.relatives()
+
+
+def test_a_program_that_a_worker_cannot_import_says_why_and_ends(tmp_path: Path) -> None:
+    with crew(tmp_path, "moody.py") as program:
+        assert program.process.wait(30) == 1
+        last = program.said().strip().splitlines()[-1]
+        assert last.startswith("greenroom: no worker could be started: ")
+        assert "OSError: the database is away" in last
+
+
+@pytest.mark.parametrize("workers", [0, -1, 65, True, "2", 1.5])
+def test_workers_are_counted(workers: Any) -> None:
+    with pytest.raises(ConfigError, match="workers must be a whole number, 1 to 64"):
+        here.run("http", port=0, workers=workers)
+
+
+def test_there_are_none_on_stdio() -> None:
+    with pytest.raises(ConfigError, match="workers are for"):
+        here.run("stdio", workers=2)
+
+
+def test_a_port_that_is_taken_is_told_at_once() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(OSError, match="somebody listens there already"),
+    ):
+        here.run("http", port=taken.getsockname()[1], workers=2)
+
+
+here = Server("here")
