@@ -105,6 +105,11 @@ class OAuth:
         return KeptCredentials(OAuthWay(self, url, fetch), self.store, fetch)
 
 
+def login_name(settings: OAuth, url: str) -> str:
+    """What the login at that server is kept under."""
+    return f"user {settings.account} {settings.client_id or ''} {canonical(url)}"
+
+
 class OAuthWay:
     """At one server."""
 
@@ -115,7 +120,7 @@ class OAuthWay:
         """With these settings."""
         self._settings = settings
         self.url = url
-        self.name = f"user {settings.account} {settings.client_id or ''} {canonical(url)}"
+        self.name = login_name(settings, url)
         self.issuer = settings.issuer
         self.bound = settings.client_id is not None
         known = None

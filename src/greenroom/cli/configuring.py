@@ -102,11 +102,9 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
             server, _, tool = name.partition(":")
             one = found.permissions.of_tool(server, tool)
         decided[name] = (one.verdict, str(one))
-    away = (
-        asyncio.run(_of_servers(found, servers, timeout, decided))
-        if servers and len(asked) < max(1, len(names))
-        else {}
-    )
+    away: Mapping[str, str] = {}
+    if servers and len(asked) < max(1, len(names)):
+        away = asyncio.run(_of_servers(found, servers, timeout, decided))
     if json:
         as_json(
             {

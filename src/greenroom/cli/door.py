@@ -184,7 +184,7 @@ def _option(option: Option) -> click.Option:
 
 def _callback(command: Command) -> Callable[..., Any]:
     module, _, name = command.run.partition(":")
-    takes_command = any(each.name in ("target", "words") for each in command.arguments)
+    takes_command = command.behind
 
     def call(**given: Any) -> Any:
         behind: list[str] | None = click.get_current_context().obj

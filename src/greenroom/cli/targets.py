@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .door import echo, styled
+from .door import echo, is_terminal, styled
 from .endings import Misused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from greenroom.client import Client
+    from greenroom.config.values import ServerConfig
     from greenroom.server import Server
 
 
@@ -89,6 +91,8 @@ def _target(where: Way, more: dict[str, Any]) -> Any:
         _refuse(env, "--env", "a command")
         if headers:
             more["headers"] = headers
+        if "authorization" not in {name.lower() for name in headers}:
+            more["auth"] = _kept_login()
         return target
     _refuse(env, "--env", "a command")
     _refuse(headers, "--header", "a URL")
@@ -121,7 +125,23 @@ def _refuse(given: Mapping[str, str], option: str, what: str) -> None:
 def _configured(name: str, where: Way) -> Any:
     from greenroom.config.lookup import route_named  # noqa: PLC0415 - only for names
 
-    return route_named(name, where.config)
+    return route_named(name, where.config, _sign_in)
+
+
+def _kept_login() -> Any:
+    """What `greenroom login` has kept for a URL; nobody is asked to sign in where they only wanted to call."""
+    from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - not for help
+    from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
+
+    return OAuth(store=best_store(), browser=None)
+
+
+def _sign_in(server: ServerConfig) -> Any:
+    """As the configuration says; where nobody is at the terminal, with what is kept."""
+    from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
+
+    port = int(os.environ.get("GREENROOM_MCP_OAUTH_PORT") or 0)
+    return oauth_of(server, port=port) if is_terminal() else oauth_of(server, port=port, browser=None)
 
 
 # --- servers of this machine's own Python

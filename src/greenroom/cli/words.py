@@ -55,6 +55,8 @@ class Command:
     commands: Sequence[Command] = ()
     more: str = ""
     """What the command's own help says besides: examples."""
+    behind: bool = False
+    """Whether a server's command may stand behind `--`."""
 
 
 TARGET: Final = Argument(
@@ -102,6 +104,7 @@ COMMANDS: Final[Sequence[Command]] = (
             *CONNECTING,
         ),
         more="greenroom list http://127.0.0.1:8000/mcp\ngreenroom list -- uvx mcp-server-git",
+        behind=True,
     ),
     Command(
         "call",
@@ -119,6 +122,7 @@ COMMANDS: Final[Sequence[Command]] = (
         ),
         more="greenroom call weather:server forecast city=Oslo days:=3\ngreenroom call git_log max_count:=3 -- uvx mcp-server-git\n"
         "A value behind = is text unless the tool's schema says otherwise; behind := it is JSON.",
+        behind=True,
     ),
     Command(
         "read",
@@ -127,6 +131,7 @@ COMMANDS: Final[Sequence[Command]] = (
         (Argument("words", "the target, and a URI, or a resource's name with the words of its template", many=True),),
         (Option("save", "write what is in it into this file, - for stdout", "path", shown="FILE"), JSON, *CONNECTING),
         more="greenroom read weather:server weather://oslo",
+        behind=True,
     ),
     Command(
         "prompt",
@@ -134,6 +139,7 @@ COMMANDS: Final[Sequence[Command]] = (
         "greenroom.cli.reading:prompt",
         (Argument("words", "the target, the prompt, and its arguments as key=value", many=True),),
         (JSON, *CONNECTING),
+        behind=True,
     ),
     Command(
         "inspect",
@@ -147,6 +153,7 @@ COMMANDS: Final[Sequence[Command]] = (
             JSON,
             *CONNECTING,
         ),
+        behind=True,
     ),
     Command(
         "install",
@@ -170,6 +177,7 @@ COMMANDS: Final[Sequence[Command]] = (
             YES,
         ),
         more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git",
+        behind=True,
     ),
     Command(
         "new",
@@ -234,5 +242,39 @@ COMMANDS: Final[Sequence[Command]] = (
             ),
             Command("schema", "The JSON Schema of greenroom.toml, for editors", "greenroom.cli.configuring:schema"),
         ),
+    ),
+    Command(
+        "login",
+        "Sign in at a server, and keep the login",
+        "greenroom.cli.signing_in:login",
+        (Argument("target", "a URL, or a name of your configuration"),),
+        (
+            Option(
+                "mcp-oauth-port",
+                "where the browser comes back to on this machine; any free port without",
+                "whole",
+                shown="PORT",
+                variable="GREENROOM_MCP_OAUTH_PORT",
+            ),
+            Option("device", "with a code to type on another machine, where the server has such", "flag"),
+            Option("account", "as whom, for those who are several", shown="NAME"),
+            Option("scope", "ask for this as well; again for more", shown="SCOPE", many=True),
+            CONNECTING[3],
+        ),
+        more="greenroom login calendar\ngreenroom login https://mcp.example.org/mcp --device",
+    ),
+    Command(
+        "logout",
+        "Forget the login at a server",
+        "greenroom.cli.signing_in:logout",
+        (Argument("target", "a URL, or a name of your configuration"),),
+        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3]),
+    ),
+    Command(
+        "whoami",
+        "Where you are signed in, as whom, and for how long",
+        "greenroom.cli.signing_in:whoami",
+        (Argument("target", "a URL, or a name of your configuration; all of those without", needed=False),),
+        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
     ),
 )

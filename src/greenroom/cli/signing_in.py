@@ -1,0 +1,183 @@
+"""``greenroom login``, ``logout`` and ``whoami``: who you are at which server. Tokens are never shown.
+
+A login is kept where programs that use the same configuration find it: in the system's keyring, or a sealed file of yours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from .door import echo, is_terminal, styled
+from .endings import FINE, SIGN_IN, Ended, Misused
+from .showing import as_json, entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from greenroom.auth.client.oauth import OAuth
+    from greenroom.auth.client.record import Record
+
+_MINUTE: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One server that somebody signs in at."""
+
+    name: str
+    url: str
+    auth: OAuth
+
+
+def login(
+    *,
+    target: str,
+    mcp_oauth_port: int | None,
+    device: bool,
+    account: str | None,
+    scope: Sequence[str],
+    config: Path | None,
+) -> int:
+    """Sign in, unless that was done."""
+    if not is_terminal() and not device:
+        raise Ended(SIGN_IN, "nobody is at this terminal to sign in: run it where a browser is, or say --device")
+    place = _place(target, config, port=mcp_oauth_port, account=account, scopes=scope)
+    if device:
+        from greenroom.auth.client.browsers import show_code  # noqa: PLC0415 - not for help
+
+        place = _Place(place.name, place.url, replace(place.auth, device=show_code))
+    record = asyncio.run(_signed_in(place))
+    if record is None:
+        echo(f"{place.name} asks nobody who they are: there is nothing to sign in to")
+        return FINE
+    echo(styled(f"signed in at {place.name}", "good") + _until(record))
+    return FINE
+
+
+async def _signed_in(place: _Place) -> Record | None:
+    from greenroom.client import Client  # noqa: PLC0415 - as above
+
+    async with Client(place.url, auth=place.auth) as client:
+        await client.ping()
+        return await _kept(place)
+
+
+def logout(*, target: str, account: str | None, config: Path | None) -> int:
+    """Forget the login, here; the server is told where it can be."""
+    place = _place(target, config, account=account)
+    record = asyncio.run(_forgotten(place))
+    echo(f"you were not signed in at {place.name}" if record is None else styled(f"signed out of {place.name}", "good"))
+    return FINE
+
+
+async def _forgotten(place: _Place) -> Record | None:
+    record = await _kept(place)
+    if record is not None:
+        async with place.auth.store.lock(_key(place)):
+            await place.auth.store.put(_key(place), None)
+    return record
+
+
+def whoami(*, target: str | None, account: str | None, config: Path | None, json: bool) -> int:
+    """Show where you are signed in; 5 when you are not, and one server was named."""
+    places = [_place(target, config, account=account)] if target else _configured(config)
+    records = asyncio.run(_all(places))
+    if json:
+        as_json({place.name: _told(record) for place, record in zip(places, records, strict=True)})
+    else:
+        for place, record in zip(places, records, strict=True):
+            if record is None:
+                entry(place.name, "not signed in", [place.url])
+            else:
+                scopes = f"may {' '.join(record.scopes)}" if record.scopes else ""
+                entry(
+                    place.name,
+                    f"signed in{_until(record)}",
+                    [part for part in (f"as {record.client_id}, known to {record.issuer}", scopes) if part],
+                )
+        if not places:
+            echo("no server of your configuration wants anybody to sign in")
+    return SIGN_IN if target and records[0] is None else FINE
+
+
+async def _all(places: Sequence[_Place]) -> list[Record | None]:
+    return [await _kept(place) for place in places]
+
+
+# --- where
+
+
+def _place(
+    target: str, config: Path | None, *, port: int | None = None, account: str | None = None, scopes: Sequence[str] = ()
+) -> _Place:
+    from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - as above
+    from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
+
+    changes: dict[str, Any] = {}
+    if port is not None:
+        changes["port"] = port
+    if account is not None:
+        changes["account"] = account
+    if scopes:
+        changes["scopes"] = tuple(scopes)
+    if target.startswith(("http://", "https://")):
+        return _Place(target, target, OAuth(store=best_store(), **changes))
+    from greenroom.config.lookup import server_named  # noqa: PLC0415 - as above
+    from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
+
+    server = server_named(target, config)
+    auth = oauth_of(server)
+    if auth is None or server.url is None:
+        raise Misused(f'nobody signs in at {target}: write oauth = "auto" in {server.source}, if it wants that')
+    return _Place(target, server.url, replace(auth, **changes))
+
+
+def _configured(config: Path | None) -> list[_Place]:
+    from greenroom.config.reader import read  # noqa: PLC0415 - as above
+    from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
+
+    found = read() if config is None else read(config)
+    ways = [(name, server.url, oauth_of(server)) for name, server in found.servers.items()]
+    return [_Place(name, url, auth) for name, url, auth in ways if auth is not None and url is not None]
+
+
+def _key(place: _Place) -> str:
+    from greenroom.auth.client.oauth import login_name  # noqa: PLC0415 - as above
+
+    return login_name(place.auth, place.url)
+
+
+async def _kept(place: _Place) -> Record | None:
+    from greenroom.auth.client.record import Record  # noqa: PLC0415 - as above
+
+    return Record.read(await place.auth.store.get(_key(place)))
+
+
+# --- what is shown
+
+
+def _until(record: Record) -> str:
+    if record.expires_at is None:
+        return ""
+    left = record.expires_at - time.time()
+    if left <= 0:
+        return ", renewed when it is used" if record.refresh_token else ", and that has ended: sign in anew"
+    minutes = max(1, round(left / _MINUTE))
+    return f", for {minutes} minutes{', and renewed then' if record.refresh_token else ''}"
+
+
+def _told(record: Record | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    return {
+        "issuer": record.issuer,
+        "client_id": record.client_id,
+        "scopes": list(record.scopes),
+        "expires_at": record.expires_at,
+        "renewable": record.refresh_token is not None,
+        "ended": record.is_over(),
+    }
