@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom.protocol.errors import RemoteProtocolError
@@ -38,6 +39,8 @@ from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, Transpor
 from .seam import Broken, Inbound, Lost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.kernel.process import Process
@@ -130,7 +133,7 @@ class CommandWire:
             raise Quit(Shutdown(error)) from None
         reason: ExitReason | None = None
         try:
-            child.watch(self._ended)
+            child.watch(partial(self._guarded, self._ended))
             self._outlet.open(child.input, self._loop)
             self._listen_to_complaints()
             self._listen()
@@ -197,11 +200,21 @@ class CommandWire:
 
     # --- what comes
 
+    def _guarded(self, function: Callable[[], None]) -> None:
+        """What goes wrong where pipes are read is this process's crash, and not a line in the loop's log with a call that hangs."""
+        try:
+            function()
+        except BaseException as error:
+            process = current_node().process(self.pid)
+            if process is None:
+                raise
+            process.crash(error)
+
     def _listen(self) -> None:
         child = self._child
         if child is not None and not self._listening and child.holds(child.output):
             self._listening = True
-            self._loop.add_reader(child.output, self._readable)
+            self._loop.add_reader(child.output, self._guarded, self._readable)
 
     def _pause(self, child: Child) -> None:
         self._listening = False
@@ -277,7 +290,7 @@ class CommandWire:
     def _listen_to_complaints(self) -> None:
         child = self._child
         if child is not None and child.holds(child.errors) and not self._errors.over:
-            self._loop.add_reader(child.errors, self._complain)
+            self._loop.add_reader(child.errors, self._guarded, self._complain)
 
     def _broken(self) -> None:
         send(self.pid, Deaf("has closed its input"))

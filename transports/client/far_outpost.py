@@ -39,10 +39,14 @@ if TYPE_CHECKING:
     from .seam import Credentials, Wire
     from .tickets import Ticket
 
-MAILS: Final = 64
+MAILS: Final = 32
 """How many mails may be on their way to home,"""
 BYTES: Final = 4 * 1024 * 1024
 """and how much they may weigh: beyond that nothing more is read."""
+OFTEN: Final = 64
+"""After so many messages from home, it is told that they were taken;"""
+MUCH: Final = 1024 * 1024
+"""or after so many bytes."""
 
 
 class Desk:
@@ -139,6 +143,7 @@ class Outpost(GenServer):
         self._desk = Desk(self._home)
         self._wire: Wire | None = None
         self._ear: Pid
+        self._taken = [0, 0]
 
     async def init(self) -> None:
         """Begin the wire."""
@@ -175,6 +180,11 @@ class Outpost(GenServer):
         return None
 
     def _say(self, wire: Wire, frame: bytes, id: Any, *, ordered: bool) -> None:
+        self._taken[0] += 1
+        self._taken[1] += len(frame)
+        if self._taken[0] >= OFTEN or self._taken[1] >= MUCH:
+            self._home.send([words.TOOK, *self._taken])
+            self._taken = [0, 0]
         try:
             wire.send(frame, id, ordered=ordered)
         except WireFull as full:

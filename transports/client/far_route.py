@@ -14,6 +14,7 @@ from greenroom.supervision import (
     NORMAL,
     CallTimeout,
     Crash,
+    Down,
     Exit,
     GreenroomError,
     NoConnection,
@@ -23,10 +24,10 @@ from greenroom.supervision import (
     Ref,
     Shutdown,
     current_node,
+    monitor,
     receive,
     spawn_link,
     trap_exit,
-    wait_down,
 )
 from greenroom.supervision.cluster.endings import NodeLost
 from greenroom.supervision.cluster.ushering import launch_on
@@ -46,13 +47,13 @@ if TYPE_CHECKING:
     from .seam import Credentials, Route
 
 WAITING: Final = 4096
-"""How many messages wait for the other process to be there,"""
+"""How many messages may wait for the other process to take them,"""
 WAITING_BYTES: Final = 64 * 1024 * 1024
 """and how much they may weigh."""
 UNREAD: Final = 16
 """So many mails of ours in the connection's mailbox, and no more is asked for until it has caught up."""
 LOOK_AGAIN: Final = 0.005
-OFTEN: Final = 16
+OFTEN: Final = 8
 """After so many mails, the other end is told that they were taken;"""
 MUCH: Final = 1024 * 1024
 """or after so many bytes."""
@@ -112,9 +113,10 @@ class FarWire:
         self._route = route
         self._owner: Process | None = current_node().process(owner)
         self._outpost: Ref[Outpost] | None = None
-        self._keeper: Pid | None = None
+        self._ended: ExitReason | None = None
+        """Why whoever keeps the other process did."""
         self._waiting: deque[list[Any]] = deque()
-        self._weight = 0
+        self._said = [0, 0]
         self._closing: ExitReason | None = None
         self._taken = [0, 0]
         self._looking: asyncio.TimerHandle | None = None
@@ -139,13 +141,16 @@ class FarWire:
         self._post([words.AGREED, version])
 
     def _post(self, word: list[Any], weight: int = 0) -> None:
+        said = self._said
+        if weight:
+            if said[0] >= WAITING or (said[1] + weight > WAITING_BYTES and said[0]):
+                raise WireFull(f"{said[0]} messages, {said[1]:,} bytes, wait for the process that is to send them")
+            said[0] += 1
+            said[1] += weight
         if self._outpost is None:
-            if weight and (len(self._waiting) >= WAITING or self._weight + weight > WAITING_BYTES):
-                raise WireFull(f"{len(self._waiting)} messages wait for the process that is to send them")
             self._waiting.append(word)
-            self._weight += weight
-        elif not self._outpost.send(word) and weight and current_node().process(self._outpost.pid) is not None:
-            raise WireFull("too much is on its way to the process that is to send it")
+        else:
+            self._outpost.send(word)
 
     # --- the process
 
@@ -185,16 +190,22 @@ class FarWire:
                 self._hear(data, plain=plain)
             case [words.ENDED, reason]:
                 return self._closing or reason
+            case [words.TOOK, mails, size]:
+                self._said[0] -= mails
+                self._said[1] -= size
             case [words.ASK, number, what, args]:
                 self._begin(self._answer(number, what, args))
             case [words.LINE, text]:
                 self._line(text)
             case _Settled(outpost, keeper):
-                self._outpost, self._keeper = outpost, keeper
+                self._outpost = outpost
+                monitor(keeper)
                 while self._waiting:
                     outpost.send(self._waiting.popleft())
                 if self._closing is not None:
                     outpost.send([words.CLOSE])
+            case Down(reason=reason):
+                self._ended = reason
             case Exit(pid=pid, reason=reason) if self._outpost is not None and pid == self._outpost.pid:
                 return self._closing or reason
             case Exit(reason=reason):
@@ -218,7 +229,7 @@ class FarWire:
         if not isinstance(reason, NoConnection | NoProcess) or self._closing is not None:
             return Shutdown(ConnectionLost(f"the wire has ended: {reason}")) if reason == NORMAL else reason
         try:
-            ended = await wait_down(self._keeper, LAST_WORDS)
+            ended = self._ended or (await receive(_is_down, timeout=LAST_WORDS)).reason
         except CallTimeout:
             return Shutdown(NodeEnded("cannot be reached any more"))
         lost = getattr(ended, "detail", getattr(ended, "error", None))
@@ -230,8 +241,7 @@ class FarWire:
         owner = self._owner
         if owner is None:
             return
-        if self._closing is None:
-            owner.deliver((INFO, Inbound(self.pid, words.unpack(data, plain=plain))))
+        owner.deliver((INFO, Inbound(self.pid, words.unpack(data, plain=plain))))
         self._taken[0] += 1
         self._taken[1] += len(data)
         if self._taken[0] >= OFTEN or self._taken[1] >= MUCH:
@@ -271,6 +281,10 @@ class FarWire:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_down(message: object) -> bool:
+    return isinstance(message, Down)
 
 
 def _vain(error: Exception) -> TransportError:

@@ -6,7 +6,8 @@
                      HEARD mails, bytes         so much of what came has been passed on
                      TOLD number, ok, value     the answer to an ASK
                      CLOSE                      end in order
-    there -> here    CAME packed, plain         what the server has said, parsed there, as one mail
+    there -> here    TOOK mails, bytes          so much of what was to be said has been handed to the server's wire
+                     CAME packed, plain         what the server has said, parsed there, as one mail
                      ASK number, what, args     who we are: the credentials stay here
                      LINE text                  a line of the server's stderr
                      ENDED reason               the last
@@ -42,6 +43,7 @@ CAME: Final = 11
 ASK: Final = 12
 LINE: Final = 13
 ENDED: Final = 14
+TOOK: Final = 15
 
 _RESPONSE, _FAILURE, _NOTIFICATION, _REQUEST, _BROKEN, _OTHER = range(6)
 _encode: Final = msgspec.msgpack.Encoder().encode
