@@ -64,10 +64,10 @@ class Cluster:
         ]
         if settings.convention is not None:
             base.append(child(Membership, self.engine).but(name=self._name_of_machines))
-        bounds = {"intensity": settings.intensity, "period": settings.period}
+        bounds: dict[str, Any] = {"intensity": settings.intensity, "period": settings.period}
         falling: ChildSpec[Any] = child(Supervisor, base, strategy=REST_FOR_ONE, **bounds).but(id="base")
         nodes = child(DynamicSupervisor).but(id="nodes", name=self._name_of_nodes)
-        return await launch(Options(label="cluster"), Supervisor, ([falling, nodes],), dict(bounds), link=True)
+        return await launch(Options(label="cluster"), Supervisor, ([falling, nodes],), bounds, link=True)
 
     @property
     def peers(self) -> Peers:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.supervision.behaviours.actions import Reject, Stop, later
@@ -22,7 +23,7 @@ from greenroom.supervision.kernel.reasons import Crash
 
 from . import boots, pids
 from .boots import NodeReady, NodeUnfit, Said
-from .charges import Charge, Ended, Late, Signal, Silent, Started
+from .charges import Again, Charge, Ended, Late, Signal, Silent, Started
 from .endings import Ending, EngineFailed, NodeFailed
 from .home_links import key_of_home, links_of_home
 from .lodging import Left, Lodged, NotPlaced, Placed
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("greenroom.cluster")
 
+_BEGINNING: Final = 30.0
 _PING: Final = 2.0
 _PATIENCE: Final = 10.0
 """How long the warden may take to answer, before it is taken for hung."""
@@ -92,11 +94,12 @@ class Engine(Placing):
         """In order: the warden ends everything, and itself."""
         self._peers.unwatch(self._me)
         warden = self._warden
-        if warden is None or warden.over:
+        if warden is None:
             return
-        warden.send(Finish())
-        await _within(_STOPPING, warden)
-        warden.let_go()
+        if not warden.over:
+            warden.send(Finish())
+            await _within(_STOPPING, warden)
+            warden.let_go()
         if not await _within(_STOPPING, warden):
             warden.kill()
             await _within(_STOPPING, warden)
@@ -155,7 +158,7 @@ class Engine(Placing):
                 )
             )
             self.parts = {"warden": warden.pid}
-            send_after(_PING, self._me, _Look())
+            send_after(_BEGINNING, self._me, _Look(first=True))
         if warden.over:
             raise EngineFailed("what starts processes has ended just now")
         return warden
@@ -180,15 +183,16 @@ class Engine(Placing):
                 charge = self._charges.get(message.name)
                 if charge is not None and not charge.timers:
                     charge.timers.append(send_after(_UNTOLD, self._me, Silent(charge)))
-                self._machine_lost(message)
             case Placed() | NotPlaced() | Lodged() | Left():
                 self._of_machines(message)
+            case Down() if self._landlord_lost(message):
+                pass
             case Down():
                 for charge in self._charges.values():
                     if charge.watch is message.ref:
                         charge.asked = True
                         self._signal(charge, signal.SIGKILL)
-            case Late() | Silent() | Signal() | _Look():
+            case Late() | Silent() | Signal() | Again() | _Look():
                 self._timed(message)
             case NodeUp():
                 pass
@@ -201,6 +205,8 @@ class Engine(Placing):
             return
         match order:
             case Ready():
+                if not self.port:
+                    self._look()
                 self.parts, self.port = order.parts, order.port
                 log.info(
                     "processes can be started: %s, at port %d, after %.0f ms",
@@ -212,7 +218,7 @@ class Engine(Placing):
                 log.warning(
                     "the Thespian system was replaced in %.0f ms: its %s had ended", order.took * 1000, order.part
                 )
-                self._fail_unsent()
+                self._replaced()
             case Note():
                 log.log(order.level, "%s", order.text)
                 charge = self._charges.get(order.node)
@@ -275,12 +281,22 @@ class Engine(Placing):
             case Silent(charge=charge):
                 charge.hung = charge.landlord is not None or not pids.has_ended(charge.pid, charge.pidfd)
                 self._signal(charge, signal.SIGKILL)
+            case Again(charge=charge) if self._charges.get(charge.name) is charge and charge.placing:
+                self._send_out(charge)
             case Signal(charge=charge, number=number):
                 self._signal(charge, number)
+            case _Look(first=True):
+                self._look_first()
             case _Look():
                 self._look()
             case _:
                 pass
+
+    def _look_first(self) -> None:
+        """Whether the warden has begun, by now."""
+        if self._warden is not None and not self.port:
+            self._why = f"the warden had not begun after {_BEGINNING:g} s, and was killed"
+            self._warden.kill()
 
     def _look(self) -> None:
         """Whether the warden is there."""
@@ -312,6 +328,7 @@ class Engine(Placing):
 
     def _over(self, charge: Charge, ending: Ending) -> None:
         del self._charges[charge.name]
+        self._let_go(charge)
         self._departed(charge.name)
         self._peers.forget(charge.name)
         self._forget_timers(charge)
@@ -360,10 +377,11 @@ class _Cut:
         self._engine.cut()
 
 
+@dataclass(frozen=True, slots=True)
 class _Look:
-    """It is time to ask the warden whether it is there."""
+    """It is time to ask the warden whether it is there, or to see whether it has begun."""
 
-    __slots__ = ()
+    first: bool = False
 
 
 async def _within(seconds: float, warden: WardenProcess) -> bool:

@@ -44,6 +44,7 @@ class _State:
     """Of this process."""
 
     booted = False
+    guest = False
     code = EXIT_LOST
     """Its exit code, once the node has stopped."""
     stop: asyncio.Event | None = None
@@ -76,7 +77,7 @@ def boot(data: bytes, keep: Iterable[int], *, guest: bool = False) -> None:
     """
     if _State.booted:
         return
-    _State.booted = True
+    _State.booted, _State.guest = True, guest
     try:
         told = unpack(data)
         Inherited.node, Inherited.pid = told.name, os.getpid()
@@ -193,6 +194,9 @@ async def _live(told: Boot, said: Utterances, wrong: str | None) -> int:
     home = await peers.connect(told.home)
     steward = await Options(name=STEWARD).start(Steward, home, stop)
     peers.watch(steward)
+    if not _State.guest:
+        # An application that stands still, in a debugger or over a long import, is not gone; its end is told by the kernel.
+        peers.patient(home, on=True)
     engine: Ref[GenServer] = Ref(Pid(*told.engine))
     said.begin(engine, asyncio.get_running_loop())
     if wrong is not None:

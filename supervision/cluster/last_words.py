@@ -9,6 +9,7 @@ import contextlib
 import faulthandler
 import fcntl
 import os
+import signal
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ def arrange() -> None:
     with contextlib.suppress(OSError):
         socket.send_fds(Inherited.notes, [pack_note(MARK, "")], [memory])
         faulthandler.enable(memory)
+        faulthandler.register(signal.SIGTERM, memory, chain=True)  # whoever is told to end was at something
 
 
 def read(memory: int) -> str:

@@ -31,6 +31,8 @@ main(control, int(sys.argv[2]))
 """
 _CHUNK: Final = 1 << 16
 _SAID: Final = 4_000
+_UNREAPED: Final = 1.0
+"""How long it may take to end, once it has closed the socket."""
 
 
 class WardenProcess:
@@ -38,6 +40,8 @@ class WardenProcess:
 
     def __init__(self, told: Callable[[Order | None], object]) -> None:
         """Start it. Raises `EngineFailed`, and leaves nothing behind then."""
+        if not sys.executable:
+            raise EngineFailed("processes are started with sys.executable, which is not known here: set it to a Python")
         self._told = told
         self._loop = asyncio.get_running_loop()
         self._unpacker = Unpacker()
@@ -46,6 +50,7 @@ class WardenProcess:
         self.over = False
         """Whether it has ended, or is not listened to any more."""
         self.ended = asyncio.Event()
+        self._telling: asyncio.TimerHandle | None = None
         self.lifeline = Lifeline()
         self._sock, theirs = socket.socketpair()
         # What it says before there is anybody to say it to; nobody ever waits for who reads this.
@@ -72,7 +77,7 @@ class WardenProcess:
         self._pidfd = pids.descriptor(self.pid)
         self._sock.setblocking(False)  # noqa: FBT003 - socket's own word
         self._loop.add_reader(self._sock.fileno(), self._readable)
-        path = json.dumps(sys.path).encode()
+        path = json.dumps([str(each) for each in sys.path]).encode()
         self._write(len(path).to_bytes(4, "big") + path)
 
     def __repr__(self) -> str:
@@ -122,8 +127,12 @@ class WardenProcess:
             self.kill()
 
     def _finished(self) -> None:
+        """It has closed its end, which it does when it ends: how, is known in a moment."""
         self.let_go()
-        self._told(None)
+        if self.ended.is_set():
+            self._told(None)
+        else:
+            self._telling = self._loop.call_later(_UNREAPED, self._told, None)
 
     # --- the end
 
@@ -166,6 +175,10 @@ class WardenProcess:
             os.close(self._pidfd)
             self._pidfd = None
         self.ended.set()
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+            self._told(None)
         return True
 
     def last_words(self) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
 PATIENCE = 20.0
+LEFT = 3.0
+"""Until when nobody may be left of an engine, however it ended."""
 
 
 def spec(**wanted: Any) -> NodeSpec:
@@ -74,8 +76,7 @@ async def staged(settings: ClusterSettings | None = None) -> AsyncGenerator[Stag
         yield Stage(cluster, tree)
     finally:
         await stop(tree, timeout=PATIENCE)
-    left = [pid for pid in pids.descendants(os.getpid()) if pid not in before]
-    assert not left
+    await eventually(lambda: before.issuperset(pids.descendants(os.getpid())), LEFT)
 
 
 async def eventually(true: Callable[[], bool], seconds: float = PATIENCE) -> None:

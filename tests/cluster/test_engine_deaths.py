@@ -11,6 +11,7 @@ import time
 import pytest
 
 from greenroom.supervision import (
+    NO_CONNECTION,
     Crash,
     ProcessExited,
     Ref,
@@ -187,6 +188,31 @@ async def test_an_idle_node_that_hangs_is_found_by_its_silence_and_killed() -> N
         assert down.reason.error.ending.hung
         assert "did not answer" in str(down.reason)
         assert not pids.is_alive(pid)
+
+
+async def test_an_application_that_stands_still_loses_no_node() -> None:
+    async with staged(ClusterSettings(heartbeat=0.05)) as stage:
+        host = await stage.host()
+        hand = await stage.hand(host)
+        time.sleep(1.0)  # noqa: ASYNC251 - the loop is blocked twenty times as long as a node may be silent
+        assert await hand.call(Hand.process_id) == await host.call(Host.process_id)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert is_alive(host)
+
+
+async def test_ten_thousand_monitors_hear_of_a_lost_node_at_once() -> None:
+    async with staged() as stage, inbox():
+        host = await stage.host()
+        hand = await stage.hand(host)
+        for _ in range(10_000):
+            monitor(hand)
+        assert await hand.call(Hand.process_id)
+        os.kill(await host.call(Host.process_id), signal.SIGKILL)
+        began = time.monotonic()
+        for _ in range(10_000):
+            assert (await receive(timeout=10.0)).reason == NO_CONNECTION
+        assert time.monotonic() - began < 5 * 0.1
 
 
 async def test_whoever_supervises_a_node_decides_whether_it_is_started_again() -> None:

@@ -11,16 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from greenroom.errors import ConfigError
-from greenroom.supervision import Crash, GenServer, ProcessExited, Ref, StartFailed, is_alive, stop, wait_down
+from greenroom.supervision import Crash, GenServer, ProcessExited, Ref, StartFailed, is_alive, wait_down
 from greenroom.supervision.cluster import pids
 from greenroom.supervision.cluster.endings import EXIT_MEMORY, Ending, NodeFailed, NodeLost
+from greenroom.supervision.cluster.engine import Engine
 from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import ClusterSettings, Limits, Main, NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
@@ -28,7 +29,7 @@ from greenroom.supervision.cluster.ushering import start_on
 from .engine_stage import PATIENCE, Hand, Stage, eventually, gone, spec, staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -114,11 +115,17 @@ async def tool(stage: Stage, host: Ref[Host]) -> Ref[Tool]:
     return await start_on(await host.call(Host.node_name), Tool)
 
 
-async def ended(host: Ref[Host]) -> Ending:
-    reason = await wait_down(host, PATIENCE)
+@asynccontextmanager
+async def ending_of(host: Ref[Host]) -> AsyncGenerator[asyncio.Future[Ending]]:
+    """How it ends of what happens in here."""
+    told: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(wait_down(host, PATIENCE))
+    await asyncio.sleep(0)
+    yield told
+    reason = await waiting
     assert isinstance(reason, Crash)
     assert isinstance(reason.error, NodeLost)
-    return reason.error.ending
+    told.set_result(reason.error.ending)
 
 
 async def test_it_is_where_its_spec_says(tmp_path: Path) -> None:
@@ -265,9 +272,10 @@ async def test_where_it_was_when_it_crashed_is_known() -> None:
     async with staged() as stage:
         host = await stage.host()
         one = await tool(stage, host)
-        with pytest.raises(ProcessExited):
-            await one.call(Tool.crash)
-        ending = await ended(host)
+        async with ending_of(host) as told:
+            with pytest.raises(ProcessExited):
+                await one.call(Tool.crash)
+        ending = await told
         assert ending.signal == signal.SIGSEGV
         assert "SIGSEGV" in str(ending)
         assert "in crash" in ending.words
@@ -278,16 +286,19 @@ async def test_more_cpu_than_its_limit_is_its_end() -> None:
     async with staged() as stage:
         host = await stage.host()
         one = await tool(stage, host)
-        with pytest.raises(ProcessExited):
-            await one.within(None).call(Tool.exhaust_cpu)
-        assert "CPU time" in str(await ended(host))
+        async with ending_of(host) as told:
+            with pytest.raises(ProcessExited):
+                await one.within(None).call(Tool.exhaust_cpu)
+        assert "CPU time" in str(await told)
 
 
 async def test_an_exit_code_is_told() -> None:
     async with staged() as stage:
         host = await stage.host()
-        (await stage.hand(host)).cast(Hand.end_with, 7)
-        ending = await ended(host)
+        hand = await stage.hand(host)
+        async with ending_of(host) as told:
+            hand.cast(Hand.end_with, 7)
+        ending = await told
         assert ending.code == 7
         assert "exited with code 7" in str(ending)
 
@@ -310,8 +321,11 @@ async def test_one_that_does_not_stop_is_ended() -> None:
         one = await tool(stage, host)
         one.cast(Tool.linger)
         began = time.monotonic()
-        await stop(host, timeout=PATIENCE)
+        ending = await stage.cluster.engine.within(PATIENCE).call(Engine.end_host, await host.call(Host.node_name))
         assert time.monotonic() - began < 5.0
+        assert ending.signal == signal.SIGTERM
+        assert "which greenroom sent" in str(ending)
+        assert "in linger" in ending.words
 
 
 async def test_many_at_once() -> None:

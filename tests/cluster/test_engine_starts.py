@@ -49,7 +49,7 @@ async def test_a_module_that_starts_threads_before_others_are_forked(
     (tmp_path / "threaded.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     async with staged(ClusterSettings(preload=("threaded",))) as stage:
         assert "threaded" in await refused(stage)
 
