@@ -1,8 +1,8 @@
 """A link: one socket between two nodes, from the handshake to the last frame.
 
-What is posted in one turn of the loop goes out together; what answers something that has just come, at once. More than the socket takes is
-kept here and written piece by piece: a large value keeps neither the loop nor anybody's heartbeat waiting. It knows of bytes and frames; what
-they mean is its `Party`'s.
+What is posted in one turn of the loop goes out together, but for the first, which goes at once, as does what answers something that has just
+come. More than the socket takes is kept here and written piece by piece: a large value keeps neither the loop nor anybody's heartbeat waiting.
+It knows of bytes and frames; what they mean is its `Party`'s.
 """
 
 from __future__ import annotations
@@ -242,12 +242,21 @@ class Link(asyncio.Protocol):
         self._out_bytes += len(item)
         self.waiting += len(item)
         if not self._flushing and self.up:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
+            # The first of a turn goes out at once, which saves a lone call a turn of the loop; what else comes in this one goes together.
+            self._flush()
+            if not self._flushing and not self.over:
+                self._flushing = True
+                self._loop.call_soon(self._flush)
 
     def flush(self) -> None:
         """Let what was posted so far be a payload of its own: the other end may take no more in one."""
         self._flush()
+
+    def drained(self) -> bool:
+        """Write what was posted so far, now; whether the system has taken all of it, so that not even this process's death can lose it."""
+        self._flush()
+        transport = self._transport
+        return not (self._out or self._frames) and transport is not None and not transport.get_write_buffer_size()
 
     def _flush(self) -> None:
         self._flushing = False

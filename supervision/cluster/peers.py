@@ -419,6 +419,11 @@ class Peers:
             if not heard and isinstance(who.target, Pid) and self.node.process(who.target) is None:
                 self._watchers.pop(who, None)
 
+    def drained(self, name: str) -> bool:
+        """Write what was said to that node, now; whether the system has taken all of it."""
+        switch = self._switches.get(name)
+        return switch is None or switch.link is None or switch.link.drained()
+
     def disconnect(self, name: str, why: str = "disconnected") -> None:
         """End the link to a node, at once."""
         switch = self._switches.get(name)

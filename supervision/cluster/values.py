@@ -119,9 +119,16 @@ def _pack(value: Any, node: str, depth: int) -> Any:
         return _ext(_DICT, [[_pack(key, node, depth), _pack(each, node, depth)] for key, each in value.items()])
     if kind is tuple:
         return _ext(_TUPLE, [_pack(each, node, depth) for each in value])
+    if kind is FunctionType:  # the method of a call: always the same few
+        return _functions.get(value) or _pack_function(value)
     if kind is Pid:
         return _ext(_PID, [value.node, value.incarnation, value.serial])
     return _pack_other(value, node, depth)
+
+
+def _pack_function(function: FunctionType) -> Any:
+    made = _functions[function] = _ext(_GLOBAL, name_of(function))
+    return made
 
 
 def _pack_text(text: str) -> Any:
@@ -144,7 +151,7 @@ def _pack_other(value: Any, node: str, depth: int) -> Any:  # noqa: PLR0911 - a 
             return _ext(_FROZENSET, [_pack(each, node, depth) for each in cast("Any", value)])
         case bytearray() | memoryview():
             return bytes(cast("Any", value))
-        case type() | FunctionType() | BuiltinFunctionType():
+        case type() | BuiltinFunctionType():
             return _ext(_GLOBAL, name_of(value))
         case Flag():
             return _ext(_FLAG, [name_of(type(value)), value.value])
@@ -296,10 +303,18 @@ def _look_up(name: str) -> Any:
 _names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _found: dict[str, Any] = {}
 _records: dict[str, Any] = {}
+_functions: WeakKeyDictionary[Any, msgspec.msgpack.Ext] = WeakKeyDictionary()
+_known: dict[bytes, Any] = {}
 
 
 def _ref(target: Any, seconds: float | None) -> Ref[Any]:
     return Ref(target, seconds)
+
+
+def _global(name: str) -> Any:
+    made = find(name)
+    _known[_encode(name)] = made
+    return made
 
 
 def _record(name: str, given: dict[str, Any]) -> Any:
@@ -357,7 +372,7 @@ _MADE: Final[dict[int, Callable[[Any], Any]]] = {
     _INT: lambda value: int.from_bytes(value, "big", signed=True),
     _PID: lambda value: Pid(*value),
     _REF: lambda value: _ref(*value),
-    _GLOBAL: find,
+    _GLOBAL: _global,
     _ENUM: lambda value: find(value[0])[value[1]],
     _RECORD: lambda value: _record(*value),
     _ERROR: lambda value: _error(*value),
@@ -369,6 +384,10 @@ _MADE: Final[dict[int, Callable[[Any], Any]]] = {
 
 
 def _unpack(code: int, data: memoryview) -> Any:
+    if code == _GLOBAL:
+        made = _known.get(bytes(data))
+        if made is not None:
+            return made
     make = _MADE.get(code)
     if make is None:
         raise ActorError(f"a value of a kind ({code}) that this version does not know came from another node")

@@ -8,7 +8,7 @@ import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
-from greenroom.supervision import GenServer, Reply, current_node, start, stop
+from greenroom.supervision import GenServer, Reply, current_node, later, start, stop
 from greenroom.supervision.background import BackgroundNode
 from greenroom.supervision.cluster.peering import Peering
 from greenroom.supervision.cluster.peers import Peers
@@ -31,6 +31,7 @@ class Counter(GenServer):
     def __init__(self, count: int = 0) -> None:
         self.count = count
         self.heard: list[Any] = []
+        self.owed: Callable[[], object] = list
 
     def add(self, by: int = 1) -> int:
         """Count."""
@@ -41,6 +42,16 @@ class Counter(GenServer):
         """Count, in a task."""
         await asyncio.sleep(0)
         return self.add(by)
+
+    async def add_when_told(self) -> int:
+        """Count, once `go` has come; others are answered meanwhile."""
+        caller = self.caller
+        self.owed = lambda: caller.reply(self.add())
+        return later()  # type: ignore[no-any-return]  # stands for the number that comes later
+
+    def go(self) -> None:
+        """Now."""
+        self.owed()
 
     def echo(self, value: Any) -> Any:
         """What was given."""

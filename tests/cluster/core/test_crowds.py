@@ -93,7 +93,7 @@ async def test_ten_thousand_monitors_hear_of_a_silent_node_within_three_heartbea
 
 
 async def test_a_large_value_keeps_neither_the_heartbeat_nor_others_waiting() -> None:
-    async with pair(heartbeat=0.2, misses=2) as (one, _):
+    async with pair(heartbeat=1, misses=2) as (one, _):
         ref = await start_on("two", Counter)
         large = asyncio.create_task(ref.within(60).call(Counter.echo, bytes(50_000_000)))
         turns = 0
