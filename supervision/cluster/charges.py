@@ -52,6 +52,7 @@ class Charge:
         self.pidfd: int | None = None
         self.placing = False
         """Whether it is not known yet on which machine it is to be."""
+        self.watch_elsewhere: Monitor | None = None
         self.landlord: Ref[Any] | None = None
         """Who sees to it when it is on another machine."""
         self.why = ""
@@ -85,6 +86,12 @@ class _Timed:
 
 class Late(_Timed):
     """It should be ready by now."""
+
+    __slots__ = ()
+
+
+class Again(_Timed):
+    """It is time to look for another place for it."""
 
     __slots__ = ()
 

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from . import versions
-from .thespian_door import ActorSystem, addresses, processes, streams, system_base, system_logs, tcp
+from .thespian_door import ActorSystem, addresses, convention, processes, streams, system_base, system_logs, tcp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +87,7 @@ def install(key: bytes, bind: str) -> None:
     addresses.IPActorAddress.bindArgs = property(lambda address: ((bind, address.sockname[1]),))
     _limit_newcomers()
     _tell_of_exits()
+    _survive_lost_machines()
     system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=1)  # who has not ended by then is ended by pid
     system_logs.thesplog_control(logging.CRITICAL, False, 0)  # noqa: FBT003 - it would write a file into the temporary folder
 
@@ -131,6 +132,21 @@ def _limit_newcomers() -> None:
         accept(transport)
 
     tcp.TCPTransport._acceptNewIncoming = accept_few
+
+
+def _survive_lost_machines() -> None:
+    """When a machine is lost that was asked for an actor, and no other would do, an admin says so to whoever wants it, and does not die of it."""
+    admin = convention.ConventioneerAdmin
+
+    def look_elsewhere(self: Any, _result: object, intent: Any) -> None:
+        envelope = intent.orig_create_envelope
+        try:
+            self._not_compatible(envelope)
+        except convention.NoCompatibleSystemForActor:
+            code = convention.PendingActorResponse.ERROR_No_Compatible_ActorSystem
+            self._sendPendingActorResponse(envelope, None, errorCode=code, errorStr="")
+
+    admin._pending_send_failed = look_elsewhere
 
 
 def _tell_of_exits() -> None:

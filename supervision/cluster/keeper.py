@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from . import hardening, pids
 from .inherited import Inherited, take_note
-from .machines import ANNOUNCED, ID
+from .machines import ANNOUNCED, ID, SYSTEM
 from .node_host import NodeHost
 from .orders import Absent, Born, EndHost, Gone, Hello, Joined, NotStarted, Order, Orders, Rejoin, Sent, StartHost
 from .thespian_door import Actor, ActorSystemConventionUpdate, PoisonMessage, ThespianWatch, WatchMessage
@@ -72,9 +72,10 @@ class Keeper(Actor):
         assert self._orders is not None
         if isinstance(message, ActorSystemConventionUpdate):
             capabilities = message.remoteCapabilities
-            machine, announcement = capabilities.get(ID), capabilities.get(ANNOUNCED)
-            if isinstance(machine, str) and isinstance(announcement, str):
-                self._orders.send(Joined(machine, announcement) if message.remoteAdded else Absent(machine))
+            machine, announced, system = (capabilities.get(each) for each in (ID, ANNOUNCED, SYSTEM))
+            if isinstance(machine, str) and isinstance(announced, str) and isinstance(system, str):
+                here = message.remoteAdded
+                self._orders.send(Joined(machine, announced, system) if here else Absent(machine, system))
         elif isinstance(message, PoisonMessage) and (name := self._sent.pop(message.poisonMessage, None)):
             why = (
                 "no machine of the convention took it: the one that was meant has left it, or could not make a process"

@@ -43,7 +43,9 @@ def _check(where: Path, seen: os.stat_result) -> None:
             f"and who reads it owns the cluster: chmod 600 {where}"
         )
     if seen.st_uid not in (os.geteuid(), 0):
-        raise ConfigError(f"{where} belongs to user {seen.st_uid}, who could change the key: chown it to {os.geteuid()}")
+        raise ConfigError(
+            f"{where} belongs to user {seen.st_uid}, who could change the key: chown it to {os.geteuid()}"
+        )
 
 
 def write_key(path: str | os.PathLike[str]) -> None:

@@ -19,9 +19,9 @@ from greenroom.supervision.kernel.current import self_pid
 from greenroom.supervision.kernel.messages import Down
 
 from .engine import Engine
-from .lodging import Departed, Left, Lodged, NoRoom, WrongVersion
+from .lodging import Departed, Left, Lodged, NoRoom, Renewed, WrongVersion
 from .machines import mismatch
-from .orders import Born, EndHost, Gone
+from .orders import Born, EndHost, Gone, Ready
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.links import Monitor
@@ -56,23 +56,26 @@ class Landlord(GenServer):
         """`engine` is the machine's own."""
         self._engine = engine
         self._lodgers: dict[str, _Lodger] = {}
+        self._memberships: dict[Monitor, Pid] = {}
         self._nudged = -_AGAIN
 
     async def init(self) -> None:
         """Have the machine join, and hear of whom nobody here has started."""
         self._me: Ref[Landlord] = Ref(self_pid())
-        self._machine = await self._engine.call(Engine.take_guests, self._me)
+        self._machine, self._system = await self._engine.within(None).call(Engine.take_guests, self._me)
         log.info("machine %s takes nodes", self._machine)
 
     # --- for applications
 
-    def enlist(self, other: Machine) -> tuple[Pid, Machine]:
-        """Somebody wants to place nodes here: who we are. Raises `WrongVersion`."""
+    def enlist(self, other: Machine, membership: Pid) -> tuple[Pid, Machine, str]:
+        """Somebody wants to place nodes here: who we are, and our Thespian system. Raises `WrongVersion`."""
         wrong = mismatch(other, self._machine)
         if wrong is not None:
             log.error("%s", wrong)
             raise Reject(WrongVersion(wrong))
-        return self._me.pid, self._machine
+        if membership not in self._memberships.values():
+            self._memberships[monitor(membership)] = membership
+        return self._me.pid, self._machine, self._system
 
     def reserve(self, name: str, owner: Pid) -> None:
         """Keep a place for that node, which `owner` is told of. Raises `NoRoom`."""
@@ -118,7 +121,12 @@ class Landlord(GenServer):
                 if lodger is not None:
                     demonitor(lodger.watch, flush=True)
                     Ref[Any](lodger.owner).send(Left(message.name, message.status, message.words))
+            case Ready():
+                self._system = message.system
+                for membership in self._memberships.values():
+                    Ref[Any](membership).send(Renewed(self._machine.id, message.system))
             case Down():
+                self._memberships.pop(message.ref, None)
                 for lodger in [each for each in self._lodgers.values() if each.watch is message.ref]:
                     self._evict(lodger)
             case _Late(lodger=lodger) if self._lodgers.get(lodger.name) is lodger and not lodger.os_pid:

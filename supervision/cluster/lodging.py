@@ -38,6 +38,7 @@ class Placed:
 
     name: str
     machine: Machine
+    system: str
     landlord: Pid | None
 
 
@@ -52,6 +53,13 @@ class Departed(NamedTuple):
     """Engine to membership: that node is over."""
 
     name: str
+
+
+class Renewed(NamedTuple):
+    """Landlord to membership: that machine has a new Thespian system."""
+
+    id: str
+    system: str
 
 
 class Lodged(NamedTuple):

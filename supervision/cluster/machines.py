@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Capability: TypeAlias = "str | int | float | bool"
 
 ID: Final = "greenroom.machine"
+SYSTEM: Final = "greenroom.system"
+"""Of one Thespian system of a machine: a machine that has its own replaced announces itself anew, and the other may be on record still."""
 ANNOUNCED: Final = "greenroom.announced"
 NAME: Final = "machine"
 """What every machine can be required by: its name."""

@@ -23,7 +23,7 @@ from greenroom.supervision.kernel.routine import spawn
 from .engine import Engine
 from .home_links import links_of_home
 from .landlord import Landlord
-from .lodging import LANDLORD, Departed, NotPlaced, Place, Placed
+from .lodging import LANDLORD, Departed, NotPlaced, Place, Placed, Renewed
 from .machines import Machine, MachineDown, MachineUp, mismatch
 from .orders import Absent, Joined
 from .peers import NodeDown, NodeUp
@@ -50,7 +50,8 @@ class _Known:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.convened = True
+        self.system = ""
+        """The Thespian system that it has, as it says itself, or as the convention last said."""
         self.landlord: Ref[Landlord] | None = None
         self.watch: Monitor | None = None
         self.up = False
@@ -67,6 +68,7 @@ class Membership(GenServer):
         """`engine` is the application's own."""
         self._engine = engine
         self._known: dict[str, _Known] = {}
+        self._systems: set[str] = set()
         self._wanted: dict[str, _Wanted] = {}
         self._watchers: dict[Ref[Any], None] = {}
 
@@ -84,7 +86,7 @@ class Membership(GenServer):
 
     def machines(self) -> list[Machine]:
         """Those that take nodes, besides the application's own."""
-        return [known.machine for known in self._known.values() if known.up and known.convened]
+        return [known.machine for known in self._known.values() if self._takes_nodes(known)]
 
     def here(self) -> Machine:
         """The application's own."""
@@ -106,10 +108,14 @@ class Membership(GenServer):
             case Joined():
                 self._joined(message)
             case Absent():
+                self._systems.discard(message.system)
                 known = self._known.get(message.id)
-                if known is not None:
-                    known.convened = False
+                if known is not None and known.system == message.system:
                     known.absent_since = self._now()
+                    self._settle(known)
+            case Renewed():
+                for known in [each for each in self._known.values() if each.machine.id == message.id]:
+                    known.system = message.system
                     self._settle(known)
             case NodeDown():
                 for known in [each for each in self._known.values() if each.machine.node == message.name]:
@@ -128,6 +134,9 @@ class Membership(GenServer):
                 self._came_back(message)
             case _:
                 super().handle_info(message)
+
+    def _takes_nodes(self, known: _Known) -> bool:
+        return known.up and known.system in self._systems
 
     def _came_back(self, message: _Errand) -> None:
         match message:
@@ -161,7 +170,9 @@ class Membership(GenServer):
             for old in [each for each in self._known.values() if each.machine.name == machine.name and not each.up]:
                 del self._known[old.machine.id]
             known = self._known[machine.id] = _Known(machine)
-        known.convened = True
+        self._systems.add(order.system)
+        if known.landlord is None or not known.system:  # else it says so itself
+            known.system = order.system
         wrong = mismatch(machine, self._here)
         if wrong is not None and not known.said:
             known.said = wrong
@@ -175,7 +186,7 @@ class Membership(GenServer):
         if known.landlord is None:
             if not known.dialling:
                 self._dial(known)
-        elif not known.convened:
+        elif known.system not in self._systems:
             if not known.dialling:
                 self._later(known)
                 known.landlord.cast(Landlord.rejoin)
@@ -190,7 +201,7 @@ class Membership(GenServer):
 
     def _dial(self, known: _Known) -> None:
         machine = known.machine
-        if not known.convened and self._now() - known.absent_since > _FORGOTTEN:
+        if known.system not in self._systems and self._now() - known.absent_since > _FORGOTTEN:
             del self._known[machine.id]
             self._peers.forget(machine.node)
             return
@@ -218,6 +229,7 @@ class Membership(GenServer):
         known.dialling = False
         if self._known.get(known.machine.id) is not known:
             return
+        known.system = message.system
         known.landlord = Ref(landlord, _ASKING)
         known.watch = monitor(landlord)
         known.said = ""
@@ -246,7 +258,7 @@ class Membership(GenServer):
         there = [
             Candidate(known.machine, len(known.nodes))
             for known in self._known.values()
-            if known.up and known.convened and known.machine.id not in wanted.refused
+            if self._takes_nodes(known) and known.machine.id not in wanted.refused
         ]
         try:
             machine = choose(wanted.place.requires, [Candidate(self._here, wanted.place.local), *there])
@@ -256,7 +268,7 @@ class Membership(GenServer):
         known = self._known.get(machine.id)
         if known is None or known.landlord is None:
             del self._wanted[wanted.place.name]
-            self._engine.send(Placed(wanted.place.name, machine, None))
+            self._engine.send(Placed(wanted.place.name, machine, "", None))
             return
         known.nodes.add(wanted.place.name)
         spawn(_keep, known, wanted, self._engine.pid, self._me)
@@ -288,7 +300,7 @@ class Membership(GenServer):
                 known.nodes.discard(name)
                 self._place(wanted)
             else:
-                self._engine.send(Placed(name, known.machine, landlord.pid))
+                self._engine.send(Placed(name, known.machine, known.system, landlord.pid))
 
     def _departed(self, name: str) -> None:
         self._wanted.pop(name, None)
@@ -316,9 +328,10 @@ class _Again(_Errand):
 
 
 class _Reached(_Errand):
-    def __init__(self, known: _Known, landlord: Pid) -> None:
+    def __init__(self, known: _Known, landlord: Pid, system: str) -> None:
         super().__init__(known)
         self.landlord = landlord
+        self.system = system
 
 
 class _Unreached(_Errand):
@@ -352,7 +365,7 @@ async def _reach(peers: Peers, known: _Known, here: Machine, me: Ref[Membership]
         if machine.node not in peers.connected:
             await peers.connect(machine.addresses, timeout=_DIALLING)
         landlord: Ref[Landlord] = Ref(On(LANDLORD, machine.node), _ASKING)
-        pid, found = await landlord.call(Landlord.enlist, here)
+        pid, found, system = await landlord.call(Landlord.enlist, here, me.pid)
     except ActorError as error:
         me.send(
             _Unreached(
@@ -363,7 +376,7 @@ async def _reach(peers: Peers, known: _Known, here: Machine, me: Ref[Membership]
     if found.id != machine.id:
         me.send(_Unreached(known, f"machine {machine.name} has started anew", refused=False))
         return
-    me.send(_Reached(known, pid))
+    me.send(_Reached(known, pid, system))
 
 
 async def _keep(known: _Known, wanted: _Wanted, engine: Pid, me: Ref[Membership]) -> None:

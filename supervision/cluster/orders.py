@@ -94,6 +94,7 @@ class Ready(Order, frozen=True):
     parts: dict[str, int]
     port: int
     took: float
+    system: str
 
 
 class Born(Order, frozen=True):
@@ -110,16 +111,18 @@ class Sent(Order, frozen=True):
 
 
 class Joined(Order, frozen=True):
-    """A machine is in the convention, and has announced this."""
+    """A machine is in the convention with that Thespian system, and has announced this."""
 
     id: str
     announcement: str
+    system: str
 
 
 class Absent(Order, frozen=True):
-    """... is not any more."""
+    """... is not any more, with that one."""
 
     id: str
+    system: str
 
 
 class Gone(Order, frozen=True):

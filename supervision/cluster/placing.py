@@ -7,24 +7,34 @@ tells how it ended; when that machine cannot be reached any more, its nodes are 
 from __future__ import annotations
 
 import secrets
+import signal
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.behaviours.actions import Reject
+from greenroom.supervision.behaviours.actions import Reject, later
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.kernel.api import demonitor, monitor, send_after
 
+from .charges import Again
 from .endings import Ending
 from .lodging import Departed, Left, Lodged, NotPlaced, Place, Placed
-from .machines import ID, NODE, Machine, check_all, fits, here, shown
-from .orders import Absent, Born, EndHost, Gone, Joined, Order, Rejoin, StartHost
+from .machines import NODE, SYSTEM, Machine, check_all, fits, here, shown
+from .orders import Absent, Born, EndHost, Gone, Joined, NotStarted, Order, Ready, Rejoin, StartHost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.supervision.behaviours.caller import Caller
+    from greenroom.supervision.kernel.messages import Down
+
     from .charges import Charge
-    from .peers import NodeDown, Peers
+    from .peers import Peers
     from .specs import ClusterSettings, NodeSpec
     from .warden_process import WardenProcess
+
+_AGAIN: Final = 0.3
 
 Told: TypeAlias = Placed | NotPlaced | Lodged | Left
 
@@ -42,6 +52,9 @@ class Placing(GenServer):
         self._landlord: Ref[Any] | None = None
         self._joined: dict[str, Joined] = {}
         self._machine: Machine | None = None
+        self._guests: set[str] = set()
+        self._system = ""
+        self._until_ready: list[tuple[Caller[Any], Callable[[], Any]]] = []
 
     @abstractmethod
     def _begin(self) -> WardenProcess:
@@ -76,17 +89,26 @@ class Placing(GenServer):
     def join(self, membership: Ref[Any]) -> tuple[Machine, list[Joined]]:
         """Be in the convention: who we are, and who else is. `membership` is told of the others, and asked where nodes go."""
         self._membership = membership
-        self._begin()
         for charge in self._charges.values():
             if charge.placing:  # whoever was asked for it before is gone
                 self._send_out(charge)
-        return self._here(), list(self._joined.values())
+        result: tuple[Machine, list[Joined]] = self._when_ready(lambda: (self._here(), list(self._joined.values())))
+        return result
 
-    def take_guests(self, landlord: Ref[Any]) -> Machine:
-        """Be in the convention, for others: `landlord` is told of their nodes."""
+    def take_guests(self, landlord: Ref[Any]) -> tuple[Machine, str]:
+        """Be in the convention, for others, with what Thespian system: `landlord` is told of their nodes."""
         self._landlord = landlord
+        for name in self._guests:  # a former landlord's, who can tell nobody of them any more
+            self.end_guest(name, signal.SIGKILL)
+        result: tuple[Machine, str] = self._when_ready(lambda: (self._here(), self._system))
+        return result
+
+    def _when_ready(self, answer: Callable[[], Any]) -> Any:
         self._begin()
-        return self._here()
+        if self._system:
+            return answer()
+        self._until_ready.append((self.caller, answer))
+        return later()
 
     def end_guest(self, name: str, number: int) -> None:
         """Send a signal to the process of another machine's node."""
@@ -121,8 +143,6 @@ class Placing(GenServer):
 
     def _call_off(self, charge: Charge) -> None:
         """It is not wanted any more, or took too long, and there is no process yet."""
-        if charge.landlord is not None:
-            charge.landlord.send(Departed(charge.name))
         self._over(charge, Ending(lost=True, asked=charge.asked))
 
     def _start_here(self, charge: Charge) -> None:
@@ -132,8 +152,8 @@ class Placing(GenServer):
         """Something that the membership or another machine's landlord tells."""
         charge = self._charges.get(message.name)
         match message:
-            case Placed(landlord=landlord, machine=machine):
-                self._placed(charge, message.name, machine, None if landlord is None else Ref(landlord))
+            case Placed():
+                self._placed(charge, message)
             case NotPlaced() if charge is not None:
                 if charge.starting is not None:
                     charge.starting.fail(message.error)
@@ -146,18 +166,34 @@ class Placing(GenServer):
             case _:
                 pass
 
-    def _placed(self, charge: Charge | None, name: str, machine: Machine, landlord: Ref[Any] | None) -> None:
+    def _placed(self, charge: Charge | None, placed: Placed) -> None:
+        landlord: Ref[Any] | None = None if placed.landlord is None else Ref(placed.landlord)
         if charge is None or not charge.placing:  # it was called off
             if landlord is not None:
-                landlord.send(Departed(name))
-            self._departed(name)
+                landlord.send(Departed(placed.name))
+            self._departed(placed.name)
             return
         charge.placing = False
         if landlord is None:
             self._start_here(charge)
         else:
-            charge.landlord = landlord
-            self._begin().send(StartHost(name, self._boot_of(charge, machine), {ID: machine.id}))
+            charge.landlord, charge.watch_elsewhere = landlord, monitor(landlord)
+            self._begin().send(StartHost(placed.name, self._boot_of(charge, placed.machine), {SYSTEM: placed.system}))
+
+    def _place_again(self, charge: Charge) -> None:
+        """The machine that was to have it has another Thespian system by now, or has none: no process was made."""
+        self._let_go(charge)
+        self._departed(charge.name)
+        charge.placing = True
+        charge.timers.append(send_after(_AGAIN, self._otp_process.pid, Again(charge)))
+
+    def _let_go(self, charge: Charge) -> None:
+        """It has no process on another machine, or none any more."""
+        if charge.watch_elsewhere is not None:
+            demonitor(charge.watch_elsewhere, flush=True)
+        if charge.landlord is not None and not charge.pid:
+            charge.landlord.send(Departed(charge.name))
+        charge.landlord = charge.watch_elsewhere = None
 
     def _unfit(self, charge: Charge, why: str) -> str:
         """Why its process cannot be the node: on another machine, what is there may be other code."""
@@ -173,16 +209,16 @@ class Placing(GenServer):
         if self._membership is not None:
             self._membership.send(Departed(name))
 
-    def _machine_lost(self, down: NodeDown) -> None:
-        """Whoever was there is lost, and nobody can tell how."""
-        if down.name.startswith(NODE):
-            for charge in tuple(self._charges.values()):
-                if charge.landlord is not None and charge.landlord.pid.node == down.name:
-                    charge.why = f"its machine was lost: {down.why}"
-                    self._over(charge, Ending(lost=True, asked=charge.asked))
-                    self._peers.disconnect(
-                        charge.name, "its machine was lost"
-                    )  # should it be there all the same, it ends of that
+    def _landlord_lost(self, down: Down) -> bool:
+        """Whether this was one; whoever was on its machine is lost, and nobody can tell how."""
+        lost = [charge for charge in self._charges.values() if charge.watch_elsewhere is down.ref]
+        for charge in lost:
+            charge.why = f"its machine was lost: {down.reason}"
+            self._over(charge, Ending(lost=True, asked=charge.asked))
+            self._peers.disconnect(
+                charge.name, "its machine was lost"
+            )  # should it be there all the same, it ends of that
+        return bool(lost)
 
     # --- what the warden tells of others
 
@@ -190,22 +226,36 @@ class Placing(GenServer):
         """Whether this is about other machines, or their nodes here."""
         match order:
             case Joined():
-                self._joined[order.id] = order
+                self._joined[order.system] = order
             case Absent():
-                self._joined.pop(order.id, None)
+                self._joined.pop(order.system, None)
+            case NotStarted() if order.name in self._charges and self._charges[order.name].landlord is not None:
+                self._place_again(self._charges[order.name])
+                return True
             case Born() | Gone() if order.name not in self._charges:
+                if isinstance(order, Born):
+                    self._guests.add(order.name)
+                else:
+                    self._guests.discard(order.name)
                 if self._landlord is not None:
                     self._landlord.send(order)
                 return True
+            case Ready():
+                self._system = order.system
+                if self._landlord is not None:
+                    self._landlord.send(order)
+                waiting, self._until_ready = self._until_ready, []
+                for caller, answer in waiting:
+                    caller.reply(answer())
+                return False
             case _:
                 return False
         if self._membership is not None:
             self._membership.send(order)
         return True
 
-    def _fail_unsent(self) -> None:
-        """Of those that another machine was asked for and that are not there yet nobody knows what became, when Thespian is replaced."""
+    def _replaced(self) -> None:
+        """Of those that another machine was asked for and that are not there yet nobody knows what became: another place is looked for."""
         for charge in tuple(self._charges.values()):
             if charge.landlord is not None and not charge.pid:
-                charge.why = "the Thespian system that was to ask another machine for it has ended"
-                self._call_off(charge)
+                self._place_again(charge)

@@ -124,6 +124,7 @@ if TYPE_CHECKING:
             """Ask all of it to end, and wait for that."""
             ...
 
+    convention: Any
     tcp: Any
     streams: Any
     addresses: Any
@@ -150,6 +151,7 @@ else:
     from thespian.system import multiprocCommon as processes
     from thespian.system import systemBase as system_base
     from thespian.system import utilis as system_logs
+    from thespian.system.admin import convention
     from thespian.system.transport import IPBase as addresses
     from thespian.system.transport import TCPTransport as tcp
     from thespian.system.transport import streamBuffer as streams
@@ -168,6 +170,7 @@ __all__ = [
     "WakeupMessage",
     "WatchMessage",
     "addresses",
+    "convention",
     "processes",
     "streams",
     "system_base",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import socket
 import time
@@ -14,6 +15,7 @@ from .endings import EngineFailed
 from .hardening import inside_of
 from .inherited import Inherited
 from .keeper import BEGIN
+from .machines import SYSTEM
 from .orders import Hello, Order, Orders
 from .thespian_door import ActorSystem
 
@@ -59,10 +61,11 @@ class System:
 
     def __init__(self, begin: Begin) -> None:
         """Start it. Raises `EngineFailed`; the caller ends what is left then."""
+        self.id = secrets.token_hex(16)
         self.orders, keeper = self._sockets()
         Inherited.keeper = keeper
         try:
-            self._system, self.port = _start(begin)
+            self._system, self.port = _start(begin, self.id)
             self._inside = inside_of(self._system)
             address = self._system.createActor("greenroom.supervision.cluster.keeper.Keeper")
             self._system.tell(address, BEGIN)
@@ -116,7 +119,7 @@ class System:
             part.forget()
 
 
-def _start(begin: Begin) -> tuple[ActorSystem, int]:
+def _start(begin: Begin, id: str) -> tuple[ActorSystem, int]:
     failure: Exception | None = None
     if begin.port:
         leftovers.clear(
@@ -124,7 +127,7 @@ def _start(begin: Begin) -> tuple[ActorSystem, int]:
         )  # Thespian would become part of whatever system of the same key listens there
     for _ in range(1 if begin.port else _TRIES):
         port = begin.port or _free_port(begin.bind)
-        capabilities: dict[str, object] = {**begin.capabilities, "Admin Port": port}
+        capabilities: dict[str, object] = {**begin.capabilities, SYSTEM: id, "Admin Port": port}
         if begin.convention:
             capabilities["Convention Address.IPv4"] = begin.convention
         try:

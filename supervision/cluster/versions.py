@@ -14,6 +14,7 @@ from .endings import EngineFailed
 
 THESPIAN: Final = "4.0.1"
 REPLACED: Final = {
+    "system/admin/convention.py": "7791a9fcbea84bdd79b9d902493fdf82398302e2e3ba80fc426b56e54fda22c4",
     "system/multiprocCommon.py": "fe2c4c348eac187d6cc7dabe0eff23dca276a2822e51b41d07e0c954c9e5efee",
     "system/systemBase.py": "778f900603739440168272618faf74be53ff6c4a2e1aac746498ea254ae7fd40",
     "system/transport/IPBase.py": "ff75cc8eb35019a3783b9ee3d8e8720c9fe4d6a6c3219fef7e1934b85c359a69",

@@ -115,7 +115,7 @@ class Warden:
         system = self._system = System(self._begin)
         self._listen(system.door.fileno(), system.orders.fileno(), *(part.pidfd for part in system.parts))
         parts = {part.name: part.pid for part in system.parts}
-        self._home.send(Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began))
+        self._home.send(Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began, system.id))
         for name, (order, _) in self._pending.items():
             self._pending[name] = (order, time.monotonic())
             system.orders.send(order)

@@ -52,14 +52,31 @@ def free_port(address: str = "127.0.0.1") -> int:
 class Member:
     """A member program."""
 
-    def __init__(self, convention: str, key: Path, name: str, *more: str, listen: str = "127.0.0.1", prefix: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, convention: str, key: Path, name: str, *more: str, listen: str = "127.0.0.1", prefix: tuple[str, ...] = ()
+    ) -> None:
         program = (sys.executable, "-P", "-m", "greenroom.supervision.cluster.member")
-        given = ("--convention", convention, "--key-file", str(key), "--listen", listen, "--name", name, "--path", str(ROOT))
+        given = (
+            "--convention",
+            convention,
+            "--key-file",
+            str(key),
+            "--listen",
+            listen,
+            "--name",
+            name,
+            "--path",
+            str(ROOT),
+        )
         self.name = name
         self.log = key.parent / f"{name}-{free_port()}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*prefix, *program, *given, *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [*prefix, *program, *given, *more],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.pid = self.process.pid
 
@@ -70,7 +87,9 @@ class Member:
     def below(self, name: str = "") -> list[int]:
         """The processes below it: those that are called so, or all."""
         seen = pids.everybody()
-        return [pid for pid in pids.descendants(self.pid) if not name or (pid in seen and seen[pid].name.startswith(name))]
+        return [
+            pid for pid in pids.descendants(self.pid) if not name or (pid in seen and seen[pid].name.startswith(name))
+        ]
 
     def kill(self) -> None:
         """At once."""
@@ -127,7 +146,11 @@ async def gathered(folder: Path, *, port: int = 0, **settings: Any) -> AsyncGene
     before = set(pids.descendants(os.getpid()))
     convention = f"127.0.0.1:{port or free_port()}"
     key = key_file(folder)
-    cluster = Cluster(ClusterSettings(listen="127.0.0.1", convention=convention, key_file=key, machine="home", heartbeat=BEAT, **settings))
+    cluster = Cluster(
+        ClusterSettings(
+            listen="127.0.0.1", convention=convention, key_file=key, machine="home", heartbeat=BEAT, **settings
+        )
+    )
     members: list[Member] = []
     async with inbox() as me:
         tree = await start(Supervisor, [cluster.child_spec()])

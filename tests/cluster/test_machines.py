@@ -23,7 +23,9 @@ KEY = b"sixteen bytes, or more"
 
 
 def machine(name: str, room: int | None = None, **capabilities: Capability) -> Machine:
-    return Machine(name=name, id=f"id of {name}", capabilities=capabilities, room=room, greenroom="1.0", python="3.11.7")
+    return Machine(
+        name=name, id=f"id of {name}", capabilities=capabilities, room=room, greenroom="1.0", python="3.11.7"
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,9 @@ def test_a_capability_is_written_as_name_and_value(text: str, value: Capability)
     assert (found, type(found)) == (value, type(value))
 
 
-@pytest.mark.parametrize("text", ["", "=1", "GPU=true", "Admin Port=1", "machine=b", "greenroom.machine=x", "a" * 65, f"a={'x' * 257}"])
+@pytest.mark.parametrize(
+    "text", ["", "=1", "GPU=true", "Admin Port=1", "machine=b", "greenroom.machine=x", "a" * 65, f"a={'x' * 257}"]
+)
 def test_a_capability_that_is_none_is_refused_by_its_name(text: str) -> None:
     with pytest.raises(ConfigError, match="capability"):
         parse(text)
@@ -56,7 +60,15 @@ def test_too_many_capabilities_are_refused() -> None:
 
 
 def test_an_announcement_comes_back_as_it_was() -> None:
-    told = Machine(name="b", id="1", addresses=("tcp:10.0.0.2:1",), capabilities={"gpu": True, "cores": 8}, room=3, greenroom="1", python="3")
+    told = Machine(
+        name="b",
+        id="1",
+        addresses=("tcp:10.0.0.2:1",),
+        capabilities={"gpu": True, "cores": 8},
+        room=3,
+        greenroom="1",
+        python="3",
+    )
     text = told.announcement()["greenroom.announced"]
     assert isinstance(text, str)
     assert Machine.announced("1", text) == told
@@ -87,7 +99,10 @@ def test_a_node_goes_where_the_fewest_are_of_those_that_fit() -> None:
 
 
 def test_what_nobody_has_is_said_with_what_there_is() -> None:
-    with pytest.raises(NothingFits, match=r"requires gpu=true, and no machine .* has that; there are: a \(no capabilities\); b \(zone=x"):
+    with pytest.raises(
+        NothingFits,
+        match=r"requires gpu=true, and no machine .* has that; there are: a \(no capabilities\); b \(zone=x",
+    ):
         choose({"gpu": True}, [Candidate(machine("a"), 0), Candidate(machine("b", zone="x"), 0)])
 
 
@@ -125,7 +140,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
 
 
 def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file.*--new-key"):
+    with pytest.raises(ConfigError, match=r"No such file.*--new-key"):
         read_key(tmp_path / "nothing")
     with pytest.raises(ConfigError, match="is no file"):
         read_key(tmp_path)
@@ -178,10 +193,18 @@ def test_who_listens_where_the_leader_does_leads() -> None:
     [
         ([], "--convention is missing"),
         (["--convention", "10.0.0.1:7400", "--listen", "127.0.0.1"], "--key-file is missing"),
-        (["--convention", "10.0.0.1:7400", "--key-file", "/nowhere/key", "--listen", "127.0.0.1"], "cannot be read from /nowhere/key"),
-        (["--convention", "10.0.0.1:7400", "--key-file", "k", "--listen", "127.0.0.1", "--capability", "GPU"], "a capability is called"),
+        (
+            ["--convention", "10.0.0.1:7400", "--key-file", "/nowhere/key", "--listen", "127.0.0.1"],
+            "cannot be read from /nowhere/key",
+        ),
+        (
+            ["--convention", "10.0.0.1:7400", "--key-file", "k", "--listen", "127.0.0.1", "--capability", "GPU"],
+            "a capability is called",
+        ),
     ],
 )
-def test_the_member_program_says_what_is_wrong(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_member_program_says_what_is_wrong(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
     assert why in capsys.readouterr().err
