@@ -222,6 +222,7 @@ class FarWire:
         if self._outpost is None:
             return self._closing
         self._outpost.send([words.CLOSE])
+        self._thank()  # whatever still comes is little, and nobody waits for who does not read
         return None
 
     async def _known(self, reason: ExitReason) -> ExitReason:
@@ -250,7 +251,8 @@ class FarWire:
     def _thank(self) -> None:
         """Say that it was taken, as soon as that is so."""
         owner = self._owner
-        if owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
+        behind = owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD
+        if behind and self._closing is None:
             if self._looking is None:
                 self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_again)
         elif self._outpost is not None:
