@@ -327,6 +327,13 @@ def _record(name: str, given: dict[str, Any]) -> Any:
     return make(**given)
 
 
+def _enum(name: str, base: type[Enum]) -> Any:
+    kind = find(name)
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise CannotTravel(f"{name} is no enum")
+    return kind
+
+
 def _is_record(kind: Any) -> bool:
     if issubclass(kind, tuple):
         return hasattr(kind, "_fields")  # which may be none: then it is a word
@@ -373,11 +380,11 @@ _MADE: Final[dict[int, Callable[[Any], Any]]] = {
     _PID: lambda value: Pid(*value),
     _REF: lambda value: _ref(*value),
     _GLOBAL: _global,
-    _ENUM: lambda value: find(value[0])[value[1]],
+    _ENUM: lambda value: _enum(value[0], Enum)[value[1]],
     _RECORD: lambda value: _record(*value),
     _ERROR: lambda value: _error(*value),
     _TEXT: lambda value: value.decode("utf-8", "surrogatepass"),
-    _FLAG: lambda value: find(value[0])(value[1]),
+    _FLAG: lambda value: _enum(value[0], Flag)(value[1]),
     _DATE: date.fromisoformat,
     _DATETIME: datetime.fromisoformat,
 }

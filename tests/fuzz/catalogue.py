@@ -10,6 +10,7 @@ from .targets import (
     framing,
     handshakes,
     headers,
+    links,
     old_streams,
     parsing,
     tasks,
@@ -21,6 +22,6 @@ TARGETS = {
     module.TARGET.name: module.TARGET
     for module in (
         *(framing, values, parsing, events, templates, headers),
-        *(connections, channels, frames, handshakes, old_streams, tasks),
+        *(connections, channels, frames, handshakes, old_streams, tasks, links),
     )
 }

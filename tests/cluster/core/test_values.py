@@ -394,6 +394,8 @@ def test_what_nobody_sends_is_an_error_and_no_end() -> None:
     encoded = msgspec.msgpack.encode
     for strange in (
         encoded(ext(10, encoded(["builtins:dict", {"a": 1}]))),
+        encoded(ext(15, encoded(["builtins:int", 1]))),
+        encoded(ext(9, encoded(["os:environ", "PATH"]))),
         encoded(ext(99, b"")),
         encoded(ext(8, encoded("sys:exit"))) + b"x",
         encoded(ext(10, encoded(["sys:exit", {}]))),

@@ -1,0 +1,191 @@
+"""A link between nodes: who has no key says what it likes, and who has it says it in sealed frames; the node goes on as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter as Tally
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tests.fuzz.target import Target, is_list, numbers, pieces
+
+from greenroom.supervision import GenServer, Node, Pid, Ref, Shutdown, start
+from greenroom.supervision.cluster import items
+from greenroom.supervision.cluster.framing import Unframer, batch, frames
+from greenroom.supervision.cluster.link import Link
+from greenroom.supervision.cluster.peers import Peers
+from greenroom.supervision.cluster.sealing import Handshake, greeting
+from greenroom.supervision.cluster.values import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KEY = b"a key that nobody can guess     "
+MOST = 8 * 1024 * 1024
+
+
+class Adder(GenServer):
+    """Somebody to talk to."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, by: int) -> int:
+        """Count."""
+        self.total += by
+        return self.total
+
+
+class Wire(asyncio.Transport):
+    """A socket's place: what was written, and whether it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__({"socket": self})
+        self.family = None
+        self.written = bytearray()
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep it."""
+        self.written += data
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """It takes everything."""
+
+    def get_write_buffer_size(self) -> int:
+        """It has taken everything."""
+        return 0
+
+    def close(self) -> None:
+        """No more."""
+        self.closed = True
+
+    abort = close
+
+
+class Standing:
+    """A node that has stood since the first input, and has to stand after the last."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.node = Node("standing", handle_sigint=False, log=False, watchdog=None)
+        self.loop.set_exception_handler(lambda *_: None)  # of an item that makes no sense it says so there
+        self.loop.run_until_complete(self.node.open())
+        self.peers = Peers(self.node, KEY)
+        self.peers._open, self.node.elsewhere = True, self.peers
+
+    async def meet(self, data: bytes, steps: bytes, *, keyed: bool) -> None:
+        """One stranger, from the first byte to the last."""
+        ref = await start(Adder)
+        serial = ref.pid.serial
+        link, wire = Link(self.peers, dialling=False), Wire()
+        self.peers._links[link] = None
+        link.connection_made(wire)
+        if keyed:
+            self._say_keyed(link, wire, data.replace(b"\xff\xfe\xfd", serial.to_bytes(3, "big")), steps)
+        else:
+            for piece in pieces(data, steps):
+                link.data_received(piece)
+            assert not link.up, "it was let in without the key"
+            assert len(wire.written) <= MOST
+        await asyncio.sleep(0)
+        assert link.over == wire.closed
+        link.connection_lost(None)
+        await asyncio.sleep(0)
+        assert not self.peers._links
+        assert not self.peers._switches
+        assert not self.peers._dialled
+        fresh = await start(Adder)
+        assert await fresh.call(Adder.add, 2) == 2, "the node goes on as before"
+
+    def _say_keyed(self, link: Link, wire: Wire, payload: bytes, steps: bytes) -> None:
+        handshake = Handshake(KEY, greeting("stranger", 1), dialling=True)
+
+        def say(message: bytes) -> None:
+            link.data_received(len(message).to_bytes(4, "big") + message)
+
+        say(handshake.first())
+        proof = handshake.take(bytes(wire.written[4:]))
+        assert proof is not None
+        del wire.written[:]
+        say(proof)
+        assert link.up
+        out, back = handshake.seals()
+        for frame in frames(payload, out):
+            for piece in pieces(frame, steps):
+                link.data_received(piece)
+        said = [item for each in Unframer(back).feed(bytes(wire.written)) if each for item in decode(each)]
+        answers = Tally(item[1] for item in said if item[0] in (items.REPLY, items.FAIL, items.EXITED))
+        asked = _asked(payload)
+        assert asked is None or all(answers[number] <= asked[number] for number in answers), "one answer to a call"
+
+
+def _asked(payload: bytes) -> Tally[Any] | None:
+    """The numbers of the calls in it; None when that is not to be seen from outside."""
+    try:
+        batched = decode(payload)
+        return Tally(
+            item[1] for item in batched if is_list(item) and len(item) > 1 and item[0] in (items.CALL, items.ASK)
+        )
+    except Exception:  # noqa: BLE001 - whatever was broken in it
+        return None
+
+
+@cache
+def standing() -> Standing:
+    """The one node."""
+    return Standing()
+
+
+def check(data: bytes) -> None:
+    """The first byte says whether the stranger has the key, the next two how its bytes are cut."""
+    (kind, *steps), rest = numbers(data, 3)
+    node = standing()
+    node.loop.run_until_complete(node.meet(rest, bytes(steps), keyed=bool(kind & 1)))
+
+
+SERIAL = 0xFFFEFD  # stands for somebody who is there
+
+
+def seeds() -> Iterable[bytes]:
+    """A greeting, and a batch of each kind of item."""
+    hello = Handshake(KEY, greeting("stranger", 1), dialling=True).first()
+    for steps in (b"\xff\xff", b"\0\x03"):
+        yield b"\0" + steps + len(hello).to_bytes(4, "big") + hello
+        said: list[list[Any]] = [
+            [items.CALL, 1, 2, SERIAL, Adder.add, [1], {}],
+            [items.ASK, 2, None, SERIAL, "x"],
+            [items.CAST, SERIAL, Adder.add, [1], {}],
+            [items.SEND, SERIAL, {"a": (1, 2.5, None, b"x", {3}, 1 << 70)}],
+            [items.TELL, ["name"], [Pid("standing", 1, 2), Ref("x"), Shutdown("y"), ValueError("z")]],
+            [items.WATCH, 3, SERIAL],
+            [items.UNWATCH, 3],
+            [items.LINK, 5, SERIAL],
+            [items.CUT, 5, SERIAL, Shutdown(1)],
+            [items.EXIT, 5, SERIAL, Shutdown(1)],
+            [items.STOP, SERIAL, Shutdown(1)],
+            [items.KILL, SERIAL],
+            [items.REPLY, 1, 2],
+            [items.FAIL, 1, KeyError("x")],
+            [items.FORGET, 1],
+            [items.GONE, 1, Shutdown(1)],
+            [items.BEAT],
+        ]
+        encoded = [encode(item, "stranger") for item in said]
+        for each in encoded:
+            yield b"\1" + steps + batch([each])
+        yield b"\1" + steps + batch(encoded)
+
+
+WORDS = (
+    *(bytes((kind,)) for kind in range(1, 20)),
+    *(b"\xc7\x05" + bytes((code,)) for code in range(1, 17)),
+    b"\x91",
+    b"\x94",
+    b"\xdd\0\0\0\1",
+    b"builtins:int",
+    b"greenroom.supervision.kernel.reasons:Shutdown",
+    b"tests.fuzz.targets.links:Adder.add",
+    encode(SERIAL, ""),
+)
+TARGET = Target("links", check, seeds, WORDS)
