@@ -25,7 +25,6 @@ def _read(files: Sequence[Path]) -> HostConfig:
 def check(*, files: Sequence[Path], json: bool) -> int:
     """Say all that is wrong, each with its file and line. 3 when something is."""
     config = _read(files)
-    dead = config.permissions.dead([*config.servers, *config.failed])
     if json:
         wrong = [
             {
@@ -39,12 +38,10 @@ def check(*, files: Sequence[Path], json: bool) -> int:
             }
             for one in config.mistakes
         ]
-        as_json({"mistakes": wrong, "dead_rules": list(map(str, dead)), "servers": list(config.servers)})
+        as_json({"mistakes": wrong, "servers": list(config.servers)})
         return FINE if config.good else CONFIG
     for one in config.mistakes:
         echo(styled(str(one), "odd" if one.harmless else "bad"))
-    for each in dead:
-        echo(styled(str(each), "odd"))
     there = [str(file) for file in config.files if file.exists()]
     if not there:
         echo(f"there is no configuration: {' or '.join(map(str, config.files))} would be it")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from .endings import Misused
+from .endings import FINE, Misused
 from .targets import load_server
 
 
@@ -14,14 +15,31 @@ def serve(
     stdio: bool,
     http: str | None,
     workers: int | None,
+    watch: bool,
     inspect: bool,
-) -> None:
+) -> int:
     """Serve it until a signal comes, or whoever is at the other end of stdin has gone."""
     if stdio and http is not None:
         raise Misused("either --stdio or --http: a server has one of them here")
     if workers is not None and http is None:
         raise Misused("--workers is for --http: on stdio there is one client, and one process")
+    if watch:
+        return _watched(server, http, workers, inspect=inspect)
     serve_once(server, http, workers, inspect=inspect)
+    return FINE
+
+
+def _watched(server: str, http: str | None, workers: int | None, *, inspect: bool) -> int:
+    from .renewing import serve_again  # noqa: PLC0415 - for who is at work on it
+
+    if http is None:
+        raise Misused("--watch is for --http: a client on stdio would lose what it said with the process that heard it")
+    place(http)
+    words = [server, "--http", http]
+    words += [] if workers is None else ["--workers", str(workers)]
+    words += ["--inspect"] if inspect else []
+    file = server if server.endswith(".py") else server.rpartition(":")[0]
+    return serve_again(words, Path(file).resolve().parent if file.endswith(".py") else Path.cwd())
 
 
 def serve_once(server: str, http: str | None, workers: int | None, *, inspect: bool) -> None:

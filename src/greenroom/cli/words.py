@@ -89,6 +89,7 @@ COMMANDS: Final[Sequence[Command]] = (
             Option("stdio", "on stdin and stdout, which is what is done without --http", "flag"),
             Option("http", "over HTTP, at this host and port", shown="[HOST:]PORT"),
             Option("workers", "with so many processes that share the port", "whole", shown="N"),
+            Option("watch", "begin anew when one of its files changes", "flag"),
             Option("inspect", "let `greenroom tree` look at it, through a socket that is only yours", "flag"),
         ),
         more="greenroom serve weather:server\ngreenroom serve weather.py --http 127.0.0.1:8000 --workers 2",
@@ -276,5 +277,22 @@ COMMANDS: Final[Sequence[Command]] = (
         "greenroom.cli.signing_in:whoami",
         (Argument("target", "a URL, or a name of your configuration; all of those without", needed=False),),
         (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
+    ),
+    Command(
+        "check",
+        "Have the official conformance suite judge a server (needs Node 22)",
+        "greenroom.cli.checking:check",
+        (Argument("target", "a URL, module:server or file.py"),),
+        (
+            Option(
+                "scenario",
+                "run this one; again for more, instead of those that fit any server",
+                many=True,
+                shown="NAME",
+            ),
+            Option("suite", "a suite that is there already, instead of fetching it", shown="FILE"),
+            JSON,
+        ),
+        more="greenroom check weather.py",
     ),
 )

@@ -1,0 +1,165 @@
+"""config, and a server by its configured name; whoami and logout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom.auth.client.oauth import OAuth, login_name
+from greenroom.auth.client.stores import FileStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .conftest import Typed
+
+    Type = Callable[..., Typed]
+
+
+@pytest.fixture
+def configured(folder: Path) -> Path:
+    """A project with two servers, one of which is wrong."""
+    path = folder / "greenroom.toml"
+    path.write_text(
+        f"""
+[permissions]
+deny = ["*:delete*", "gone:*"]
+
+[server.sky]
+command = {sys.executable!r}
+args = ["-c", "import weather; weather.server.run()"]
+env = {{ TOKEN = "secret" }}
+
+[server.sky.permissions]
+allow = ["forecast"]
+ask = ["f*"]
+
+[server.wrong]
+comand = "x"
+"""
+    )
+    return path
+
+
+@pytest.mark.row("CB-02")
+def test_a_configured_name_is_a_target(typed: Type, configured: Path) -> None:
+    assert configured.exists()
+    assert typed("call", "sky", "forecast", "city=Oslo", "days=1").out == '["Oslo 0"]\n'
+    seen = typed("call", "skye", "forecast")
+    assert (seen.code, "did you mean sky?" in seen.err) == (3, True)
+    assert typed("list", "wrong").code == 3
+
+
+def test_all_that_is_wrong_is_said_with_its_line(typed: Type, configured: Path) -> None:
+    seen = typed("config", "check")
+
+    assert seen.code == 3
+    assert (
+        f"{configured}:15: server wrong: comand: there is no such field; did you mean command?" in seen.out.splitlines()
+    )
+    assert f"{configured}:3: permissions.deny: 'gone:*' can never match" in seen.out
+    told = json.loads(typed("config", "check", "--json").out)
+    assert [each["server"] for each in told["mistakes"] if not each["harmless"]] == ["wrong", "wrong"]
+    assert typed("config", "check", str(configured.with_name("none.toml"))).code == 3
+
+
+def test_where_there_is_none_it_is_said_where_it_would_be(typed: Type) -> None:
+    seen = typed("config", "check")
+
+    assert (seen.code, "there is no configuration" in seen.out) == (0, True)
+
+
+def test_what_is_shown_has_no_secret(typed: Type, configured: Path) -> None:
+    assert configured.exists()
+    seen = typed("config", "show")
+
+    assert "with TOKEN in its environment" in seen.out
+    assert "secret" not in seen.out + typed("config", "show", "--json").out
+
+
+@pytest.mark.row("CB-17")
+def test_the_rule_that_decides_is_shown_with_its_line(typed: Type, configured: Path) -> None:
+    seen = typed("config", "effective")
+
+    lines = [" ".join(line.split()) for line in seen.out.splitlines()]
+    assert f"ask sky:fail ask 'f*' of server sky ({configured}:12)" in lines
+    assert f"ask sky:forecast ask 'f*' of server sky ({configured}:12)" in lines
+    assert "ask sky:echo no rule says anything" in lines
+    assert "ask Elicit(sky) no rule says anything" in lines
+    one = json.loads(typed("config", "effective", "sky:delete_all", "--json").out)
+    assert one["tools"]["sky:delete_all"]["verdict"] == "deny"
+    assert typed("config", "effective", "nobody").code == 2
+
+
+def test_an_editor_gets_a_schema(typed: Type) -> None:
+    assert "properties" in json.loads(typed("config", "schema").out)
+
+
+# --- who one is
+
+
+URL = "http://127.0.0.1:9/mcp"
+RECORD = {
+    "issuer": "https://id.example",
+    "resource": URL,
+    "token_endpoint": "https://id.example/token",
+    "client_id": "me",
+    "access_token": "very-secret",
+    "refresh_token": "secret-too",
+    "expires_at": None,
+    "obtained_at": 0.0,
+    "scopes": ["read", "write"],
+}
+
+
+@pytest.fixture
+def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
+    """Somebody who is, at one server."""
+    store = FileStore(folder.parent / "logins")
+    monkeypatch.setattr("greenroom.auth.client.keyring_store.best_store", lambda: store)
+    monkeypatch.setattr("greenroom.config.sign_in.best_store", lambda: store)
+    asyncio.run(store.put(login_name(OAuth(), URL), RECORD))
+    return store
+
+
+def test_who_one_is_and_that_no_token_is_shown(typed: Type, signed_in: FileStore, folder: Path) -> None:
+    assert signed_in.path.exists()
+    (folder / "greenroom.toml").write_text(
+        f'[server.one]\ntransport = "http"\nurl = "{URL}"\noauth = "auto"\n[server.two]\ntransport = "http"\nurl = "http://127.0.0.1:8/mcp"\noauth = "auto"\n'
+    )
+
+    seen = typed("whoami")
+
+    assert seen.code == 0
+    assert [" ".join(line.split()) for line in seen.out.splitlines()] == [
+        "one signed in",
+        "as me, known to https://id.example",
+        "may read write",
+        "two not signed in",
+        "http://127.0.0.1:8/mcp",
+    ]
+    told = typed("whoami", "--json").out
+    assert json.loads(told)["two"] is None
+    assert "secret" not in told
+    assert typed("whoami", "two").code == 5
+
+
+def test_whoever_signs_out_is_not_signed_in(typed: Type, signed_in: FileStore) -> None:
+    assert signed_in.path.exists()
+    assert "signed out" in typed("logout", URL).out
+    assert "you were not signed in" in typed("logout", URL).out
+    assert typed("whoami", URL).code == 5
+
+
+@pytest.mark.row("CB-10")
+def test_where_nobody_sits_signing_in_fails_at_once_and_says_what_to_do(typed: Type, folder: Path) -> None:
+    seen = typed("login", URL)
+    assert (seen.code, "run it where a browser is, or say --device" in seen.err) == (5, True)
+    (folder / "greenroom.toml").write_text(f'[server.one]\ntransport = "http"\nurl = "{URL}"\n')
+    seen = typed("login", "one")
+    assert "nobody" in seen.err

@@ -1,0 +1,214 @@
+"""serve, and what is said there; --watch; check: each a process of its own, which is ended by its number."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.cli.renewing import changed, files, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from .conftest import Typed
+
+    Type = Callable[..., Typed]
+
+
+class Program:
+    """`greenroom …`, with what it writes to stderr line by line."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        command = [sys.executable, "-m", "greenroom.cli", *words]
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def line(self) -> str:
+        """The next line on stderr."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().strip()
+
+    def url(self) -> str:
+        """Where it says that it serves."""
+        return self.line().rpartition(" ")[2]
+
+    def end(self) -> int:
+        """Stop it in order."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=20)
+        return self.process.returncode
+
+
+@pytest.fixture
+def program(folder: Path) -> Iterator[Callable[..., Program]]:
+    """Start a program; what still runs in the end is ended by its number."""
+    started: list[Program] = []
+
+    def start(*words: str) -> Program:
+        started.append(Program(folder, *words))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            os.kill(each.process.pid, signal.SIGKILL)
+        each.process.communicate()
+
+
+def test_what_is_served_on_stdio_is_the_protocol_and_nothing_else(
+    program: Callable[..., Program], folder: Path
+) -> None:
+    (folder / "loud.py").write_text('print("at import")\nfrom weather import server\nprint("and again")\n')
+    served = program("serve", "loud.py")
+
+    out, err = served.process.communicate('{"jsonrpc":"2.0","id":1,"method":"ping"}\n', timeout=20)
+
+    assert (served.process.returncode, json.loads(out)) == (0, {"jsonrpc": "2.0", "id": 1, "result": {}})
+    assert err.splitlines()[:2] == ["at import", "and again"]
+
+
+def test_a_server_is_served_over_http_and_seen(program: Callable[..., Program], typed: Type) -> None:
+    served = program("serve", "weather.py", "--http", "0", "--inspect")
+    url = served.url()
+
+    assert typed("call", url, "forecast", "city=Oslo", "days=1").out == '["Oslo 0"]\n'
+    seen = typed("tree", "weather")
+    assert (seen.code, seen.out.splitlines()[1].strip()) == (0, url), seen.err
+    assert "lookout" in seen.out
+    assert served.end() == 0
+    assert typed("tree").code == 4
+
+
+def test_a_server_begins_anew_when_its_file_changes_and_not_when_that_is_broken(
+    program: Callable[..., Program], typed: Type, folder: Path
+) -> None:
+    served = program("serve", "weather.py", "--http", "0", "--watch")
+    served.url()
+    file = folder / "weather.py"
+    good = file.read_text()
+
+    file.write_text("def broken(:\n")
+    assert "invalid syntax" in served.line()
+    file.write_text(good.replace("no sun today", "rain today"))
+    assert "weather.py changed: beginning anew" in _until(served, "changed")
+
+    assert typed("call", _until(served, "serves").rpartition(" ")[2], "fail").out == "rain today\n"
+    assert served.end() == 143
+
+
+def _until(served: Program, word: str) -> str:
+    while True:
+        line = served.line()
+        assert line, "it has ended"
+        if word in line and "goes on as it was" not in line:
+            return line
+
+
+def test_watch_is_for_http(typed: Type) -> None:
+    assert "--watch is for --http" in typed("serve", "weather.py", "--watch").err
+
+
+def test_which_files_are_looked_at(tmp_path: Path) -> None:
+    for name in ("a.py", "b.txt", ".hidden/c.py", "venv/pyvenv.cfg", "venv/d.py", "pkg/e.py", "node_modules/f.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    seen = files(tmp_path)
+
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in seen) == ["a.py", "pkg/e.py"]
+    (tmp_path / "a.py").write_text("x =\n")
+    os.utime(tmp_path / "a.py", ns=(1, 1))
+    (tmp_path / "pkg" / "e.py").unlink()
+    different = changed(seen, files(tmp_path))
+    assert [path.name for path in different] == ["a.py", "e.py"]
+    assert "a.py" in (wrong(different) or "")
+    assert wrong([tmp_path / "pkg" / "e.py"]) is None
+
+
+# --- check, with a suite that is played
+
+
+SUITE = """
+import json, sys, pathlib
+words = sys.argv[sys.argv.index("server"):]
+name, place = words[words.index("--scenario") + 1], pathlib.Path(words[words.index("--output-dir") + 1])
+assert words[words.index("--url") + 1].startswith("http://127.0.0.1:")
+if name == "unknown": sys.exit("no such scenario")
+status = "FAILURE" if name == "tools-list" else "SUCCESS"
+folder = place / f"server-{name}-x"
+folder.mkdir()
+(folder / "checks.json").write_text(json.dumps([
+    {"name": "A", "description": "It is so", "status": status, "errorMessage": "it is not"}, {"name": "B", "status": "INFO"}]))
+"""
+
+
+@pytest.fixture
+def node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """A program that is called node, of a version that one says, and runs Python."""
+
+    def make(version: str) -> str:
+        bin_ = folder / "bin"
+        bin_.mkdir()
+        script = f'#!/bin/sh\n[ "$1" = --version ] && echo {version} && exit\nexec {sys.executable} "$@"\n'
+        (bin_ / "node").write_text(script)
+        (bin_ / "node").chmod(0o755)
+        (folder / "suite.py").write_text(SUITE)
+        monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
+        return str(folder / "suite.py")
+
+    return make
+
+
+def test_a_suite_judges_by_what_fits_any_server(typed: Type, node: Callable[[str], str]) -> None:
+    seen = typed("check", "weather.py", "--suite", node("v24.1.0"))
+
+    assert seen.code == 1, seen.err
+    assert seen.out.splitlines() == [
+        "passed  server-initialize  (1 of 1 checks)",
+        "passed  ping  (1 of 1 checks)",
+        "passed  dns-rebinding-protection  (1 of 1 checks)",
+        "failed  tools-list  (0 of 1 checks)",
+        "        It is so: it is not",
+        "passed  resources-list  (1 of 1 checks)",
+        "passed  prompts-list  (1 of 1 checks)",
+        "passed  logging-set-level  (1 of 1 checks)",
+    ]
+
+
+def test_what_was_not_checked_has_not_passed(typed: Type, node: Callable[[str], str]) -> None:
+    suite = node("v24.1.0")
+
+    assert typed("check", "weather.py", "--suite", suite, "--scenario", "ping").code == 0
+    seen = typed("check", "weather.py", "--suite", suite, "--scenario", "unknown")
+    assert (seen.code, seen.out) == (1, "not run  unknown  (0 of 0 checks)\n")
+    assert "no such scenario" in seen.err
+    assert list(json.loads(typed("check", "weather.py", "--suite", suite, "--scenario", "ping", "--json").out)) == [
+        "ping"
+    ]
+
+
+@pytest.mark.parametrize(("version", "says"), [("v20.1.0", "this is v20.1.0"), ("", "there is none here")])
+def test_without_its_node_it_says_so(
+    typed: Type, node: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, version: str, says: str
+) -> None:
+    if version:
+        node(version)
+    else:
+        monkeypatch.setenv("PATH", "/nowhere")
+
+    seen = typed("check", "weather.py")
+
+    assert (seen.code, says in seen.err) == (4, True)
+
+
+def test_only_what_can_be_served_is_checked(typed: Type, node: Callable[[str], str]) -> None:
+    suite: Any = node("v24.1.0")
+
+    assert typed("check", "git", "--suite", suite).code == 2
