@@ -123,9 +123,10 @@ def read_text(path: FilePath) -> str:
         raise Unreadable(f"cannot be read: {error.strerror}", hint) from None
     except ValueError:
         raise Unreadable("is no path", "name another file") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unreadable("is no file", "name one")
     with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unreadable("is no file", "name one")
         try:
             data = file.read(LARGEST + 1)
         except OSError as error:

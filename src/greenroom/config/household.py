@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from greenroom.actors.client.settings import ClientSettings
-    from greenroom.actors.consent.consent import Question
+    from greenroom.actors.consent.consent import ConsentQuestion
     from greenroom.actors.federation.specs import UpstreamSpec
     from greenroom.supervision import ChildSpec
 
@@ -147,7 +147,7 @@ class Household:
         self._premises = premises
         self._applied = applied
 
-    def said(self, question: Question) -> bool | None:
+    def said(self, question: ConsentQuestion) -> bool | None:
         """Where nobody has written any rule nobody is asked: what is called is for the program to decide."""
         del question
         return None if self.config.doubtful or self.config.permissions else True
@@ -239,5 +239,5 @@ class Household:
     # --- files
 
     def files(self) -> tuple[Path, ...]:
-        """What is to be watched: what the last reading looked for."""
-        return self.latest.files
+        """What is to be watched: what the last reading looked for, and what holds came from."""
+        return tuple(dict.fromkeys((*self.config.files, *self.latest.files)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenroom.actors.output.limits import Limit
+from greenroom.actors.output.limits import OutputLimit
 from greenroom.protocol.wire import is_array, is_object
 
 from .building import rules_of, server_of
@@ -258,7 +258,7 @@ class _Reading:
             else:
                 servers[name] = built
             self._mistakes += entry.mistakes
-        output = Limit(tokens=self._environment.output_tokens)
+        output = OutputLimit(tokens=self._environment.output_tokens)
         config = HostConfig(
             servers=servers,
             failed=failed,
@@ -285,6 +285,11 @@ class _Reading:
             env_file=None if entry.imported is None else entry.imported.env_file,
         )
 
+    def _in_order(self, mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
+        """As one meets them when one goes through the files."""
+        order = {str(path): number for number, path in enumerate(self._files)}
+        return tuple(sorted(mistakes, key=lambda one: (order.get(one.source.file, -1), one.source.line)))
+
     def _careful(self, config: HostConfig) -> HostConfig:
         """Rules that can never decide are told; where some could not be read, none allows anything."""
         dead: list[Mistake] = []
@@ -293,7 +298,7 @@ class _Reading:
             source = Source(file, int(line)) if line.isdigit() else Source(rule.where, 0)
             what = f"{rule.pattern!r} can never match: {why}"
             dead.append(Mistake(source, rule.server, f"permissions.{rule.verdict}", what, "take it out", harmless=True))
-        config = replace(config, mistakes=(*config.mistakes, *dead))
+        config = replace(config, mistakes=self._in_order((*config.mistakes, *dead)))
         if not self._doubtful:
             return config
         servers = {name: replace(one, rules=_without_allow(one.rules)) for name, one in config.servers.items()}

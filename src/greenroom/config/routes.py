@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.auth.client.door import credentials_for
 from greenroom.supervision import Backoff
 
 if TYPE_CHECKING:
@@ -43,8 +42,11 @@ def route_of(server: ServerConfig, sign_in: SignIn | None = None) -> Route:
     most = server.limits.message_bytes
     settings = HttpSettings(max_response=most, max_event=most)
     auth = _auth(server, sign_in)
-    credentials = None if auth is None else credentials_for(auth, server.url)
-    return kind(server.url, headers=server.headers, credentials=credentials, settings=settings)
+    if auth is None:
+        return kind(server.url, headers=server.headers, settings=settings)
+    from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - who signs in nowhere needs none of it
+
+    return kind(server.url, headers=server.headers, credentials=credentials_for(auth, server.url), settings=settings)
 
 
 def _auth(server: ServerConfig, sign_in: SignIn | None) -> Auth | None:

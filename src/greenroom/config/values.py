@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from greenroom.actors.consent.rules import Permissions
-from greenroom.actors.output.limits import BYTES, TOKENS, Limit, OutputLimits
+from greenroom.actors.output.limits import BYTES, TOKENS, OutputLimit, OutputLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +143,7 @@ class HostConfig:
     """Those with one, and what it is."""
     rules: tuple[Rule, ...] = ()
     """What holds for all servers."""
-    output: Limit = field(default_factory=Limit)
+    output: OutputLimit = field(default_factory=OutputLimit)
     """How much a model gets of an answer of a server that has no limits of its own."""
     mistakes: tuple[Mistake, ...] = ()
     files: tuple[Path, ...] = ()
@@ -171,11 +171,13 @@ class HostConfig:
     @property
     def limits(self) -> OutputLimits:
         """How much a model gets of whose answers."""
-        tools: dict[str, Limit] = {}
+        tools: dict[str, OutputLimit] = {}
         for name, server in self.servers.items():
             for tool, own in server.limits.tools.items():
                 tokens = server.limits.output_tokens if own.output_tokens is None else own.output_tokens
                 most = server.limits.output_bytes if own.output_bytes is None else own.output_bytes
-                tools[f"{name}:{tool}"] = Limit(tokens, most)
-        servers = {name: Limit(one.limits.output_tokens, one.limits.output_bytes) for name, one in self.servers.items()}
+                tools[f"{name}:{tool}"] = OutputLimit(tokens, most)
+        servers = {
+            name: OutputLimit(one.limits.output_tokens, one.limits.output_bytes) for name, one in self.servers.items()
+        }
         return OutputLimits(self.output, servers, tools)

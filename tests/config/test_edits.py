@@ -1,0 +1,42 @@
+"""Hot reload under load: a thousand random edits while fifty callers work. A twentieth of them in each run, all in `make soak`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .edits import trial
+from .files import alive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .edits import Trial
+
+EDITS = 1000
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.row("CB-21")]
+
+
+def judge(found: Trial) -> None:
+    assert found.wrong == []
+    assert found.spared > found.edits
+    assert found.ends["answer"] > found.edits
+    assert set(found.ends) <= {"answer", "UnknownServer", "ClientClosed"}, found.ends
+    assert alive(found.pids) == set()
+
+
+@pytest.mark.parametrize("watch", [False, True])
+async def test_fifty_edits(tmp_path: Path, *, watch: bool) -> None:
+    found = await trial(tmp_path / "greenroom.toml", EDITS // 20, 1, watch=watch)
+    judge(found)
+    if not watch:
+        assert found.refused
+        assert {"add", "replace", "remove"} <= set(found.steps)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("watch", [False, True])
+@pytest.mark.parametrize("seed", [2, 3])
+async def test_a_thousand_edits(tmp_path: Path, seed: int, *, watch: bool) -> None:
+    judge(await trial(tmp_path / "greenroom.toml", EDITS, seed, watch=watch))

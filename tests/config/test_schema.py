@@ -1,0 +1,183 @@
+"""The JSON Schema for editors and the checker are one: what one refuses the other does, for any document. And the files made from them are current."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.docs import configuration
+
+from greenroom.config.fields import ROOT, SERVER, URL, schema
+from greenroom.config.kinds import Book, Choice, Flag, Number, Table, Tables, Text, TextMap, Texts, whole
+from greenroom.errors import ConfigError
+from greenroom.transports.client.http_address import Address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from greenroom.config.kinds import Kind
+
+VALIDATOR: Any = jsonschema.Draft202012Validator(schema())
+WORDS = st.sampled_from(
+    [
+        *(
+            "",
+            "a",
+            "uvx",
+            "stdio",
+            "http",
+            "sse",
+            "Http",
+            "auto",
+            "manual",
+            "off",
+            "none",
+            "process",
+            "3",
+            "true",
+            "a\n",
+            "a b",
+            "\0",
+            "ä",
+        ),
+        *(
+            "http://a",
+            "https://a.b:70000/x",
+            "https://user@a/b?c#d",
+            "ftp://a",
+            "http://",
+            "http://[::1]:80/",
+            "${A}",
+            "x${A:-}y",
+            "$A",
+        ),
+        *(
+            "Host",
+            "X-Key",
+            "accept",
+            "A=B",
+            "Elicit(git)",
+            "*",
+            "rm_*",
+            "http://127.0.0.1:1/x",
+            "http://b/x",
+            "git",
+            "Git",
+            "x" * 33,
+        ),
+    ]
+)
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS,
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(WORDS, inside, max_size=3),
+    max_leaves=5,
+)
+
+
+def like(kind: Kind) -> st.SearchStrategy[Any]:
+    """Values that are nearly right, so that what is wrong is so in many ways."""
+    match kind:
+        case Table(fields=known):
+            given = {
+                name: st.one_of(like(one.kind), like(one.kind), like(one.kind), ANY) for name, one in known.items()
+            }
+            nothing: st.SearchStrategy[dict[str, Any]] = st.just({})
+            more = st.dictionaries(st.sampled_from(["comand", "type"]), ANY, max_size=1)
+            some = st.fixed_dictionaries({}, optional=given)
+            return st.tuples(some, st.one_of(nothing, nothing, more)).map(lambda told: told[0] | told[1])
+        case Tables(table=table):
+            return st.dictionaries(WORDS, like(table), max_size=2)
+        case TextMap():
+            return st.dictionaries(WORDS, WORDS, max_size=3)
+        case Texts():
+            return st.lists(WORDS, max_size=3)
+        case Number(least=least, most=most):
+            edges = [least, least - 1, least + 0.5, least + 1, most, most + 1, 0, 1, 3.0, float("inf")]
+            return st.sampled_from(edges) | st.integers() | st.floats(allow_nan=False)
+        case Choice(words=words):
+            return st.sampled_from(words) | WORDS
+        case Flag():
+            return st.booleans()
+        case _:
+            return WORDS
+
+
+def refused(document: Any) -> list[Any]:
+    book = Book()
+    ROOT.judge(document, (), book)
+    return book.told
+
+
+STDIO = {"command": "uvx"}
+
+
+@pytest.mark.row("CB-03")
+@settings(max_examples=400)
+@given(like(ROOT) | ANY)
+@example({"server": {"a": STDIO | {"url": "http://a"}}})
+@example({"server": {"a": {"url": "http://a"}}})
+@example({"server": {"a": {"transport": "http", "url": "http://a", "args": []}}})
+@example(
+    {"server": {"a": {"transport": "sse", "url": "http://a", "oauth": "manual", "oauth_config": {"client_id": "x"}}}}
+)
+@example({"server": {"a": {"transport": "http", "url": "http://a", "oauth_config": {}}}})
+@example({"server": {"a": {"transport": 5, "oauth": 5, "oauth_config": 5}}})
+@example({"server": {"a\n": STDIO}})
+def test_the_schema_and_the_checker_refuse_the_same(document: Any) -> None:
+    assert VALIDATOR.is_valid(document) == (not refused(document)), refused(document)
+
+
+@pytest.mark.row("CB-03")
+@settings(max_examples=300)
+@given(like(SERVER))
+def test_they_do_for_servers_that_are_nearly_right(server: Any) -> None:
+    document = {"server": {"a": server}}
+    assert VALIDATOR.is_valid(document) == (not refused(document)), refused(document)
+
+
+@given(st.from_regex(whole(URL)))
+def test_what_the_pattern_takes_for_a_url_is_one(url: str) -> None:
+    try:
+        Address.of(url)
+    except ConfigError:
+        assert "[" in url  # a pattern cannot count the groups of an address
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+def test_every_field_is_described() -> None:
+    def fields(table: Table) -> list[Any]:
+        found: list[Any] = []
+        for one in table.fields.values():
+            found.append(one)
+            inner = one.kind.table if isinstance(one.kind, Tables) else one.kind
+            if isinstance(inner, Table):
+                found += fields(inner)
+        return found
+
+    assert [one for one in fields(ROOT) if not one.says.strip().endswith((".", "`."))] == []
+
+
+@pytest.mark.parametrize("name", list(configuration.FILES))
+def test_what_is_made_of_it_is_current(root: Path, name: str) -> None:
+    made = configuration.FILES[name]()
+    assert (root / name).read_text(encoding="utf-8") == made, "run `python -m tests.docs.configuration`"
+
+
+def test_the_schema_file_is_json(root: Path) -> None:
+    assert json.loads((root / configuration.SCHEMA).read_text(encoding="utf-8")) == schema()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 0, "60", True, None, [], {}])
+def test_a_time_is_a_number_of_seconds(value: Any) -> None:
+    assert refused({"server": {"a": STDIO | {"timeouts": {"tool": value}}}})
+
+
+def test_a_text_with_an_end_of_line_behind_it_is_another_text() -> None:
+    assert not Text(r"[a-z]+").takes("a\n")
