@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import threading
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
-from greenroom.supervision import Node, Shutdown, current_node, exit, is_alive, spawn, start, stop, wait_down
+from greenroom import HttpConfig
+from greenroom.supervision import (
+    Node,
+    Ref,
+    Shutdown,
+    Supervisor,
+    current_node,
+    exit,
+    is_alive,
+    receive,
+    spawn,
+    start,
+    stop,
+    wait_down,
+)
+from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.peering import Peering
-from greenroom.supervision.cluster.peers import Peers
+from greenroom.supervision.cluster.peers import NodeDown, Peers
+from greenroom.targets import Guest
 from greenroom.transports.client.far_route import FarRoute, Lodging
+from greenroom.transports.client.http_route import HttpRoute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
     from types import ModuleType
 
+    from greenroom import Server
     from greenroom.supervision import Pid
 
 _numbers = count(1)
@@ -49,7 +69,9 @@ class Neighbour:
         async with Node(self.name, handle_sigint=False) as node:
             peers = Peers(node, self._key)
             await start(Peering, peers)
-            await peers.connect(self._addresses)
+            home = await peers.connect(self._addresses)
+            watcher = spawn(_until_lost, home, over)
+            peers.watch(Ref(watcher))
             await over.wait()
 
     async def leave(self) -> None:
@@ -58,6 +80,90 @@ class Neighbour:
         await asyncio.to_thread(self._thread.join)
         exit(self.keeper, Shutdown("it was stopped"))
         await wait_down(self.keeper)
+
+
+async def _until_lost(home: str, over: asyncio.Event) -> None:
+    while not (isinstance(told := await receive(), NodeDown) and told.name == home):
+        pass
+    over.set()
+
+
+class Beside:
+    """A place that is there when it is first asked for, and gone with the node that has asked: for code that knows nothing of it."""
+
+    def __init__(self) -> None:
+        """Nobody has asked."""
+        self._found: WeakKeyDictionary[Node, Neighbour] = WeakKeyDictionary()
+        self._threads: list[threading.Thread] = []
+
+    async def lodge(self) -> Lodging:
+        """As a place does."""
+        node = current_node()
+        if node not in self._found:
+            key = secrets.token_bytes(32)
+            peers = Peers(node, key)
+            await start(Peering, peers)
+            one = self._found[node] = Neighbour(peers.addresses, key)
+            self._threads.append(one._thread)
+        one = self._found[node]
+        peers = node.elsewhere  # type: ignore[assignment]
+        await peers.wait_for(one.name)
+        return await one.lodge()
+
+    def join(self) -> None:
+        """Wait until all of it is gone."""
+        for each in self._threads:
+            each.join(20)
+            assert not each.is_alive()
+
+
+class Below:
+    """A place in another process: one for each node that asks."""
+
+    def __init__(self) -> None:
+        """Nobody has asked."""
+        self._found: WeakKeyDictionary[Node, Lodging] = WeakKeyDictionary()
+
+    async def lodge(self) -> Lodging:
+        """As a place does."""
+        node = current_node()
+        if node not in self._found:
+            cluster = Cluster()
+            await start(Supervisor, [cluster.child_spec()])
+            host = await cluster.start_node()
+            self._found[node] = Lodging(await host.call(Host.node_name), host.pid)
+        return self._found[node]
+
+
+class Published:
+    """A server of this program as it is reached from outside: over HTTP, by a wire on another node."""
+
+    def __init__(self, server: Server, place: Beside | Below) -> None:
+        """It listens when it is first asked for."""
+        self.description = server.settings.name
+        self._server = server
+        self._guest = Guest(server)
+        self._beside = place
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._config = HttpConfig(port=port)
+        self._way = FarRoute(HttpRoute(f"http://127.0.0.1:{port}/mcp"), self)
+        self._turn = asyncio.Lock()
+        self._listens_in: WeakSet[Node] = WeakSet()
+
+    def open(self, owner: Pid) -> Any:
+        """As a route does."""
+        return self._way.open(owner)
+
+    async def lodge(self) -> Lodging:
+        """As a place does, once it can be reached."""
+        async with self._turn:  # also so that there is one node for all who ask at once
+            if current_node() not in self._listens_in:
+                await self._guest.prepare()
+                await self._server.listen(config=self._config)
+                self._listens_in.add(current_node())
+            return await self._beside.lodge()
 
 
 async def _keep() -> None:

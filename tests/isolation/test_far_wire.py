@@ -97,7 +97,9 @@ async def test_what_a_program_writes_to_stderr_is_heard_at_home() -> None:
     assert heard == ["one", "two"]
 
 
-async def test_a_program_sees_the_environment_and_the_folder_of_home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_sees_the_environment_and_the_folder_of_home(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LC_HERE", "yes")
     command = Command("/bin/sh", "-c", 'echo "$LC_HERE $OWN $PWD" > there; exec cat', env={"OWN": "too"})
