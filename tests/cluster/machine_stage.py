@@ -143,7 +143,7 @@ class Machines(NamedTuple):
 @asynccontextmanager
 async def gathered(folder: Path, *, port: int = 0, **settings: Any) -> AsyncGenerator[Machines]:
     """The application leads. Everything is ended in order, and nobody may be left then."""
-    before = set(pids.descendants(os.getpid()))
+    before = frozenset(pids.descendants(os.getpid()))
     convention = f"127.0.0.1:{port or free_port()}"
     key = key_file(folder)
     cluster = Cluster(
@@ -163,4 +163,4 @@ async def gathered(folder: Path, *, port: int = 0, **settings: Any) -> AsyncGene
                     os.kill(member.pid, signal.SIGCONT)
                     await member.end()
             await stop(tree, timeout=PATIENCE)
-    await eventually(lambda: not [pid for pid in pids.descendants(os.getpid()) if pid not in before])
+    await eventually(lambda: not pids.descendants(os.getpid(), but=before))
