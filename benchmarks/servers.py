@@ -30,6 +30,14 @@ class Counter(GenServer):
         return Reply(self.total)
 
 
+class Echo(GenServer):
+    """Gives back what it gets."""
+
+    def echo(self, value: bytes) -> bytes:
+        """The same."""
+        return value
+
+
 class Witness(GenServer):
     """Monitors others, and writes down when it hears of their end."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HANDSHAKE_SECONDS: Final = 5.0
 LINGER_SECONDS: Final = 1.0
 """How long the other end of a link that is closed may take for what was posted before."""
-_HIGH_WATER: Final = 1024 * 1024
+_HIGH_WATER: Final = 512 * 1024
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -161,9 +161,19 @@ class Link(asyncio.Protocol):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is gone. If that was noticed when something was written, what the other end had said before is still to be read."""
+        if exc is not None and self.up and not self.over:
+            self._read_rest()
         self._alarm_off()
         self._finish(self._why or (f"the connection broke: {exc}" if exc else "the other end closed it"))
+
+    def _read_rest(self) -> None:
+        sock: Any = None if self._transport is None else self._transport.get_extra_info("socket")
+        try:
+            while not self.over and (data := os.read(sock.fileno(), PIECE)):
+                self.data_received(data)
+        except OSError:
+            return  # there is no more
 
     def pause_writing(self) -> None:
         """The socket takes no more for now."""
