@@ -1,0 +1,103 @@
+"""The reference page of the command line: every command, argument and option, and what the exit codes mean.
+
+``python tests/docs/command_line.py`` writes docs/reference/command-line.md; with ``--check`` it only says whether that is due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from greenroom.cli import endings
+from greenroom.cli.words import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from greenroom.cli.words import Command, Option
+
+ROOT = Path(__file__).parents[2]
+PAGE = "docs/reference/command-line.md"
+
+
+def render() -> str:
+    """The page."""
+    lines = [
+        "# The command line",
+        "",
+        "`greenroom` comes with the extra: `pip install 'greenroom[cli]'`. Made from the code by `python tests/docs/command_line.py`; how to use it is in",
+        "[use the command line](../how-to/use-the-command-line.md).",
+        "",
+        "A target is a URL, a name of your [configuration](configuration.md), `module:server` or `file.py:server` of code that can be imported here (the part behind",
+        "the colon may be left out where there is one server), or, instead of a target, a server's own command behind `--`.",
+        "",
+        "`_GREENROOM_COMPLETE=bash_source greenroom` prints what makes a shell complete these words (`zsh_source`, `fish_source`). `NO_COLOR` keeps it",
+        "plain, and so does any output that is no terminal. `GREENROOM_TRACEBACK=1` shows where an error was raised.",
+    ]
+    for command in COMMANDS:
+        for path, each in _all(command, ()):
+            lines += _section(path, each)
+    codes = [line.strip() for line in (endings.__doc__ or "").splitlines() if line[:6].strip()[:1].isdigit()]
+    lines += ["", "## Exit codes", "", "| Code | Meaning |", "| ---: | --- |"]
+    lines += [f"| {line.partition('  ')[0]} | {line.partition('  ')[2].strip()} |" for line in codes]
+    return "\n".join(lines) + "\n"
+
+
+def _all(command: Command, path: Sequence[str]) -> Iterator[tuple[Sequence[str], Command]]:
+    here = (*path, command.name)
+    if command.run:
+        yield here, command
+    for each in command.commands:
+        yield from _all(each, here)
+
+
+def _section(path: Sequence[str], command: Command) -> Iterator[str]:
+    yield from ("", f"## {' '.join(path)}", "", f"{command.help}.", "")
+    words = [f"{each.name.upper()}{'…' if each.many else ''}" for each in command.arguments]
+    shown = [word if each.needed else f"[{word}]" for word, each in zip(words, command.arguments, strict=True)]
+    behind = " [-- COMMAND…]" if command.behind else ""
+    yield from (
+        "```console",
+        f"$ greenroom {' '.join(path)}{''.join(f' {word}' for word in shown)} [OPTIONS]{behind}",
+        "```",
+        "",
+    )
+    for each in command.arguments:
+        yield f"- `{each.name.upper()}`: {each.help}"
+    for option in command.options:
+        yield f"- `{_written(option)}`: {_about(option)}"
+    if command.more:
+        examples = [line for line in command.more.splitlines() if line.startswith("greenroom")]
+        rest = [line for line in command.more.splitlines() if not line.startswith("greenroom")]
+        yield from ("", "```console", *(f"$ {line}" for line in examples), "```")
+        if rest:
+            yield from ("", *rest)
+
+
+def _written(option: Option) -> str:
+    value = "" if option.kind == "flag" else f" {option.shown or '|'.join(option.choices) or option.kind.upper()}"
+    return f"--{option.name}{value}" + (f", -{option.short}" if option.short else "")
+
+
+def _about(option: Option) -> str:
+    return option.help + (f" (or `{option.variable}`)" if option.variable else "")
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write the page, or say whether that is due."""
+    parser = argparse.ArgumentParser(description="The reference page of the command line.")
+    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
+    page, fresh = root / PAGE, render()
+    if not parser.parse_args(arguments).check:
+        page.write_text(fresh, encoding="utf-8")
+        return 0
+    if page.exists() and page.read_text(encoding="utf-8") == fresh:
+        return 0
+    sys.stderr.write(f"{PAGE} is out of date: run `python tests/docs/command_line.py`\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
