@@ -13,7 +13,7 @@ longer. Jobs call it; when it dies, they hear so, and its successor begins with 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.cancellation import RequestCancelled
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from greenroom.actors.entries import Entry
     from greenroom.supervision import ChildSpec, ExitReason, Timer
 
+    from .claims import Claims
     from .order import Order
     from .pool import Pool
     from .premises import Premises
@@ -57,6 +58,11 @@ _AGAIN: Final = object()
 _DOUBTED: Final = object()
 _DOUBT: Final = 0.05
 """How long a worker whose call was ended may have it still, before another takes its place."""
+_STUCK: Final = object()
+_AHEAD: Final = 8
+"""How many calls may be with one worker, the one that it is at included."""
+_TOO_LONG: Final = 0.05
+"""How long a call may last, before those that lie behind it go elsewhere."""
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
 _STOPPING: Final = 1.5
@@ -67,17 +73,44 @@ UNUSED: Final = Shutdown("nothing runs in this pool any more")
 class _Hand:
     """A worker, as the foreman sees it."""
 
-    __slots__ = ("idle_since", "is_coming", "is_leaving", "order", "ref", "why")
+    __slots__ = (
+        "claims",
+        "idle_since",
+        "is_brisk",
+        "is_coming",
+        "is_leaving",
+        "is_worn",
+        "number",
+        "orders",
+        "ref",
+        "since",
+        "why",
+    )
 
     def __init__(self, ref: Ref[Minder]) -> None:
         self.ref = ref
         self.is_coming = True
+        self.is_brisk = True
+        """Whether it goes on: what it is at has not lasted for long."""
+        self.is_worn = False
+        """It was said that it had better be replaced."""
         self.is_leaving = False
         """It is about to end, or to be ended, and counts no more."""
-        self.order: Order | None = None
+        self.claims: Claims | None = None
+        self.number = 0
+        """How many calls it was given."""
+        self.orders: deque[Order] = deque()
+        """What it is at, and what it was given ahead."""
+        self.since = 0.0
+        """When it began with the first of these, as far as can be known here."""
         self.idle_since = 0.0
         self.why = ""
         """How it ended, as its minder knows it."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether calls may be given to it ahead."""
+        return self.claims is not None and self.is_brisk and not self.is_leaving
 
 
 class Foreman(GenServer):
@@ -107,6 +140,7 @@ class Foreman(GenServer):
         self._why = ""
         self._retry_at = 0.0
         self._hiring = False
+        self._watching = False
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
@@ -118,6 +152,9 @@ class Foreman(GenServer):
         """Nobody comes after us who would know of these."""
         for timer in self._timers.values():
             timer.cancel()
+        for hand in self._hands.values():
+            if hand.claims is not None:
+                hand.claims.close()
         for order in self._waiting:
             order.settle(Outcome(why=f"its pool was stopped ({reason})"))
 
@@ -138,6 +175,9 @@ class Foreman(GenServer):
             return later()  # type: ignore[no-any-return]
         self._waiting[order] = None
         self._staff_up()
+        self._give_ahead()
+        if order not in self._waiting:
+            return later()  # type: ignore[no-any-return]
         present = [hand for hand in self._hands.values() if not hand.is_leaving]
         if not present and not self._hiring:
             del self._waiting[order]
@@ -152,23 +192,28 @@ class Foreman(GenServer):
     def cancel(self, order: Order, why: str) -> None:
         """Nobody wants it any more; if it runs, it may notice."""
         hand = self._hand_of(order)
-        if hand is not None:
-            hand.ref.cast(Minder.cancel, order, why)
-        elif order in self._waiting:
+        if hand is not None and order is not hand.orders[0]:
+            self._take_back(hand, [order])
+        if order in self._waiting:
             del self._waiting[order]
             order.caller.fail(RequestCancelled(why))
+        elif hand is not None:
+            hand.ref.cast(Minder.cancel, order, why)
 
     def drop(self, order: Order) -> None:
         """Whoever asked is gone: its worker is not waited for."""
-        self._waiting.pop(order, None)
         hand = self._hand_of(order)
-        if hand is not None:
+        if hand is not None and order is not hand.orders[0]:
+            self._take_back(hand, [order])
+        if order in self._waiting:
+            del self._waiting[order]
+        elif hand is not None:
             hand.ref.cast(Minder.abandon, order)
             send_after(_DOUBT, self.pid, (_DOUBTED, order))
 
     def _hand_of(self, order: Order) -> _Hand | None:
         hand = None if order.minder is None else self._hands.get(order.minder)
-        return hand if hand is not None and hand.order is order else None
+        return hand if hand is not None and order in hand.orders else None
 
     def _assign(self, hand: _Hand, order: Order) -> None:
         number = order.entry.handler.number
@@ -180,9 +225,54 @@ class Foreman(GenServer):
                 order.caller.fail(error)
                 self._take(hand)
                 return
-        hand.order = order
-        order.minder = hand.ref.pid
+        if not hand.orders:
+            hand.since = self._now()
+        hand.number += 1
+        hand.orders.append(order)
+        order.minder, order.number = hand.ref.pid, hand.number
         hand.ref.cast(Minder.run, order, plan)
+
+    def _give_ahead(self) -> None:
+        """Where all are busy, and there will not be more, those have their next calls lying before them."""
+        if self._hiring or len(self._hands) < self._pool.most:
+            return
+        for hand in self._hands.values() if self._waiting else ():
+            while self._waiting and hand.goes_on and 0 < len(hand.orders) < _AHEAD:
+                if not self._watching:
+                    self._watching = True
+                    self._arm(_TOO_LONG, _STUCK)
+                order, _ = self._waiting.popitem(last=False)
+                self._assign(hand, order)
+
+    def _take_back(self, hand: _Hand, orders: Sequence[Order]) -> None:
+        """These wait again, before all others; those of them that its worker has not begun."""
+        # The first may have begun whatever the file says: a worker that has closed all its files has lost its locks as well.
+        behind = [order for order in tuple(hand.orders)[1:] if order in orders]
+        for order in reversed(behind):
+            if hand.claims is not None and hand.claims.take(order.number):
+                hand.orders.remove(order)
+                self._wait_again(order)
+
+    def _wait_again(self, order: Order) -> None:
+        order.minder = None
+        self._waiting[order] = None
+        self._waiting.move_to_end(order, last=False)
+
+    def _look_ahead(self) -> None:
+        """What lies behind a call that lasts goes to somebody else, or waits for whoever is free first."""
+        self._watching = False
+        soon = self._now() - _TOO_LONG
+        for hand in self._hands.values():
+            if len(hand.orders) > 1:
+                if hand.since <= soon:
+                    self._take_back(hand, hand.orders)
+                    hand.is_brisk = False  # until it has come to an end of it
+                else:
+                    self._watching = True
+        while self._free and self._waiting:
+            self._take(self._free.pop())
+        if self._watching:
+            self._arm(_TOO_LONG, _STUCK)
 
     def _take(self, hand: _Hand) -> None:
         """It can take a call: the first that waits, or none."""
@@ -198,10 +288,10 @@ class Foreman(GenServer):
     def handle_info(self, message: Any) -> Stop | None:
         """What minders and clocks say."""
         match message:
-            case Ready(minder=pid, worn=worn):
+            case Ready(minder=pid):
                 hand = self._hands.get(pid)
                 if hand is not None:
-                    self._ready(hand, worn=worn)
+                    self._ready(hand, message)
             case Lost(minder=pid, why=why):
                 if pid in self._hands:
                     self._hands[pid].why = why
@@ -213,6 +303,8 @@ class Foreman(GenServer):
                 self._doubt(order)
             case _ if message is _LOOK:
                 return self._look()
+            case _ if message is _STUCK:
+                self._look_ahead()
             case _ if message is _AGAIN:
                 self._retry_at = 0.0
                 self._staff_up()
@@ -225,18 +317,30 @@ class Foreman(GenServer):
         hand = self._hand_of(order)
         if hand is not None:
             hand.is_leaving = True
+            self._take_back(hand, hand.orders)
             self._staff_up()
 
-    def _ready(self, hand: _Hand, *, worn: bool) -> None:
-        if hand.order is not None:
+    def _ready(self, hand: _Hand, said: Ready) -> None:
+        if said.order is None:
+            hand.is_coming = False
+            hand.claims = said.claims
+        else:
             self._failures = 0  # it can do what it is for; to have come up is not enough
-        hand.is_coming = False
-        hand.order = None
-        hand.is_leaving = False  # a call that was ended has ended in time
-        if worn or self._surplus() > 0:
+            while hand.orders and hand.orders.popleft() is not said.order:
+                pass
+        hand.is_worn = hand.is_worn or said.worn
+        hand.is_brisk, hand.since = True, self._now()
+        hand.is_leaving = False  # also one that was doubted: its call has ended in time
+        hand.is_leaving = hand.is_worn or self._surplus() > 0
+        if hand.is_leaving:
+            self._take_back(hand, hand.orders)
+        if hand.orders:
+            self._give_ahead()
+        elif hand.is_leaving:
             self._let_go(hand)
         else:
             self._take(hand)
+            self._give_ahead()
 
     def _surplus(self) -> int:
         return sum(not hand.is_leaving for hand in self._hands.values()) - self._pool.most
@@ -249,10 +353,15 @@ class Foreman(GenServer):
     def _gone(self, hand: _Hand, reason: ExitReason) -> None:
         if hand in self._free:
             self._free.remove(hand)
-        order, hand.order = hand.order, None
         why = hand.why or why_lost(reason)
-        if order is not None:
-            order.settle(Outcome(why=why))
+        if hand.claims is not None:
+            hand.claims.close()
+        if hand.orders:
+            hand.orders[0].settle(Outcome(why=why))  # if its minder has not
+            for order in reversed(
+                tuple(hand.orders)[1:]
+            ):  # it began with none of these: it goes on when home has heard of the one before
+                self._wait_again(order)
         elif reason != WORN and (hand.is_coming or not hand.is_leaving):
             self._failed(why)
         self._staff_up()
@@ -352,6 +461,7 @@ class _PoolTree(Supervisor):
         )
 
 
-def pool_child(pool: Pool, foreman: Hashable, staff: Hashable, *rest: Any) -> ChildSpec[Any]:
+def pool_child(pool: Pool, name: Hashable, foreman: Hashable, staff: Hashable, *rest: Any) -> ChildSpec[Any]:
     """A pool as a child; `rest` is what its foreman needs besides. One that gives up is started again by the next call."""
-    return child(_PoolTree, pool, foreman, staff, *rest).but(id=f"pool {pool.serial}", restart=TEMPORARY)
+    tree = child(_PoolTree, pool, foreman, staff, *rest)
+    return tree.but(id=f"pool {pool.serial}", name=name, restart=TEMPORARY)

@@ -17,6 +17,7 @@ from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import ClusterSettings, Limits, NodeSpec
 from greenroom.supervision.cluster.ushering import launch_on
 
+from .claims import Claims
 from .loading import is_worker
 from .seat import Seat
 
@@ -67,13 +68,15 @@ class ProcessBench:
         self._name = name
         self._pool = pool
         self._peers = cluster.peers
+        self.claims = Claims.made()
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
         """Start a seat there. Imports may hold the interpreter for long; that is what `start` bounds."""
         self.busy(True)  # noqa: FBT003 - a switch
         pool = self._pool
         given: tuple[Any, ...] = (home, dict(settings), dict(plans))
-        limits = {"cpu": pool.cpu, "memory": pool.memory_limit}
+        claims = None if self.claims is None else self.claims.path
+        limits = {"cpu": pool.cpu, "memory": pool.memory_limit, "claims": claims}
         seat = await launch_on(self._name, Options(timeout=pool.start), Seat, given, limits)
         self.busy(False)  # noqa: FBT003 - a switch
         return seat

@@ -6,23 +6,26 @@ and says why in its reason; its own end takes the worker with it. Whatever happe
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.supervision import (
-    CallTimeout,
+    NO_CONNECTION,
     Continue,
     Down,
     Exit,
     GenServer,
     Shutdown,
     Stop,
+    current_node,
     monitor,
     send_after,
-    wait_down,
 )
+from greenroom.supervision.kernel.node import Gone
 
 from . import words
 from .losses import WorkerLost, is_cut_off, why_lost, why_not_started
+from .seat import Seat
 from .words import Outcome
 
 if TYPE_CHECKING:
@@ -30,26 +33,31 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import ExitReason, Monitor, Pid, Ref, Timer
 
+    from .claims import Claims
     from .order import Order
     from .pool import Pool
     from .premises import Bench, Premises
 
 _OPEN: Final = object()
 _HARD: Final = object()
+_CUT: Final = object()
 _CREDIT: Final = 256
 """After so many words of a handler it is told how many have come."""
 _PATIENCE: Final = 0.25
 """How long a call that was ended may take to be over, before its process is."""
-_LAST_WORDS: Final = 5.0
-"""How long it may take until it is known how a process has ended."""
+_LAST_WORDS: Final = 3.0
+"""How long it may take until it is known how a process has ended, or that its link has."""
 WORN: Final = Shutdown("the worker was replaced")
 
 
 class Ready(NamedTuple):
-    """A minder to its foreman: the worker can take a call. `worn` when it had better not take another one."""
+    """A minder to its foreman: the worker has come up, or has done with a call. `worn` when it had better not take another one."""
 
     minder: Pid
+    order: Order | None = None
     worn: bool = False
+    claims: Claims | None = None
+    """By which calls can be taken back that were given to it before their turn; without, none can be given so."""
 
 
 class Lost(NamedTuple):
@@ -82,8 +90,9 @@ class Minder(GenServer):
         self._bench: Bench
         self._seat: Ref[Any]
         self._watching: Monitor | None = None
-        self._order: Order | None = None
-        self._calls = 0
+        self._seat_is_gone = False
+        self._ended: ExitReason | None = None
+        self._orders: deque[Order] = deque()
         self._timer: Timer | None = None
 
     def init(self) -> Continue:
@@ -92,43 +101,55 @@ class Minder(GenServer):
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
         """Open a process, and seat somebody there."""
-        bench = None
+        gone: Gone | None = None
         try:
             bench = self._bench = await self._premises.open(self._pool)
+            gone = _watched(bench)
             self._seat = await bench.seat(self.ref(), self._settings, self._plans)
+            claims = bench.claims if await self._seat.within(None).call(Seat.takes_ahead) else None
         except Exception as error:  # noqa: BLE001 - whatever kept it from coming up, the callers hear of it
             why = why_not_started(error)
-            if bench is not None and is_cut_off(error):
-                ended = await _ending(bench, _LAST_WORDS)
-                why = why if ended is None else f"{why_lost(ended, self._pool)} when it was to begin"
+            if gone is not None and is_cut_off(error) and await gone.within(_LAST_WORDS):
+                why = f"{why_lost(gone.future.result(), self._pool)} when it was to begin"
             return self._over(why)
         self._watching = monitor(self._seat)
-        self._foreman.send(Ready(self.pid))
+        self._foreman.send(Ready(self.pid, claims=claims))
         return None
 
     # --- from the foreman
 
     def run(self, order: Order, plan: bytes) -> None:
-        """Have the worker do this; it has nothing else to do."""
-        self._order = order
-        self._calls += 1
+        """Have the worker do this, now or after what it has already."""
+        self._orders.append(order)
         number = order.entry.handler.number
         if number not in self._known:
             self._known.add(number)
             self._seat.send([words.PLAN, number, plan])
-        self._bench.busy(True)  # noqa: FBT003 - a switch
-        self._seat.send([words.RUN, self._calls, number, order.errand, order.facts])
+        if len(self._orders) == 1:
+            self._bench.busy(True)  # noqa: FBT003 - a switch
+        self._seat.send([words.RUN, order.number, number, order.errand, order.facts])
 
     def cancel(self, order: Order, why: str) -> None:
         """Nobody wants it any more."""
-        if order is self._order:
-            self._seat.send([words.CANCEL, self._calls, why])
+        if self._has(order):
+            self._seat.send([words.CANCEL, order.number, why])
 
     def abandon(self, order: Order) -> None:
         """It has had its time to notice that: end it, and with it the process if need be."""
-        if order is self._order:
-            self._seat.send([words.STOP, self._calls])
+        if self._has(order):
+            self._seat.send([words.STOP, order.number])
             self._timer = send_after(_PATIENCE, self.pid, (_HARD, order))
+
+    def _has(self, order: Order) -> bool:
+        """Whether it is with this worker still: the foreman may have taken it back."""
+        return order.minder == self.pid and order in self._orders
+
+    def _front(self) -> Order | None:
+        """What the worker is at."""
+        orders = self._orders
+        while orders and orders[0].minder != self.pid:
+            orders.popleft()
+        return orders[0] if orders else None
 
     def retire(self) -> Stop:
         """Its time is over."""
@@ -136,19 +157,27 @@ class Minder(GenServer):
 
     # --- from the worker
 
-    async def _lost(self, reason: ExitReason) -> Stop:
-        """The seat is gone. How its process has ended is known a moment later."""
-        ended = await _ending(self._bench, _LAST_WORDS)
-        if ended is None:  # a process without anybody in it is no use
+    def _parting(self) -> Stop | None:
+        """The seat is gone, or its process: both are waited for, since the one has said all there is, and the other knows how it ended."""
+        if self._seat_is_gone and self._ended is not None:
+            return self._gone(self._ended)
+        send_after(_LAST_WORDS, self.pid, _CUT)
+        return None
+
+    def _cut(self) -> Stop:
+        if self._ended is None:  # a process without anybody in it is no use
             self._bench.end()
-        return self._gone(reason if ended is None else ended)
+        return self._gone(self._ended or NO_CONNECTION)
 
     def _gone(self, reason: ExitReason) -> Stop:
-        why = why_lost(reason, self._pool)
-        self._settle(Outcome(why=why))
-        return self._over(why)
+        return self._over(why_lost(reason, self._pool))
 
     def _over(self, why: str) -> Stop:
+        """The worker is gone. What it was at has this for an answer; what lay behind that had not begun, and is the foreman's again."""
+        front = self._front()
+        if front is not None:
+            self._settle(front, Outcome(why=why))
+        self._orders.clear()
         self._foreman.send(Lost(self.pid, why))
         return Stop(Shutdown(WorkerLost(why)))
 
@@ -156,16 +185,21 @@ class Minder(GenServer):
         """What the worker says, and what becomes of it."""
         match message:
             case [kind, int() as call, *rest]:
-                if call == self._calls and self._order is not None:
-                    self._heard(self._order, kind, rest)
-            case Down(ref=ref, reason=reason) if ref is self._watching:
-                return self._lost(reason)
+                front = self._front()
+                if front is not None and front.number == call:
+                    self._heard(front, kind, rest)
+            case Down(ref=ref) if ref is self._watching:
+                self._seat_is_gone = True
+                return self._parting()
             case Exit(pid=pid, reason=reason) if self._watching is not None and pid == self._bench.who.pid:
-                return self._gone(reason)
+                self._ended = reason
+                return self._parting()
             case Exit():
                 return None
+            case _ if message is _CUT:
+                return self._cut()
             case (token, order) if token is _HARD:
-                if order is self._order:
+                if self._has(order):
                     self._bench.end()
             case _:
                 super().handle_info(message)
@@ -175,7 +209,7 @@ class Minder(GenServer):
         job = order.job
         match kind, rest:
             case words.DONE, [body, error, why, crash, worn]:
-                self._done(Outcome(body, error, why, crash, worn))
+                self._done(order, Outcome(body, error, why, crash, worn))
             case words.SAID, [str() as method, params]:
                 self._count(order)
                 job.voice.emit(method, params)
@@ -183,7 +217,7 @@ class Minder(GenServer):
                 self._count(order)
                 job.voice.log(level, data, logger)
             case words.ASK, [int() as question, str() as method, params, timeout]:
-                order.ask(self._seat, self._calls, question, (method, params, timeout))
+                order.ask(self._seat, order.number, question, (method, params, timeout))
             case words.UNASK, [int() as question]:
                 order.unask(question)
             case words.EXPECT, [ids]:
@@ -200,30 +234,35 @@ class Minder(GenServer):
     def _count(self, order: Order) -> None:
         order.taken += 1
         if order.taken % _CREDIT == 0:
-            self._seat.send([words.HEARD, self._calls, order.taken])
+            self._seat.send([words.HEARD, order.number, order.taken])
 
-    def _done(self, outcome: Outcome) -> None:
-        self._settle(outcome)
-        self._bench.busy(False)  # noqa: FBT003 - a switch
+    def _done(self, order: Order, outcome: Outcome) -> None:
+        self._settle(order, outcome)
+        if not self._orders:
+            self._bench.busy(False)  # noqa: FBT003 - a switch
         most = self._pool.max_calls
-        self._foreman.send(Ready(self.pid, outcome.worn or (most is not None and self._calls >= most)))
+        self._foreman.send(Ready(self.pid, order, worn=outcome.worn or (most is not None and order.number >= most)))
 
-    def _settle(self, outcome: Outcome) -> None:
-        order, self._order = self._order, None
+    def _settle(self, order: Order, outcome: Outcome) -> None:
+        """What the worker is at has come to an end."""
+        self._orders.popleft()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if order is not None:
-            order.settle(outcome)
+        order.settle(outcome)
 
     def terminate(self, reason: ExitReason) -> None:
-        """Whatever it ends of: nobody waits for it any longer."""
-        self._settle(Outcome(why=why_lost(reason, self._pool)))
+        """Whatever it ends of: nobody waits for what it is at any longer. What lies behind that is the foreman's."""
+        front = self._front()
+        if front is not None:
+            self._settle(front, Outcome(why=why_lost(reason, self._pool)))
 
 
-async def _ending(bench: Bench, seconds: float) -> ExitReason | None:
-    """How a process has ended; None when it has not."""
-    try:
-        return await wait_down(bench.who, seconds)
-    except CallTimeout:
-        return None
+def _watched(bench: Bench) -> Gone:
+    """Told of how its process has ended, also while we cannot read our messages."""
+    node = current_node()
+    gone = Gone(node.loop)
+    process = node.process(bench.who.pid)
+    if process is not None:
+        process.await_death(gone)
+    return gone

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Order:
     """A call."""
 
-    __slots__ = ("_context", "_questions", "caller", "entry", "errand", "facts", "job", "minder", "taken")
+    __slots__ = ("_context", "_questions", "caller", "entry", "errand", "facts", "job", "minder", "number", "taken")
 
     def __init__(self, job: Job, entry: Entry, node: str) -> None:
         """Made in the job's process. What cannot be sent is that process's error."""
@@ -48,7 +48,9 @@ class Order:
         self.facts = packed(facts, node)
         self.caller: Caller[Outcome]
         self.minder: Pid | None = None
-        """Who has it, once it is with a worker."""
+        """Who has it, once it is with a worker; the foreman writes it."""
+        self.number = 0
+        """Which call of that worker it is."""
         self.taken = 0
         """How many words of its handler have come."""
         self._context = copy_context()

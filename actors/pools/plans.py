@@ -5,6 +5,11 @@ Only that travels which has to do with running it. What clients are shown stays 
 
 from __future__ import annotations
 
+import asyncio
+import os
+from asyncio.events import _set_running_loop
+from dataclasses import replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +27,9 @@ from greenroom.actors.entries import (
     template_entry,
     tool_entry,
 )
+from greenroom.actors.handlers import Place
 from greenroom.actors.options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.supervision.kernel import forks
 
 from .loading import load
 from .places import MAIN, Found, Main, checked, main_program
@@ -91,7 +98,33 @@ def entry_of(data: bytes) -> Shelf:
     plan = _decoder.decode(data)
     function = load(plan.found, plan.main)
     entry = _MAKERS[plan.kind](plan.name, function, plan.said)
+    if entry.handler.place is Place.THREAD and entry.handler.context is None:
+        entry = replace(entry, handler=replace(entry.handler, place=Place.LOOP, function=_alone(function)))
     return Shelf(Catalogue().put(entry))
+
+
+def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that can say and hear nothing while it runs needs no thread: nobody waits for this process's loop meanwhile.
+
+    It is called as from a thread all the same: it may run a loop of its own, and a child that it forks ends with it.
+    """
+
+    @wraps(function)
+    def run(**named: Any) -> Any:
+        loop, program = asyncio.get_running_loop(), os.getpid()
+        _set_running_loop(None)
+        error: BaseException | None = None
+        try:
+            return function(**named)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if os.getpid() != program:
+                forks.leave(error)
+            _set_running_loop(loop)
+
+    return run
 
 
 _MAKERS: dict[str, Maker] = {

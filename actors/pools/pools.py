@@ -21,7 +21,6 @@ from greenroom.supervision import (
     NotRegistered,
     ProcessExited,
     Ref,
-    StartFailed,
     child,
     current_node,
     start_child,
@@ -118,7 +117,7 @@ class Pools:
         process = whereis(name)
         if process is None:
             rest = (self._premises, self._settings, lambda: self.isolated(pool))
-            spec = pool_child(pool, name, self._name("staff", pool), *rest)
+            spec = pool_child(pool, self._name("crew", pool), name, self._name("staff", pool), *rest)
             try:
                 await self._begin()
                 await _ensured(self._name("crews"), spec)
@@ -150,15 +149,11 @@ class Pools:
 
 
 async def _ensured(supervisor: Name, spec: ChildSpec[Any]) -> None:
-    """That child runs there, whoever has started it: two calls may have come at once."""
+    """That child runs there, whoever has started it: supervisors start one after the other, and the second finds its name taken."""
     try:
         await start_child(supervisor, spec)
-    except (AlreadyRegistered, StartFailed) as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, AlreadyRegistered):
-            cause = cause.__cause__
-        if cause is None:
-            raise
+    except AlreadyRegistered:
+        return
 
 
 def _ending(job: Job, outcome: Outcome) -> Finished | Failed:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import ChildSpec, Ref
 
+    from .claims import Claims
     from .pool import Pool
 
 
@@ -18,6 +19,11 @@ class Bench(Protocol):
     @property
     def who(self) -> Ref[Any]:
         """The process at home; it ends with the other one, and its reason says how that was."""
+        ...
+
+    @property
+    def claims(self) -> Claims | None:
+        """The file by which it is decided who begins with a call that was sent ahead; None where nothing is."""
         ...
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.bulkheads import Bulkheads
@@ -19,10 +20,24 @@ from greenroom.actors.cancellation import Cancellation
 from greenroom.actors.jobs import Failed, Finished, Job
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import crashed, work
-from greenroom.supervision import SHUTDOWN, Crash, Down, GenServer, Shutdown, Stop, exit, monitor, start_task_alone
+from greenroom.supervision import (
+    SHUTDOWN,
+    Crash,
+    Down,
+    GenServer,
+    Shutdown,
+    Stop,
+    current_node,
+    exit,
+    monitor,
+    send_after,
+    start_task_alone,
+)
 from greenroom.supervision.behaviours.threads import in_thread
+from greenroom.supervision.cluster.peers import Peers
 
 from . import words
+from .claims import Claims
 from .facts import FarFacts
 from .far_voice import FarVoice
 from .loading import NotLoaded, become_worker
@@ -37,6 +52,7 @@ if TYPE_CHECKING:
 
 _STOPPED: Final = Shutdown("the call is not wanted any more")
 _POLL: Final = 0.01
+_GO_ON: Final = object()
 _MIB: Final = 1024 * 1024
 
 
@@ -102,6 +118,7 @@ class Seat(GenServer):
         *,
         cpu: float | None = None,
         memory: int | None = None,
+        claims: str | None = None,
     ) -> None:
         """`plans` are the handlers that it is to have loaded before it is ready."""
         self.home = home
@@ -112,10 +129,15 @@ class Seat(GenServer):
         self._cpu = cpu
         self._memory = memory
         self._call: _Call | None = None
+        self._next: deque[tuple[int, int, bytes, Any]] = deque()
+        self._claims = Claims.opened(claims)
 
     async def init(self) -> None:
         """Load what is known to be needed. If that cannot be done, there is no seat, and the starter hears why."""
         become_worker()
+        watchdog = current_node().watchdog
+        if watchdog is not None and self._claims is not None:
+            watchdog.stop()  # handlers may hold up this loop for as long as they like
         monitor(self.home)
         for number in self._plans:
             await self._shelf(number)
@@ -133,13 +155,18 @@ class Seat(GenServer):
             case [words.PLAN, int() as number, data]:
                 self._plans[number] = data
             case [words.RUN, int() as number, int() as plan, bytes() as errand, facts]:
-                self._begin(number, plan, errand, facts)
+                self._next.append((number, plan, errand, facts))
+                if self._call is None:
+                    self._go_on()
             case [kind, number, *rest] if kind in (words.CANCEL, words.STOP, words.ANSWER, words.HEARD):
                 call = self._call
                 if call is not None and call.number == number:
                     self._told(call, kind, rest)
             case Down(ref=ref, reason=reason) if self._call is not None and ref is self._call.watching:
                 return self._down(self._call, reason)
+            case _ if message is _GO_ON:
+                if self._call is None:
+                    self._go_on()
             case Down():
                 return Stop(SHUTDOWN)  # whoever minds this worker is gone, and nobody would hear of anything
             case _:
@@ -159,6 +186,22 @@ class Seat(GenServer):
                 call.voice.heard = count
             case _:
                 self._otp_unexpected("message", str(kind))
+
+    def takes_ahead(self) -> bool:
+        """Whether calls may be sent here before their turn."""
+        return self._claims is not None
+
+    def _go_on(self) -> None:
+        """Begin with the next call that is still ours; but not before home has all that was said of the last one."""
+        peers = current_node().elsewhere
+        if self._next and isinstance(peers, Peers) and not peers.drained(self.home.pid.node):
+            send_after(_POLL, self.pid, _GO_ON)
+            return
+        while self._next:
+            number, plan, errand, facts = self._next.popleft()
+            if self._claims is None or self._claims.take(number):
+                self._begin(number, plan, errand, facts)
+                return
 
     def _begin(self, number: int, plan: int, errand: bytes, facts: Any) -> None:
         cancelled = Cancellation()
@@ -200,6 +243,7 @@ class Seat(GenServer):
         self._call = None
         self._limit_processor(off=True)
         self.home.send([words.DONE, call.number, *self._outcome(call, reason)])
+        self._go_on()
 
     def _outcome(self, call: _Call, reason: ExitReason) -> Outcome:
         error = reason.error if isinstance(reason, Crash) else None

@@ -29,6 +29,7 @@ from greenroom.supervision.cluster.endings import Ending, NodeLost
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from greenroom.actors.pools.claims import Claims
     from greenroom.actors.pools.pool import Pool
     from greenroom.supervision import Pid, Ref
 
@@ -50,6 +51,7 @@ class LocalBench:
         self.opener: Pid = self_pid()
         self.pool = pool
         self.ends = 0
+        self.claims: Claims | None = None
         self.switched: list[bool] = []
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:

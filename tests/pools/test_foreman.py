@@ -62,14 +62,14 @@ async def test_warm_workers_are_there_before_anybody_calls(house: House) -> None
 
 
 async def test_workers_without_anything_to_do_go_but_for_the_warm_ones(house: House) -> None:
-    house.tool(handlers.sleeps, Pool(size=3, warm=1, idle=10))
+    house.tool(handlers.pauses, Pool(size=3, warm=1, idle=10))
     await house.open()
     async with house.probe() as probe:
-        await asyncio.gather(*(probe.call("sleeps", seconds=0.01) for _ in range(3)))
+        await asyncio.gather(*(probe.call("pauses", seconds=0.01) for _ in range(3)))
         assert house.premises.open_rooms == 3
         await asyncio.sleep(21)
         assert house.premises.open_rooms == 1
-        assert text_of(await probe.call("sleeps", seconds=0)) == "slept"
+        assert text_of(await probe.call("pauses", seconds=0)) == "paused"
         assert house.premises.attempts == 3
 
 

@@ -41,7 +41,7 @@ class Stage:
         self._open = AsyncExitStack()
 
     def _names(self) -> Sequence[str]:
-        module: dict[str, Any] = vars(self.tools)
+        module: dict[str, Any] = self.tools.__dict__
         others = {"in_loop", "in_thread", "in_process"}
         return [
             name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,6 +14,7 @@ from .stage import Stage, descendants, said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -69,3 +71,36 @@ async def test_ten_thousand_faults_are_no_surprise() -> None:
     before = descendants()
     assert await storm(10_000, 6, 3) == []
     assert descendants() == before
+
+
+async def test_no_call_is_run_twice_and_none_is_lost_that_was_not_run(tmp_path: Path) -> None:
+    """Workers have calls lying before them when they die: those begin elsewhere, and the one that was under way does not."""
+    written = tmp_path / "marks"
+    async with Stage(size=2) as stage:
+        asked: dict[int, str] = {}
+        for number in range(400):
+            die = "exits_at_once" if number % 20 == 7 else "kills_itself" if number % 20 == 13 else ""
+            asked[number] = die
+        calls = (stage.result("marks", path=str(written), number=number, die=die) for number, die in asked.items())
+        answers = dict(zip(asked, await asyncio.gather(*calls), strict=True))
+    runs = Counter(map(int, written.read_text().split()))
+    assert max(runs.values()) == 1
+    for number, answer in answers.items():
+        if answer == str(number):
+            assert runs[number] == 1
+        else:
+            assert asked[number], answer  # only those that die are answered so
+            assert re.fullmatch(TOLD[asked[number]], answer)
+            assert runs[number] == 1
+
+
+async def test_what_lies_behind_a_call_that_lasts_goes_to_another_worker() -> None:
+    async with Stage(size=2) as stage:
+        await asyncio.gather(*(stage.result("who") for _ in range(20)))
+        lasting = asyncio.ensure_future(stage.result("holds_interpreter", seconds=3))
+        began = asyncio.get_running_loop().time()
+        others = await asyncio.gather(*(stage.result("who") for _ in range(200)))
+        assert len(set(others)) >= 1
+        assert asyncio.get_running_loop().time() - began < 3
+        assert not lasting.done()
+        assert await lasting == "let go"

@@ -1,0 +1,63 @@
+"""Who begins with a call that was sent ahead: its worker, or nobody there. Decided once, between two processes that do not wait for each other.
+
+A worker that has several calls lying before it need not be waited for after each. But one of them may last, and then those behind it are to go
+elsewhere, while the worker may just be about to begin with them. So each call has a byte of a file in memory, and whoever has locked that byte
+has the call: the worker before it begins, home before it gives the call to somebody else. The system grants a lock to one of them, whatever
+the other is at. A worker keeps its locks; what it has locked is never run elsewhere, as long as it lives. When it is dead, its locks are
+gone, and home knows by the order of what it has sent which one call it can have begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+
+
+class Claims:
+    """One end of such a file."""
+
+    def __init__(self, fd: int) -> None:
+        """`fd` is kept, and closed in the end."""
+        self._fd = fd
+
+    @classmethod
+    def made(cls) -> Claims | None:
+        """A new one, at home; None where the system has no such files."""
+        try:
+            return cls(os.memfd_create("greenroom-claims", os.MFD_CLOEXEC))
+        except (AttributeError, OSError):
+            return None
+
+    @classmethod
+    def opened(cls, path: str | None) -> Claims | None:
+        """The other end, by the path that home has given; None where that leads nowhere."""
+        if path is None:
+            return None
+        try:
+            return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except OSError:
+            return None
+
+    @property
+    def path(self) -> str:
+        """Where another process of the same user finds it."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def take(self, call: int) -> bool:
+        """Have that call for this process. False when the other one has it; or when that cannot be known any more."""
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, call)
+        except OSError:
+            return False
+        return True
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No call is to be decided any more."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(fd)
