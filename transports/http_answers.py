@@ -29,6 +29,7 @@ PIECE: Final = 16 * 1024
 """How many bytes of a stream are on their way at once, unless one event has more: the rest waits where it is kept anyway."""
 PREFLIGHT_AGE: Final = "600"
 
+SESSION_LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
 JSON_HEADERS: Final = (("content-type", JSON),)
 STREAM_HEADERS: Final = (
     ("content-type", EVENTS),
@@ -54,6 +55,11 @@ def invalid(status: int, message: str, id: RequestId | None = None, headers: Hea
     """A refusal as a JSON-RPC error, for the request of that id where one was read: whatever the verb, a peer can read it."""
     body = encode_error(id, McpError(ErrorCode.INVALID_REQUEST, message))
     return Refused(status, (*JSON_HEADERS, *headers), body)
+
+
+def lost(id: RequestId | None) -> bytes:
+    """The answer to a request that a session was at when it ended."""
+    return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST))
 
 
 def stream_headers(session_id: str) -> Headers:

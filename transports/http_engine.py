@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from greenroom.protocol import versions
-from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, parse
 from greenroom.supervision import ProcessExited
@@ -32,6 +32,7 @@ from .http_answers import (
     frame,
     frames,
     invalid,
+    lost,
     preflight,
     stream_headers,
     visible,
@@ -40,7 +41,7 @@ from .http_config import HttpConfig
 from .http_exchange import Board, Exchange, forbid, told
 from .http_old import OldStreams
 from .interruption import Interruption
-from .seam import Answer, Event, OpenDoor, Peer, Refusal
+from .seam import Answer, Event, NeverAsked, OpenDoor, Peer, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("greenroom.http")
 
-SESSION_LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
 _LONGEST_LENGTH: Final = 18  # digits: a Content-Length beyond that is larger than anything, and dear to convert
 
 
@@ -216,8 +216,7 @@ class Engine:
         return said
 
     def _session(self, exchange: Exchange, id: RequestId | None = None) -> Session:
-        name = exchange.headers.get(SESSION_HEADER)
-        if not name:
+        if not (name := exchange.headers.get(SESSION_HEADER)):
             raise invalid(400, "Mcp-Session-Id header required", id)
         session = self._door.find(name, exchange.peer)
         if session is None or session.channel is not None:  # one with a channel is somebody's who listens elsewhere
@@ -228,9 +227,8 @@ class Engine:
 
     async def _post(self, exchange: Exchange, body: Body) -> None:
         accepted = self._check_post(exchange)
-        data = await self._read(exchange, body)
         try:
-            message = parse(data, self._limits)
+            message = parse(await self._read(exchange, body), self._limits)
         except RemoteProtocolError as error:
             await self._broken_answer(exchange, error)
             raise Refused(error.status, JSON_HEADERS, encode_error(error.id, error)) from None
@@ -291,14 +289,18 @@ class Engine:
         version = versions.DEFAULT_NEGOTIATED if hello else self._check_version(exchange, request.id)
         if hello and self._sessions and SESSION_HEADER not in exchange.headers:
             session, answer = await self._door.enter(exchange.peer, request)
-            headers = () if session is None else (checks.field(SESSION_HEADER, session.id),)
-            await self._reply(exchange, answer, accepted, headers)
+            named = [checks.field(SESSION_HEADER, session.id)] if session is not None else []
+            await self._reply(exchange, answer, accepted, named)
         elif self._has_session(exchange):
             session = self._session(exchange, request.id)
             try:
                 reply = await session.request(request)
+            except NeverAsked:
+                raise invalid(404, "Unknown Mcp-Session-Id", request.id) from None
             except ProcessExited:
-                raise invalid(404, SESSION_LOST, request.id) from None
+                reply = Answer(
+                    lost(request.id)
+                )  # no 404: who hears that begins anew, and asks again what may have been done
             if reply is None or isinstance(reply, Answer):
                 await self._reply(exchange, reply, accepted)
             elif checks.EVENTS in accepted:
@@ -334,7 +336,7 @@ class Engine:
                         last = Answer(event.data)
         finally:
             feed.leave()
-        return last or Answer(encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST)))
+        return last or Answer(lost(id))
 
     # --- GET and DELETE
 
@@ -387,8 +389,7 @@ class Engine:
                     retry = None
                     answered = answered or any(event.answers == id for event in events)
             if not answered and self._door.find(session.id, exchange.peer) is None:
-                lost = encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST))
-                await responder.stream_chunk(frame(Event("", lost)))
+                await responder.stream_chunk(frame(Event("", lost(id))))
         finally:
             feed.leave()
         await responder.stream_end()

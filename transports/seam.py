@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from greenroom.supervision.kernel.errors import ProcessExited
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
 
@@ -78,8 +80,15 @@ Reply: TypeAlias = Answer | Feed | None
 the peer has cancelled it."""
 
 
+class NeverAsked(ProcessExited):
+    """The session was gone before it could have heard of it: nothing was done, and a peer may try again with another one."""
+
+
 class Session(Protocol):
-    """What a transport may ask of a session. Each raises `ProcessExited` when the session is gone."""
+    """What a transport may ask of a session. Each raises `ProcessExited` when the session is gone: what it was at may have been done or not.
+
+    One that lives elsewhere may turn out never to have been there, which is `NeverAsked`.
+    """
 
     @property
     def id(self) -> str:

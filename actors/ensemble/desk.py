@@ -16,7 +16,7 @@ from greenroom.actors.visits import Visited, find_visited
 from greenroom.supervision import Exit, GenServer, NoReply, ProcessExited, child, current_node, request, spawn
 
 from .lending import lend
-from .words import DESK, END, LISTEN, NOTIFY, ONCE, REQUEST, RESPOND, Errand, Lent, Taken, Unknown, unpacked
+from .words import DESK, END, LISTEN, NOTIFY, ONCE, REQUEST, RESPOND, Errand, Gone, Lent, Taken, Unknown, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -105,7 +105,7 @@ class Desk(GenServer):
         try:
             value = asked.result()
         except ProcessExited:
-            caller.reply(Unknown())
+            caller.reply(Gone())
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is for whoever asked
             caller.fail(error)
@@ -168,6 +168,10 @@ class Desk(GenServer):
 
     # --- acquaintance
 
+    def is_there(self) -> bool:
+        """It is, if it can say so."""
+        return True
+
     def meet(self, name: str, addresses: Sequence[str]) -> None:
         """Another node is there, and this is where."""
         elsewhere: Any = current_node().elsewhere
@@ -196,7 +200,7 @@ async def _answered(caller: Caller[Any], work: Callable[[], Coroutine[Any, Any, 
     try:
         answer: Answer | Any = await work()
     except ProcessExited:
-        answer = Unknown()
+        answer = Gone()
     caller.reply(answer)
 
 

@@ -11,11 +11,23 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.actors.names import shown
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error
-from greenroom.supervision import NO_PROCESS, CallTimeout, ProcessExited, Ref, ask_later, exit, whereis
+from greenroom.supervision import (
+    NO_PROCESS,
+    CallTimeout,
+    NotRegistered,
+    On,
+    ProcessExited,
+    Ref,
+    ask_later,
+    current_node,
+    exit,
+    whereis,
+)
 from greenroom.supervision.kernel.reasons import SHUTDOWN
-from greenroom.transports.seam import Answer, Event
+from greenroom.transports.seam import Answer, Event, NeverAsked
 
-from .words import DESK, END, LISTEN, NOTIFY, ONCE, REQUEST, RESPOND, Errand, Lent, Taken, Unknown, packed
+from .desk import Desk
+from .words import DESK, END, LISTEN, NOTIFY, ONCE, REQUEST, RESPOND, Errand, Gone, Lent, Taken, Unknown, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,11 +91,25 @@ class Elsewhere:
     async def _errand(self, kind: int, what: Any) -> Any:
         home = whereis(DESK)
         if home is None:
-            raise ProcessExited(NO_PROCESS, DESK)  # it is just being restarted
-        said = await self._desk.ask(Errand(kind, home, self.id, self._peer, what))
+            raise NeverAsked(NO_PROCESS, DESK)  # it is just being restarted
+        if not _is_connected(self._desk):
+            await self._meet()
+        try:
+            said = await self._desk.ask(Errand(kind, home, self.id, self._peer, what))
+        except NotRegistered as error:
+            raise NeverAsked(error.reason, error.who) from error
         if isinstance(said, Unknown):
+            raise NeverAsked(NO_PROCESS, shown(self.id))
+        if isinstance(said, Gone):
             raise ProcessExited(NO_PROCESS, shown(self.id))
         return said
+
+    async def _meet(self) -> None:
+        """Have the two nodes connected, before anything is said of which nobody would know whether it was heard."""
+        try:
+            await self._desk.call(Desk.is_there)
+        except ProcessExited as error:
+            raise NeverAsked(error.reason, error.who) from error
 
     def _reply(self, said: Any, id: RequestId | None) -> Reply:
         match said:
@@ -96,6 +122,12 @@ class Elsewhere:
 
     def __repr__(self) -> str:
         return f"<Elsewhere, session {shown(self.id)}>"
+
+
+def _is_connected(desk: Ref[Any]) -> bool:
+    target, elsewhere = desk.target, current_node().elsewhere
+    connected: tuple[str, ...] = getattr(elsewhere, "connected", ())
+    return isinstance(target, On) and target.node in connected
 
 
 class Borrowed:

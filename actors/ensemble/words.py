@@ -54,6 +54,10 @@ class Unknown(NamedTuple):
     """There is no such session of that peer."""
 
 
+class Gone(NamedTuple):
+    """There was, and it has ended in the middle of this."""
+
+
 class Taken(NamedTuple):
     """It was taken note of; what it brings comes where the peer listens."""
 

@@ -66,7 +66,9 @@ class Station(GenServer):
         self._host = await start_link(Host, self._engine, self._spec)
         self._wing = wing = await launch_on(self._name, Options(name=WING), Wing, self._arguments, link=True)
         addresses = await wing.call(Wing.addresses)
-        self._doors.roster.cast(Roster.arrived, self._name, addresses)
+        await self._doors.roster.call(
+            Roster.arrived, self._name, addresses
+        )  # before anybody comes to it for another's session
         if self._doors.open:
             await wing.within(None).call(Wing.open)
 

@@ -225,7 +225,7 @@ def test_a_session_that_dies_in_the_middle_is_one_answer_there(two: Town) -> Non
         return paper.status, answer_of(paper)["error"]["message"]
 
     status, message = two.at(1, end)
-    assert status == 404
+    assert status == 200  # it may have been done: a 404 would have it sent again
     assert "initialize" in message
 
 

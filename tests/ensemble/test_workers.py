@@ -131,7 +131,7 @@ def test_a_tool_that_ends_its_worker_is_the_end_of_that_one(tmp_path: Path) -> N
         victim = one.session
         other.session, mine = victim, other.session
         answer = other.begin("end_with", code=7)  # of the other's session, by way of this one
-        assert answer.status == 404
+        assert answer.status == 200  # it may have been done: a 404 would have it sent again
         assert "initialize" in json.loads(answer.read())["error"]["message"]
         other.session = mine
         assert other.tool("where") == home

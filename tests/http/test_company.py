@@ -208,7 +208,7 @@ async def test_the_end_of_a_session_is_the_end_of_its_streams(how: str) -> None:
             kill(child.pid)
         await asyncio.gather(listening, calling, stepping)
         assert stream.said[-1] == "end"
-        assert call.error[0] == 404
+        assert call.error[:2] == (200, -32603)  # it may have been done: a 404 would have it sent again
         assert call.json["id"] == 4
         assert '"id":5,"error"' in sse(b"".join(progress.chunks))[-1]["data"]
         assert (await peer.tell(note())).status == 404

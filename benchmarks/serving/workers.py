@@ -1,0 +1,176 @@
+"""`python -m benchmarks.serving.workers`: one process against several on one port, with a load generator in C.
+
+One session for each connection, which stays with one worker; and apart from that sessions that are used by way of another worker than has them, so that each
+call crosses from one process to the other and back. What counts on a machine with two cores, of which the generator takes a share as well, is what a call
+costs all processes together: it is measured beside the rate, and so is the generator's share of a core. `--write` puts the table into the how-to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenroom.supervision.cluster import pids
+
+from .blast import put
+from .processes import ROOT, TICKS, Served, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+PAGE = ROOT / "docs" / "how-to" / "scale-out.md"
+BEGIN, END = "<!-- figures: python -m benchmarks.serving.workers --write -->", "<!-- end of figures -->"
+HERE = Path(__file__).parent
+PROGRAM = HERE / "programs" / "crew.py"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row: how it is served, and how it is called."""
+
+    name: str
+    workers: int | None
+    mode: str
+    tool: str
+    arguments: str
+
+
+ECHO = ("echo", '{"text":"hello"}')
+WORK = ("work", '{"count":10000}')
+KINDS = (
+    Kind("a tool that gives back a word: in the program itself", None, "own", *ECHO),
+    Kind("… `workers=1`", 1, "own", *ECHO),
+    Kind("… `workers=2`", 2, "own", *ECHO),
+    Kind("… `workers=2`, each session by way of the other worker", 2, "crossed", *ECHO),
+    Kind("a tool that computes for a millisecond: in the program itself", None, "own", *WORK),
+    Kind("… `workers=2`", 2, "own", *WORK),
+)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one run of the generator told, and what it cost."""
+
+    rate: float
+    p50: float
+    p99: float
+    busy: float
+    cost: float
+    """Seconds of processor time that one call took of all processes of the server together."""
+
+
+class NoCompiler(Exception):
+    """There is no C compiler, and nothing leaner than one would be worth measuring with."""
+
+
+@contextmanager
+def generator() -> Generator[Path]:
+    """The load generator, compiled. Raises `NoCompiler`."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise NoCompiler
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "load"
+        subprocess.run([compiler, "-O2", "-o", str(made), str(HERE / "load.c")], check=True)  # noqa: S603 - our own file
+        yield made
+
+
+def measure(kind: Kind, load: Path, connections: int, seconds: float, log: Path) -> Round:
+    """A server of its own, warmed up and then called for so long."""
+    command = [sys.executable, str(PROGRAM), "PORT", *([] if kind.workers is None else [str(kind.workers)])]
+    with serving(command, log) as served:
+        words = [str(load), str(served.port), str(connections)]
+        rest = [kind.mode, kind.tool, kind.arguments]
+        _run([*words, "0.5", *rest])
+        before = _worked(served)
+        told = _run([*words, str(seconds), *rest])
+        cost = (_worked(served) - before) / told["calls"]
+    return Round(told["rate"], told["p50"], told["p99"], told["busy"], cost)
+
+
+def _run(command: Sequence[str]) -> dict[str, Any]:
+    said = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own program
+    told: dict[str, Any] = json.loads(said.stdout)
+    if told["wrong"]:
+        message = f"{told['wrong']} answers were wrong"
+        raise RuntimeError(message)
+    return told
+
+
+def _worked(served: Served) -> float:
+    """Seconds that all processes of the server have worked."""
+    total = 0
+    for pid in (served.pid, *pids.descendants(served.pid)):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def table(found: dict[Kind, list[Round]], connections: int) -> str:
+    """In Markdown: the median of the rounds."""
+    lines = [
+        "| | calls/s | a call costs, all processes | p50 | p99 | the generator's share of a core |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for kind, rounds in found.items():
+        cells = [
+            f"{_median(rounds, 'rate'):,.0f}",
+            f"{_median(rounds, 'cost') * 1e3:.2f} ms",
+            f"{_median(rounds, 'p50') * 1e3:.1f} ms",
+            f"{_median(rounds, 'p99') * 1e3:.0f} ms",
+            f"{_median(rounds, 'busy'):.0%}",
+        ]
+        lines.append(f"| {kind.name} | {' | '.join(cells)} |")
+    rounds_held = len(next(iter(found.values())))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    lines.append("")
+    lines.append(
+        f"{connections} connections with a session each, {cores} cores that the generator shares, Python "
+        f"{sys.version.split()[0]}, the median of {rounds_held} rounds of all rows in turn."
+    )
+    return "\n".join(lines)
+
+
+def _median(rounds: Sequence[Round], what: str) -> float:
+    return float(statistics.median(getattr(each, what) for each in rounds))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and put it into the page if that is wanted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.serving.workers", description="One process, and several."
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each round")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--write", action="store_true", help="into the how-to")
+    options = parser.parse_args(arguments)
+    found: dict[Kind, list[Round]] = {kind: [] for kind in KINDS}
+    try:
+        with generator() as load, tempfile.TemporaryDirectory() as folder:
+            for _ in range(options.rounds):
+                for kind in KINDS:
+                    found[kind].append(measure(kind, load, options.connections, options.seconds, Path(folder) / "log"))
+                    print(f"{kind.name}: {found[kind][-1]}", file=sys.stderr, flush=True)
+    except NoCompiler:
+        print("there is no C compiler (cc, gcc or clang), and the load generator is in C", file=sys.stderr)
+        return 2
+    text = table(found, options.connections)
+    print(text)
+    if options.write:
+        put(text, PAGE, BEGIN, END)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
