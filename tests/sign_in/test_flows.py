@@ -568,6 +568,7 @@ async def test_an_organisation_vouches_for_its_user() -> None:
         replace(way, subject_token_type="passport")
 
 
+@pytest.mark.row("CB-22")
 async def test_a_code_for_another_machine() -> None:
     world = World()
     codes: list[DeviceCode] = []

@@ -160,6 +160,7 @@ async def test_the_browser_is_opened_and_the_address_said(
     assert said.out == ""
 
 
+@pytest.mark.row("CB-22")
 async def test_an_address_is_pasted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
 
