@@ -254,9 +254,12 @@ class Link(asyncio.Protocol):
         if not self._flushing and self.up:
             # The first of a turn goes out at once, which saves a lone call a turn of the loop; what else comes in this one goes together.
             self._flush()
-            if not self._flushing and not self.over:
-                self._flushing = True
-                self._loop.call_soon(self._flush)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing and not self.over:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
 
     def flush(self) -> None:
         """Let what was posted so far be a payload of its own: the other end may take no more in one."""
@@ -300,9 +303,7 @@ class Link(asyncio.Protocol):
         room = PIECE  # for this turn of the loop
         while self._frames and not self._paused:
             if room <= 0:
-                if not self._flushing:
-                    self._flushing = True
-                    self._loop.call_soon(self._flush)
+                self._flush_soon()
                 return
             frame = next(self._frames[0], None)
             if frame is None:

@@ -329,14 +329,14 @@ def _record(name: str, given: dict[str, Any]) -> Any:
 
 def _enum(name: str, base: type[Enum]) -> Any:
     kind = find(name)
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise CannotTravel(f"{name} is no enum")
-    return kind
+    if isinstance(kind, type) and issubclass(cast("Any", kind), base):
+        return kind
+    raise CannotTravel(f"{name} is no enum")
 
 
 def _is_record(kind: Any) -> bool:
     if issubclass(kind, tuple):
-        return hasattr(kind, "_fields")  # which may be none: then it is a word
+        return hasattr(cast("Any", kind), "_fields")  # which may be none: then it is a word
     return is_dataclass(kind) or issubclass(kind, msgspec.Struct)
 
 

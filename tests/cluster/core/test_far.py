@@ -157,7 +157,7 @@ async def test_what_cannot_travel_is_refused_where_it_is_sent_and_hurts_nobody()
         with pytest.raises(CannotTravel):
             ref.send(lambda: 1)
         with pytest.raises(CannotTravel):
-            ref.cast(Counter.add, object())
+            ref.cast(Counter.echo, object())
         with pytest.raises(CannotTravel):
             await start_on("two", Counter, object())  # type: ignore[arg-type]
         assert await ref.call(Counter.add) == 1

@@ -104,7 +104,8 @@ async def test_locks_over_two_nodes() -> None:
     async with pair():
         await launch_on("two", Options(name="rooms"), Registry)
         rooms: Ref[Registry] = Ref(On("rooms", "two"))
-        held, order = asyncio.Event(), []
+        held = asyncio.Event()
+        order: list[str] = []
 
         async def holder(name: str, gate: Any) -> None:
             async with entries.lock(rooms, "key"):

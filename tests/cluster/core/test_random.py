@@ -178,7 +178,9 @@ class World:
 
     def check(self, mine: Mine, reason: ExitReason) -> None:
         """It has one of the reasons that there were."""
-        possible = {*mine.reasons, str(NO_PROCESS)} | ({str(NO_CONNECTION)} if self.cuts else set())
+        possible = {*mine.reasons, str(NO_PROCESS)}
+        if self.cuts:
+            possible.add(str(NO_CONNECTION))
         assert str(reason) in possible
         assert not isinstance(reason, Crash) or isinstance(reason.error, ValueError)
 

@@ -137,6 +137,10 @@ def sealed(payloads: list[bytes], key: bytes = KEY) -> list[bytes]:
     return [frame for payload in payloads for frame in frames(payload, seal)]
 
 
+def _bent(frame: bytes, at: int) -> bytes:
+    return bytes((*frame[:at], frame[at] ^ 0x40, *frame[at + 1 :]))
+
+
 def drain(unframer: Unframer, made: list[bytes], found: list[bytes]) -> None:
     """Put what comes out of some frames into `found`, up to where it raises."""
     for each in unframer.feed(b"".join(made)):
@@ -146,7 +150,8 @@ def drain(unframer: Unframer, made: list[bytes], found: list[bytes]) -> None:
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
 def test_payloads_come_out_as_they_went_in_however_they_are_cut(payloads: list[bytes], data: Any) -> None:
     stream = b"".join(sealed(payloads))
-    unframer, found, start = Unframer(Seal(KEY)), [], 0
+    unframer, start = Unframer(Seal(KEY)), 0
+    found: list[bytes] = []
     while start < len(stream):
         end = start + data.draw(st.integers(1, max(1, len(stream) - start)))
         found += unframer.feed(stream[start:end])
@@ -171,13 +176,12 @@ def test_a_long_one_goes_in_pieces(size: int) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=30), min_size=2, max_size=5), st.data())
 def test_no_frame_can_be_changed_left_out_repeated_or_moved(payloads: list[bytes], data: Any) -> None:
-    made = sealed(payloads)
-    place = data.draw(st.integers(0, len(made) - 2))
+    made: list[bytes] = sealed(payloads)
+    place: int = data.draw(st.integers(0, len(made) - 2))
     match data.draw(st.sampled_from(["change", "leave out", "repeat", "swap", "another key"])):
         case "change":
-            at = data.draw(st.integers(4, len(made[place]) - 1))
-            frame = made[place]
-            made[place] = bytes((*frame[:at], frame[at] ^ 0x40, *frame[at + 1 :]))
+            at: int = data.draw(st.integers(4, len(made[place]) - 1))
+            made[place] = _bent(made[place], at)
         case "leave out":
             del made[place]
         case "repeat":
@@ -187,7 +191,8 @@ def test_no_frame_can_be_changed_left_out_repeated_or_moved(payloads: list[bytes
         case _:
             made = sealed(payloads, OTHER)
             place = 0
-    unframer, found = Unframer(Seal(KEY)), []
+    unframer = Unframer(Seal(KEY))
+    found: list[bytes] = []
     with pytest.raises(LinkRefused):
         drain(unframer, made, found)
     assert found == payloads[: len(found)]

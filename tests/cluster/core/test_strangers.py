@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -189,7 +189,7 @@ async def test_nonsense_from_who_has_the_key_costs_only_itself() -> None:
         serial = counter.pid.serial
         stranger.post(
             [99],
-            [],
+            list[object](),
             [2, serial],
             [4, 1, None, serial, "no method", [], {}],
             [6, 77, "an answer to nothing"],
@@ -235,9 +235,8 @@ async def test_a_link_that_ends_in_the_middle_of_an_item_loses_only_that() -> No
         await stranger.enter()
         one.watch(Ref(me.pid))
         stranger.post([2, counter.pid.serial, Counter.add, [1], {}])
-        half = list(
-            frames(batch([encode([2, counter.pid.serial, Counter.add, [bytes(600_000)], {}], "x")]), stranger.seal)
-        )
+        large: list[Any] = [2, counter.pid.serial, Counter.add, [bytes(600_000)], {}]
+        half = list(frames(batch([encode(large, "x")]), stranger.seal))
         stranger.writer.write(half[0] + half[1][:1000])
         await stranger.writer.drain()
         stranger.writer.close()

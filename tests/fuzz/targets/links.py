@@ -63,13 +63,19 @@ class Wire(asyncio.Transport):
     abort = close
 
 
+def _heard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Of an item that makes no sense the node says so there."""
+    assert loop.is_running()
+    assert "message" in context
+
+
 class Standing:
     """A node that has stood since the first input, and has to stand after the last."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.node = Node("standing", handle_sigint=False, log=False, watchdog=None)
-        self.loop.set_exception_handler(lambda *_: None)  # of an item that makes no sense it says so there
+        self.loop.set_exception_handler(_heard)
         self.loop.run_until_complete(self.node.open())
         self.peers = Peers(self.node, KEY)
         self.peers._open, self.node.elsewhere = True, self.peers
