@@ -10,22 +10,37 @@ from . import systems
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 
-@pytest.fixture(params=["simple", "processes"])
-def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
-    """A Thespian system, of each kind."""
-    made = systems.simple() if request.param == "simple" else systems.processes(tmp_path_factory.mktemp("thespian"))
-    with made as running:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
+    """A system of processes, for a whole file: to start one takes half a second."""
+    with systems.processes(tmp_path_factory.mktemp("thespian")) as running:
         yield running
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Generator[systems.NodeProgram]:
-    """A node of ours, with guests let in."""
-    program = systems.NodeProgram(tmp_path)
+@pytest.fixture(params=["simple", "processes"])
+def system(request: pytest.FixtureRequest) -> Generator[Any]:
+    """A Thespian system, of each kind."""
+    if request.param == "processes":
+        yield request.getfixturevalue("shared")
+        return
+    with systems.simple() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Generator[systems.NodeProgram]:
+    """A node of ours for a whole file."""
+    program = systems.NodeProgram(tmp_path_factory.mktemp("node"))
     try:
-        yield program.start()
+        yield program
     finally:
         program.kill()
+
+
+@pytest.fixture
+def node(shared_node: systems.NodeProgram) -> systems.NodeProgram:
+    """A node of ours, with guests let in: as it was, unless somebody has killed it."""
+    shared_node.revive()
+    return shared_node

@@ -80,6 +80,13 @@ class NodeProgram:
         assert self.address
         return self
 
+    def revive(self) -> None:
+        """Unless it runs; and what it has noted is forgotten."""
+        if self._process is None:
+            self.start()
+        for note in self.key.parent.glob(f"{self.key.name}.*"):
+            note.unlink()
+
     def signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
