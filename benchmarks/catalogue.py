@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from . import auth, bench, calls, curves, floors, gateways, imports, lives, looking, memory, protocol, sizes
+from . import auth, bench, calls, curves, floors, gateways, imports, links, lives, looking, memory, protocol, sizes
+from .cluster import nodes
 from .serving import layers
 
 __all__ = ["BENCHMARKS", "CURVES"]
 
-MODULES = (floors, calls, lives, memory, looking, imports, protocol, layers, sizes, gateways, auth)
+MODULES = (floors, calls, lives, links, memory, looking, imports, protocol, layers, sizes, gateways, auth, nodes)
 BENCHMARKS = bench.registered()
 CURVES = curves.registered()

@@ -1,0 +1,63 @@
+"""A program that asks a Thespian actor as the warden has it run, and says on a line what that took; nothing else of greenroom is in between.
+
+A program of its own because Thespian is changed for good where it is hardened, and belongs to no process that measures something else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+import time
+from typing import Any
+
+from greenroom.supervision.cluster import hardening
+from greenroom.supervision.cluster.thespian_door import Actor, ActorSystem
+
+ADDRESS = "127.0.0.1"
+QUIET: dict[str, object] = {"version": 1, "root": {"level": "CRITICAL"}, "disable_existing_loggers": False}
+WINDOW = 10
+"""How many messages are on their way before an answer is waited for."""
+
+
+class Echo(Actor):
+    """Gives back what is asked, and counts what is told."""
+
+    def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: N802 - Thespian's name
+        """Bytes are told; a text is asked."""
+        if isinstance(message, str):
+            self.send(sender, message)
+
+
+def main(count: int) -> None:
+    """So many questions, and so many messages of 100 bytes."""
+    os.environ["THESPIAN_BASE_IPADDR"] = ADDRESS
+    hardening.install(secrets.token_bytes(32), ADDRESS)
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        port = probe.getsockname()[1]
+    system = ActorSystem("multiprocTCPBase", {"Admin Port": port}, QUIET, transientUnique=True)
+    try:
+        echo = system.createActor(Echo)
+        system.ask(echo, "ready", 10)
+        began = time.perf_counter()
+        for _ in range(count):
+            system.ask(echo, "x" * 100, 10)
+        asked = time.perf_counter() - began
+        told = b"x" * 100
+        began = time.perf_counter()
+        for number in range(count):
+            system.tell(echo, told)
+            if number % WINDOW == 0:
+                system.ask(echo, "so far", 10)
+        system.ask(echo, "all of it", 10)
+        sent = time.perf_counter() - began
+    finally:
+        system.shutdown()
+    print(json.dumps({"ask": asked / count, "tell": sent / count}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
