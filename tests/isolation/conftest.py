@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ def mark(monkeypatch: pytest.MonkeyPatch, root: Path) -> Generator[str]:
     """What all processes of the test carry."""
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
-    monkeypatch.syspath_prepend(str(root))  # other processes find what the tests bring, too
+    monkeypatch.setattr(sys, "path", [str(root), *sys.path])  # other processes find what the tests bring, too
     before = set(children())
     yield mark
     assert not gone(mark, 5.0)

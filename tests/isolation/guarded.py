@@ -30,13 +30,13 @@ PATIENT = BreakerSettings(failures=1000)
 def ledger(book: Path, **changes: Any) -> UpstreamSpec:
     """A server that says where it is, as a child process of whichever process keeps the connection to it."""
     mark = os.environ.get(MARK, "")
-    return UpstreamSpec(Command(sys.executable, LEDGER, book, env={MARK: mark}), **{"breaker": PATIENT, **changes})
+    return UpstreamSpec(Command(sys.executable, LEDGER, book, env={MARK: mark}), breaker=PATIENT, **changes)
 
 
 def poisoned(book: Path, **changes: Any) -> UpstreamSpec:
     """The same, with a parser that its answers can take down."""
     route = Poisoned((sys.executable, str(LEDGER), str(book)), os.environ.get(MARK, ""))
-    return UpstreamSpec(route, **{"breaker": PATIENT, **changes})
+    return UpstreamSpec(route, breaker=PATIENT, **changes)
 
 
 async def annex_of(host: Host, id: str) -> int:

@@ -52,6 +52,7 @@ class Neighbour:
         """Where home listens."""
         self.name = f"neighbour-{next(_numbers)}"
         self.keeper: Pid = spawn(_keep)
+        self.peering: Ref[Peering] | None = None
         self._addresses = addresses
         self._key = key
         self._over: Callable[[], Any] = lambda: None
@@ -106,8 +107,8 @@ class Beside:
             one = self._found[node] = Neighbour(peers.addresses, key)
             self._threads.append(one._thread)
         one = self._found[node]
-        peers = node.elsewhere  # type: ignore[assignment]
-        await peers.wait_for(one.name)
+        peers_of_home: Any = node.elsewhere
+        await peers_of_home.wait_for(one.name)
         return await one.lodge()
 
     def join(self) -> None:
@@ -177,7 +178,6 @@ async def neighbour() -> AsyncGenerator[Neighbour]:
     if node in _there:
         one, holders = _there[node]
         _there[node] = one, holders + 1
-        peering = None
     else:
         key = secrets.token_bytes(32)
         peers = Peers(node, key)
@@ -185,7 +185,7 @@ async def neighbour() -> AsyncGenerator[Neighbour]:
         one = Neighbour(peers.addresses, key)
         _there[node] = one, 1
         await peers.wait_for(one.name)
-        one.peering = peering  # type: ignore[attr-defined]
+        one.peering = peering
     try:
         yield one
     finally:
@@ -195,9 +195,8 @@ async def neighbour() -> AsyncGenerator[Neighbour]:
         else:
             del _there[node]
             await one.leave()
-            peering = one.peering  # type: ignore[attr-defined]
-            if is_alive(peering):
-                await stop(peering)
+            if one.peering is not None and is_alive(one.peering):
+                await stop(one.peering)
 
 
 def by_way_of_a_neighbour(opened: Callable[..., Any]) -> Callable[..., Any]:

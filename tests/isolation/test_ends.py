@@ -32,7 +32,7 @@ LEFT = 3.0 * 5
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nobody_is_left_of_a_program_that_was_ended(number: signal.Signals, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
-    words = [sys.executable, PROGRAM, tmp_path / "book", mark]
+    words = [sys.executable, str(PROGRAM), str(tmp_path / "book"), mark]
     environment = os.environ | {MARK: mark}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as program:
         try:

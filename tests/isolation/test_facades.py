@@ -1,5 +1,6 @@
-"""The words of clients and hosts do the same when the connection runs on another node: the same tests, and each server is reached over HTTP
-by a wire on the far side of a link.
+"""The words of clients and hosts do the same when the connection runs on another node: the same tests.
+
+Each server is reached over HTTP, by a wire on the far side of a link.
 
 Left out are those that are about servers in the same program.
 """

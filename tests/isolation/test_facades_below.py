@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests.agent import test_host
@@ -12,14 +12,11 @@ from greenroom import Server, targets
 
 from .neighbour import Below, Published, again
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
 pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark")]
 
 
 @pytest.fixture(autouse=True)
-def far(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
     below = Below()
     known: dict[Server, Published] = {}
     route_of = targets.route_of
@@ -31,7 +28,6 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
     for module in ("greenroom.client", "greenroom.host"):
         monkeypatch.setattr(f"{module}.route_of", by_way_of_a_process)
-    yield
 
 
 globals().update(

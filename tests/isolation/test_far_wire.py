@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,14 +31,21 @@ from .neighbour import neighbour
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from greenroom.transports.client.far_route import Place
+
 pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark")]
 BRIEF = CommandLimits(grace=0.2)
 MIB = 1024 * 1024
 
 
+def far(route: Any, place: Place) -> Any:
+    """Whose wires are on another node; otherwise as any route."""
+    return FarRoute(route, place)
+
+
 async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
     line = '{"jsonrpc":"2.0","method":"notifications/x","params":{}}\n'
-    async with neighbour() as place, opened(FarRoute(wicked(limits=BRIEF), place)) as owner:  # type: ignore[arg-type]
+    async with neighbour() as place, opened(far(wicked(limits=BRIEF), place)) as owner:
         await owner.call("echo")
         owner.ask("flood", text=line)
         seen = -1
@@ -48,7 +56,7 @@ async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
 
 
 async def test_who_says_more_than_is_taken_is_told() -> None:
-    async with neighbour() as place, opened(FarRoute(wicked(limits=BRIEF), place)) as owner:  # type: ignore[arg-type]
+    async with neighbour() as place, opened(far(wicked(limits=BRIEF), place)) as owner:
         await owner.call("deaf")
         for _ in range(80):
             with contextlib.suppress(WireFull):
@@ -64,7 +72,7 @@ async def test_who_says_more_than_is_taken_is_told() -> None:
 
 
 async def test_a_wire_that_is_killed_takes_the_child_along(mark: str) -> None:
-    async with neighbour() as place, opened(FarRoute(wicked(env={"GREENROOM_TEST_MARK": mark}), place)) as owner:  # type: ignore[arg-type]
+    async with neighbour() as place, opened(far(wicked(env={"GREENROOM_TEST_MARK": mark}), place)) as owner:
         await owner.call("stubborn", ignored=[15], deaf=True)
         assert marked(mark)
         kill(owner.wire.pid)
@@ -76,7 +84,7 @@ async def test_a_wire_that_is_killed_takes_the_child_along(mark: str) -> None:
 @pytest.mark.parametrize("size", [1, 17 * MIB, 40 * MIB])
 async def test_answers_of_any_size_and_numbers_of_any_length(size: int) -> None:
     limits = CommandLimits(line=64 * MIB)
-    async with neighbour() as place, opened(FarRoute(wicked(limits=limits), place)) as owner:  # type: ignore[arg-type]
+    async with neighbour() as place, opened(far(wicked(limits=limits), place)) as owner:
         said = {"text": "x" * size, "long": 1 << 200, "rows": [[1, 2.5, None, True, {"ü": "☃"}]] * 10}
         id = owner.ask("echo", **said)
         assert await owner.hear() == Response(id, said)
@@ -92,7 +100,7 @@ async def test_what_a_program_writes_to_stderr_is_heard_at_home() -> None:
             told.set()
 
     command = Command("/bin/sh", "-c", "echo one >&2; echo two >&2; exec cat", stderr=sink)
-    async with neighbour() as place, opened(FarRoute(command, place)):  # type: ignore[arg-type]
+    async with neighbour() as place, opened(far(command, place)):
         await asyncio.wait_for(told.wait(), 20)
     assert heard == ["one", "two"]
 
@@ -103,15 +111,15 @@ async def test_a_program_sees_the_environment_and_the_folder_of_home(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LC_HERE", "yes")
     command = Command("/bin/sh", "-c", 'echo "$LC_HERE $OWN $PWD" > there; exec cat', env={"OWN": "too"})
-    async with neighbour() as place, opened(FarRoute(command, place)) as owner:  # type: ignore[arg-type]
-        while not (tmp_path / "there").exists() or not (tmp_path / "there").read_text():
+    async with neighbour() as place, opened(far(command, place)) as owner:
+        while not (tmp_path / "there").exists() or not (tmp_path / "there").read_text():  # noqa: ASYNC110 - another program
             await asyncio.sleep(0.01)
         await owner.close()
     assert (tmp_path / "there").read_text() == f"yes too {tmp_path}\n"
 
 
 async def test_a_program_that_is_not_there_is_an_attempt_in_vain() -> None:
-    async with neighbour() as place, opened(FarRoute(Command("no-such-program"), place)) as owner:  # type: ignore[arg-type]
+    async with neighbour() as place, opened(far(Command("no-such-program"), place)) as owner:
         error = await owner.end()
         assert isinstance(error, ConnectFailed)
         assert "there is no program named no-such-program" in str(error)
@@ -122,7 +130,7 @@ async def test_a_place_where_there_is_no_room_is_an_attempt_in_vain() -> None:
         async def lodge(self) -> Lodging:
             raise OSError("no room at the inn")
 
-    async with opened(FarRoute(wicked(), Nowhere())) as owner:  # type: ignore[arg-type]
+    async with opened(far(wicked(), Nowhere())) as owner:
         error = await owner.end()
         assert isinstance(error, ConnectFailed)
         assert "OSError: no room at the inn" in str(error)
@@ -134,7 +142,7 @@ async def test_who_leaves_before_there_is_room_does_so_at_once() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async with opened(FarRoute(wicked(), Somewhere())) as owner:  # type: ignore[arg-type]
+    async with opened(far(wicked(), Somewhere())) as owner:
         owner.ask("echo")
         exit(owner.wire.pid, Shutdown("closed"))
         await owner.rest_of_it()
@@ -142,7 +150,7 @@ async def test_who_leaves_before_there_is_room_does_so_at_once() -> None:
 
 
 async def test_a_node_that_is_lost_is_the_wires_end() -> None:
-    async with neighbour() as place, opened(FarRoute(wicked(), place)) as owner:  # type: ignore[arg-type]
+    async with neighbour() as place, opened(far(wicked(), place)) as owner:
         await owner.call("echo")
         exit(place.keeper, Shutdown("it was stopped"))
         await wait_down(place.keeper)
@@ -178,7 +186,7 @@ async def test_who_we_are_is_said_at_home_for_each_request(old: bool) -> None:  
             route: HttpRoute = SseRoute(server.url, credentials=keeper)
         else:
             route = HttpRoute(server.url, credentials=keeper)
-        async with opened_http(FarRoute(route, place)) as owner:  # type: ignore[arg-type]
+        async with opened_http(far(route, place)) as owner:
             if old:
                 await server.until("GET")
             else:
@@ -195,7 +203,7 @@ async def test_a_refusal_is_looked_at_at_home_and_the_challenge_comes_with_the_e
 
     keeper = Keeper()
     async with scripted(initialize=refuses) as server, neighbour() as place:
-        async with opened_http(FarRoute(HttpRoute(server.url, credentials=keeper), place)) as owner:  # type: ignore[arg-type]
+        async with opened_http(far(HttpRoute(server.url, credentials=keeper), place)) as owner:
             owner.ask("initialize", {})
             told = await owner.hear()
         assert isinstance(told, Lost)
@@ -210,7 +218,7 @@ def test_what_travels_shows_no_secret_and_has_none_that_is_kept() -> None:
     route = HttpRoute("https://me:cret@a.example/mcp?key=hidden", headers={"X-Key": "hush"}, credentials=keeper)
     ticket: Any = ticket_of(route)
     assert not any(each in repr(ticket) for each in ("cret", "hidden", "hush"))
-    assert keeper.secret not in repr({name: getattr(ticket, name) for name in type(ticket).__slots__})
+    assert keeper.secret not in repr(asdict(ticket))
     command: Any = ticket_of(Command("x", env={"TOKEN": "hush"}))
     assert "hush" not in repr(command)
 

@@ -175,7 +175,7 @@ async def test_the_annex_is_closed_behind_the_last_who_leaves(mark: str, tmp_pat
         assert await host.server("two").call("where") == two
         assert _lives(annex)
         await host.remove("two", grace=0.0)
-        while _lives(annex):
+        while _lives(annex):  # noqa: ASYNC110 - another program
             await asyncio.sleep(0.02)
         assert not host.status()
         await host.add("three", ledger(book, isolation=group))

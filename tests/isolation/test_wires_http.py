@@ -29,7 +29,6 @@ globals().update(
         "test_a_refusal_in_the_words_of_json_rpc_is_an_answer_if_it_names_the_request",
         "test_a_refusal_is_of_one_request",
         "test_a_second_answer_is_not_taken_for_that_of_the_next_request",
-        "test_a_server_that_never_answers_is_not_waited_for_at_the_end",
         "test_an_answer_that_says_it_is_too_large_is_not_read",
         "test_an_answer_that_turns_out_to_be_too_large_is_read_no_further",
         "test_an_answer_to_somebody_else_is_none",
@@ -82,8 +81,6 @@ globals().update(
     again(
         test_streams,
         "test_a_line_that_goes_on_for_ever_in_a_comment_is_read_no_further",
-        "test_a_mark_is_given_back_as_it_was_or_not_at_all",
-        "test_a_server_that_has_marked_and_not_kept",
         "test_a_stream_that_comes_byte_by_byte",
         "test_a_stream_that_ends_too_early_is_taken_up_where_it_broke",
         "test_a_stream_without_marks_is_lost_with_its_connection",
