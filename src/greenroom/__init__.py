@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from greenroom.actors.consent.rules import Permissions, Rule
     from greenroom.actors.context import CallEnded, Context
     from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
+    from greenroom.actors.federation.annex import Annex
     from greenroom.actors.hooks import Hooks
     from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
     from greenroom.actors.output.limits import OutputLimit, OutputLimits
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
         ConnectFailed,
         ConnectionLost,
         HttpError,
+        NodeEnded,
         NotMcp,
         ProcessDied,
         ResponseTooLarge,
@@ -140,6 +142,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APIKeyAuth",
     "Accepted",
+    "Annex",
     "Annotations",
     "Audio",
     "AuthInfo",
@@ -205,6 +208,7 @@ __all__ = [
     "Message",
     "Mismatch",
     "NoAuth",
+    "NodeEnded",
     "NotMcp",
     "NotReady",
     "OAuth",
@@ -358,6 +362,7 @@ _HOMES: Final[dict[str, str]] = {
     "Fetcher": "greenroom.transports.client.fetch",
     "Guard": "greenroom.transports.client.guard",
     "Accepted": "greenroom.actors.questions",
+    "Annex": "greenroom.actors.federation.annex",
     "Annotations": "greenroom.protocol.definitions",
     "Audio": "greenroom.protocol.content",
     "BadAnswer": "greenroom.protocol.errors",
@@ -401,6 +406,7 @@ _HOMES: Final[dict[str, str]] = {
     "McpServer": "greenroom.service",
     "Message": "greenroom.protocol.results",
     "Mismatch": "greenroom.protocol.problems",
+    "NodeEnded": "greenroom.transports.client.errors",
     "NotMcp": "greenroom.transports.client.errors",
     "NotReady": "greenroom.actors.client.errors",
     "Page": "greenroom.protocol.received",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Line, Told
     from greenroom.actors.consent.consent import Consent
     from greenroom.actors.federation.agent import Invalid
+    from greenroom.actors.federation.annex import Isolation
     from greenroom.actors.federation.specs import Change, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
     from greenroom.actors.guest.reception import Reception
@@ -85,6 +86,7 @@ class Host(HostFiles, HostWords):
         roots: Roots | Callable[[str], Any] | None = None,
         on_log: Callable[[str, Any], Any] | None = None,
         settings: ClientSettings | None = None,
+        isolation: Isolation = None,
         patience: float = PATIENCE,
         name: str = "host",
     ) -> None:
@@ -95,6 +97,9 @@ class Host(HostFiles, HostWords):
         full name passes, and each question for the user; `server(id)` is the program's own hand, and passes none. `limits` are how much a model
         is given of an answer. `patience` is how long a
         catalogue waits for a server that has never said what it offers.
+
+        `settings` and `isolation` are those of servers that are given without an `UpstreamSpec`. `isolation="process"` keeps the connection to each
+        in a process of its own, an `Annex` those to all of them in one.
         """
         self._answers: dict[str, Any] = {
             "sampling": sampling,
@@ -104,6 +109,7 @@ class Host(HostFiles, HostWords):
             "on_log": on_log,
         }
         self._settings = settings or ClientSettings()
+        self._isolation: Isolation = isolation
         self.limiter = None if limits is None else Limiter(limits, Spill())
         """What cuts answers for a model, if anything does."""
         self.consent = consent
@@ -143,7 +149,10 @@ class Host(HostFiles, HostWords):
     def _spec(self, id: str, server: SomeServer) -> UpstreamSpec:
         if not id or self._separator in id:
             raise ConfigError(f"a server's id is a text without {self._separator!r} in it, not {id!r}")
-        spec = server if isinstance(server, UpstreamSpec) else UpstreamSpec(route_of(server), settings=self._settings)
+        if isinstance(server, UpstreamSpec):
+            spec = server
+        else:
+            spec = UpstreamSpec(route_of(server), settings=self._settings, isolation=self._isolation)
         return spec if spec.handler is not None else replace(spec, handler=lambda: self._handler(id))
 
     def _settle(self, id: str, spec: UpstreamSpec, guest: Guest | None) -> Guest | None:

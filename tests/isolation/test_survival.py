@@ -232,3 +232,15 @@ async def test_a_bug_in_a_parser_is_its_wires_end_and_no_call_that_hangs(isolati
         with pytest.raises(RequestLost, match="a bug in a parser"):
             await bad.call("book", what="bug")
         assert await bad.call("where", into=int) != process
+
+
+async def test_all_servers_of_a_host_that_says_no_more_of_them(tmp_path: Path) -> None:
+    one, two = (ledger(tmp_path / id).route for id in ("one", "two"))
+    async with Host({"one": one, "two": two}, isolation="process") as host:
+        await asyncio.gather(*(host.server(id).call("where") for id in ("one", "two")))
+        assert await annex_of(host, "one") != await annex_of(host, "two")
+    async with Host({"one": one, "two": two}, isolation=Annex()) as host:
+        await asyncio.gather(*(host.server(id).call("where") for id in ("one", "two")))
+        assert await annex_of(host, "one") == await annex_of(host, "two")
+    with pytest.raises(ConfigError, match="is a server of this program"):
+        Host({"here": Server("here")}, isolation="process")
