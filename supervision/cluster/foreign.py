@@ -125,14 +125,15 @@ class ForeignActor:
         if self._simple:
             return self._ask_here(message, timeout, until)
         with endpoint(self._system) as mine:
-            address = self._address or self._present(mine, timeout)
             try:
+                address = self._address or self._present(mine, timeout, until)
                 reply = _send(mine, address, message, until, unwanted)
             except ActorSystemException:
                 raise ActorGone(self._name) from None
-            if self._attendant is not None:
-                with suppress(ActorSystemException):  # it may be the next to go
-                    mine.tell(self._attendant, Done())
+            finally:
+                if self._attendant is not None:
+                    with suppress(ActorSystemException):  # it may be the next to go
+                        mine.tell(self._attendant, Done())
         if reply is None:
             raise ActorSilent(self._name, timeout) if time.monotonic() >= until or unwanted() else ActorGone(self._name)
         return self._read(reply)
@@ -159,16 +160,18 @@ class ForeignActor:
 
     # --- in a system of processes
 
-    def _present(self, mine: ActorSystem, timeout: float) -> Address:
+    def _present(self, mine: ActorSystem, timeout: float, until: float) -> Address:
         """Where the actor of our class is; from now on this endpoint hears when it ends."""
         found: Any = None
         for _ in range(2):
             attendant = self._attended(mine)
-            found = mine.ask(attendant, WhereIs(), timeout)
+            found = _send(mine, attendant, WhereIs(), until, bool)
             if isinstance(found, Here) and found.address is not None:
                 return found.address
             if found is not None:
                 break
+            if time.monotonic() >= until:
+                raise ActorSilent(self._name, timeout)
             with self._lock:  # the attendant itself has gone, with its system perhaps: another one, once
                 if self._attendant is attendant:
                     self._attendant = None
@@ -205,6 +208,12 @@ class ForeignActor:
                     got = system.listen(max(0.0, until - time.monotonic()))
             finally:
                 system.tell(asker, ActorExitRequest())
+            if (
+                got is None
+                and self._attendant is not None
+                and not isinstance(system.ask(self._attendant, WhereIs(), timeout), Here)
+            ):
+                self._attendant = None  # it has gone itself: the next question has another one
         if got is None:  # all that could run has run
             raise ActorSilent(self._name, timeout)
         if isinstance(got.reply, Here):

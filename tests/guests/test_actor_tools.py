@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -231,3 +232,30 @@ def test_something_else_than_a_system_is_refused() -> None:
 def test_errors_say_who_and_why() -> None:
     assert str(ActorPoisoned("it", None)) == "it has failed at it: it did not say why"
     assert "importable" in str(ActorNotMade("it", "its module has to be importable there"))
+
+
+def test_an_actor_that_takes_long_to_start_is_silent_and_is_not_started_twice(system: Any) -> None:
+    if is_simple(system):
+        return
+    actor = ForeignActor(system, theirs.Calculator)
+    with pytest.raises(ActorSilent):
+        actor.ask(theirs.Add(1, 1), 0.000_001)
+    first = actor._attendant
+    assert actor.ask(theirs.Add(1, 1), SOON) == theirs.Sum(2)
+    assert actor._attendant is first
+    actor.close()
+
+
+def test_an_attendant_that_is_gone_is_replaced(system: Any) -> None:
+    actor = ForeignActor(system, theirs.Calculator)
+    assert actor.ask(theirs.Add(1, 1), SOON) == theirs.Sum(2)
+    first = actor._attendant
+    assert first is not None
+    system.tell(first, ActorExitRequest())
+    late = time.monotonic() + SOON
+    while True:
+        with contextlib.suppress(ActorGone, ActorSilent, ActorNotMade):
+            if actor.ask(theirs.Add(1, 2), 1.0) == theirs.Sum(3) and actor._attendant is not first:
+                break
+        assert time.monotonic() < late
+    actor.close()
