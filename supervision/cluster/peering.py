@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from .peers import Peers
 
 
+class _Ending:
+    """Told of the owner's end, however it ended."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        self._peers.end()
+
+
 class Peering(GenServer):
     """``child(Peering, peers)`` in whatever tree the node has; the first child, so that it stops last."""
 
@@ -32,6 +42,7 @@ class Peering(GenServer):
     async def init(self) -> None:
         """Listen, and have an usher."""
         await self.peers.open(tcp=self.tcp)
+        self._otp_process.await_death(_Ending(self.peers))  # also of one that is killed, and cannot let go itself
         self._usher = await Options(name=USHER).start_link(Usher)
 
     def handle_info(self, message: object) -> Stop | None:

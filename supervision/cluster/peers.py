@@ -156,7 +156,11 @@ class Peers:
         return link
 
     async def close(self) -> None:
-        """Let go of every node; what was said before is sent, and `closed` waits for that."""
+        """As `end`."""
+        self.end()
+
+    def end(self) -> None:
+        """Let go of every node, at once; what was said before is still sent, and `closed` waits for that. Again is nothing."""
         self._open = False
         for task in tuple(self._tasks):
             task.cancel()

@@ -6,7 +6,7 @@ node was lost, is ended there, since nobody knows of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
 
 from greenroom.supervision.behaviours.actions import NoReply, Reject, Reply
@@ -19,6 +19,7 @@ from greenroom.supervision.kernel.current import current_node, current_process
 from greenroom.supervision.kernel.names import On
 from greenroom.supervision.kernel.reasons import NO_PROCESS
 from greenroom.supervision.kernel.routine import spawn
+from greenroom.supervision.supervisors.spec import ChildSpec, StartLink, child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -115,6 +116,36 @@ async def launch_on(
     request = Launch(server, args, kwargs or {}, options, None if me is None else me.pid)
     pid: Pid = await Ref[Any](On(USHER, node), None).ask(request)
     return Ref(pid)
+
+
+async def start_link_on(
+    node: str,
+    server: Callable[P, S],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Ref[S]:
+    """As `start_on`, linked to the calling process, which becomes the parent."""
+    return await launch_on(node, Options(), server, args, kwargs, link=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StartLinkOn(StartLink):
+    """The start function of a child on another node: what `child_on` makes."""
+
+    node: str
+
+    async def __call__(self, *more: Any, **named: Any) -> Ref[Any]:
+        """Start it there, linked to the calling process."""
+        kwargs = {**self.kwargs, **named}
+        return await launch_on(self.node, self.options, self.server, self.args + more, kwargs, link=True)
+
+
+def child_on(node: str, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> ChildSpec[Ref[S]]:
+    """As `child`, of one that runs on another node: that node's loss is its end, and a restart is tried there again."""
+    spec = child(server, *args, **kwargs)
+    made: Any = spec.start
+    return replace(spec, start=StartLinkOn(made.server, made.args, made.kwargs, made.options, node))
 
 
 async def whereis_on(node: str, name: Hashable, timeout: float | None = 5.0) -> Pid | None:

@@ -16,6 +16,7 @@ from greenroom.supervision import (
     ChildSpec,
     ChildTerminated,
     DynamicSupervisor,
+    On,
     Options,
     Pid,
     Ref,
@@ -32,7 +33,7 @@ from greenroom.supervision import (
     wait_down,
     which_children,
 )
-from greenroom.supervision.cluster.ushering import launch_on, whereis_on
+from greenroom.supervision.cluster.ushering import child_on, launch_on, whereis_on
 from greenroom.supervision.supervisors.tree import draw, tree
 
 from .pair import Counter, Trapper, pair, until
@@ -69,11 +70,7 @@ class Stubborn(Counter):
 
 def there(server: Any, *args: Any, name: str = "far", **changes: Any) -> ChildSpec[Any]:
     """A child on the other node."""
-
-    async def begin() -> Ref[Any]:
-        return await launch_on("two", Options(), server, args, link=True)
-
-    return ChildSpec(id=name, start=begin, **changes)
+    return child_on("two", server, *args).but(id=name, **changes)
 
 
 async def pid_of(top: Ref[Any], name: str) -> Pid:
@@ -194,3 +191,14 @@ async def test_a_node_that_closes_stops_what_was_started_for_others_in_order() -
             assert (await me.receive())[:2] == ("begun", "a")
         what = await me.receive()
         assert what.reason in {NO_CONNECTION, SHUTDOWN}
+
+
+async def test_a_far_child_has_a_name_there_and_a_spec_that_says_what_it_is() -> None:
+    async with pair():
+        spec = child_on("two", Counter, 5).but(name="bob", restart="temporary")
+        assert str(spec.start) == "Counter(5)"
+        assert (spec.id, spec.type, child_on("two", Supervisor, []).type) == ("Counter", "worker", "supervisor")
+        top = await start(Supervisor, [spec])
+        assert await Ref[Counter](On("bob", "two")).call(Counter.add) == 6
+        assert (await which_children(top))[0].id == "Counter"
+        await stop(top, SHUTDOWN)

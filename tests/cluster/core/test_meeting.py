@@ -411,6 +411,9 @@ async def test_the_end_of_the_peering_is_the_end_of_its_links_however_it_ends() 
         await wait_down(peering)
         assert current_node().elsewhere is None
         await until(lambda: not two.peers.connected)
+        peering = await start(Peering, Peers(current_node(), KEY))
+        kill(peering)
+        assert await wait_down(peering) in {KILLED, NO_PROCESS}
         async with here() as again:
             await again.connect(two.peers.addresses)
             assert await (await launch_on("two", Options(), Counter)).call(Counter.add) == 1
