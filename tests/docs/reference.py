@@ -18,7 +18,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import greenroom.supervision as room
-from greenroom.supervision import GreenroomError, Report
+from greenroom.supervision import GreenroomError, Report, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,6 +95,14 @@ DETAILS = {
     "Reports": "[Reports](reports.md) lists their fields.",
     "Errors": "[Errors](errors.md) draws their tree.",
 }
+
+NODE_MEMBERS = {
+    "Peers": (
+        *("addresses", "connect", "introduce", "forget", "connected", "wait_for"),
+        *("watch", "unwatch", "disconnect", "patient", "end", "closed"),
+    ),
+}
+"""What of the words for other nodes has words of its own."""
 
 WIDTH = 138
 
@@ -189,7 +197,7 @@ def index() -> str:
 
 def shown(name: str, value: object) -> str:
     """A name as one writes it: a function with its parameters, and so a class that one makes by hand."""
-    made = isinstance(value, type) and (is_dataclass(value) or name in MADE_BY_HAND)
+    made = isinstance(value, type) and (is_dataclass(value) or name in {*MADE_BY_HAND, "Peers", "Peering"})
     return f"{name}{parameters(value)}" if made or isinstance(value, FunctionType) else name
 
 
@@ -293,7 +301,26 @@ def reports() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"supervision.md": index, "errors.md": errors, "reports.md": reports}
+def nodes() -> str:
+    """The page of the words for other nodes."""
+    lines = [
+        "# Several nodes",
+        "",
+        "Everything that `greenroom.supervision.cluster` exports: links between nodes, and what runs over them ([how",
+        "to](../how-to/use-several-nodes.md)). `On(name, node)` and all words that take a `Ref` or a pid are those of [the supervision",
+        "room](supervision.md). This page is written by `python tests/docs/reference.py`.",
+        "",
+    ]
+    for name in sorted(cluster.__all__, key=lambda name: (not isinstance(getattr(cluster, name), type), name)):
+        value: object = getattr(cluster, name)
+        lines += entry(f"`{shown(name, value)}`", sentence(value))
+        for member in NODE_MEMBERS.get(name, ()):
+            found = inspect.getattr_static(value, member)
+            lines += entry(f"`{shown(member, found)}`", sentence(found), "  ")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"supervision.md": index, "errors.md": errors, "reports.md": reports, "nodes.md": nodes}
 
 
 def missing(page: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from greenroom import supervision
+from greenroom.supervision import cluster
 
 from . import reference
 
@@ -25,6 +26,12 @@ def test_every_report_and_error_has_its_entry(root: Path) -> None:
         assert [name for name in names if mark.format(name) not in told[page]] == [], (
             "run `python tests/docs/reference.py`"
         )
+
+
+def test_the_page_of_other_nodes_is_what_would_be_written(root: Path) -> None:
+    page = (root / reference.FOLDER / "nodes.md").read_text(encoding="utf-8")
+    assert page == reference.nodes(), "run `python tests/docs/reference.py`"
+    assert [name for name in cluster.__all__ if f"- `{name}" not in page] == []
 
 
 def test_every_name_has_a_sentence() -> None:
