@@ -11,7 +11,7 @@ PEERS  := .referees
 PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop servers tls format bench profile blast fire fuzz soak docs lock clean venv
+.PHONY: help run test check conformance interop servers inspector hosts tls format bench profile blast fire fuzz soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mc
 
 servers: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp servers) ## our client calls servers that others wrote, and ours: ONLY=fetch
 	$(BIN)/python -m tests.calling $(if $(ONLY),--only $(ONLY))
+
+hosts: $(STAMP) ## two hosts with a cable between them, and what becomes of a cluster on both; takes root: ONLY=cut
+	$(BIN)/python -m tests.hosts $(if $(ONLY),--only $(ONLY))
+
+inspector: $(STAMP) $(PEERS)/node/.installed $(PEERS)/servers/.installed ## the Inspector's command line and ours ask the same servers, and have to hear the same
+	$(BIN)/python -m tests.inspector
 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
 	$(BIN)/python -m tests.tls
