@@ -12,6 +12,7 @@ let in by; a host and port can be named instead. Whoever connects proves that th
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -28,6 +29,7 @@ from greenroom.supervision import (
     child,
     current_node,
     monitor,
+    send_after,
     spawn,
     start_child,
     wait_down,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from .answers import Asked
 
 MOST_GUESTS: Final = 64
+_TURN: Final = 1.0
+"""How often one that stands by looks whether it is its turn, in seconds."""
+_MINE: Final = object()
 _STRANGERS: Final = 16
 """How many may be shaking hands at once."""
 _UNREAD: Final = 1000
@@ -75,6 +80,8 @@ class Reception:
         self._key = Key.new(name)
         self.guests: int = 0
         """How many are there."""
+        self.stands_by = False
+        """Whether an address that is taken is another node's of the same server: then this one waits for its turn."""
         self.doorman: Doorman | None = None
         """Who let them in last."""
 
@@ -118,6 +125,10 @@ class Doorman(GenServer):
             reception.doorman.shut()
         reception.doorman = self
         spawn(_shut_after, self)
+        await self._listen()
+
+    async def _listen(self) -> None:
+        reception = self._reception
         kind, _, where = reception.address.partition(":")
         loop = self._node.loop
         try:
@@ -130,6 +141,9 @@ class Doorman(GenServer):
                 self._servers.append(await loop.create_server(self._welcome, host.strip("[]"), int(port)))
                 reception.address = f"tcp:{host}:{self._servers[0].sockets[0].getsockname()[1]}"
         except OSError as error:
+            if reception.stands_by and error.errno == errno.EADDRINUSE:
+                send_after(_TURN, self.pid, _MINE)
+                return
             raise ConfigError(f"guests cannot be let in at {reception.address}: {error}") from error
 
     async def admit(self, link: Link) -> None:
@@ -152,8 +166,10 @@ class Doorman(GenServer):
         else:
             self._links[link] = visit.pid
 
-    def handle_info(self, message: Any) -> None:
-        """A visit has ended: so does its link."""
+    async def handle_info(self, message: Any) -> None:
+        """A visit has ended: so does its link. Or it may be our turn to listen."""
+        if message is _MINE:
+            await self._listen()
         if isinstance(message, Down):
             for link, pid in tuple(self._links.items()):
                 if pid is not None and pid == message.pid:

@@ -192,6 +192,7 @@ class Server(Decorators, ThespianWords):
 
         if self._gate is not None:
             self._gate.share(place.key)
+        self._stand_by()
         spread = Spread(self.company, place, self._renew)
         if binding.shares is not None:
             binding.shares.besides = lambda: count_sessions(self.company)

@@ -24,6 +24,7 @@ class ThespianWords:
     registry: Registrations
     _with: list[ChildSpec[Any]]
     """What lives beside the company's listeners."""
+    _receptions: tuple[Reception, ...] = ()
 
     def thespian_tool(
         self,
@@ -58,4 +59,10 @@ class ThespianWords:
 
         reception, made = admitted_to_company(self.company, key, address, most_guests)
         self._with.append(made)
+        self._receptions = (*self._receptions, reception)
         return reception
+
+    def _stand_by(self) -> None:
+        """This node is one of several: guests are let in by one of them, and by another when that is gone."""
+        for each in self._receptions:
+            each.stands_by = True

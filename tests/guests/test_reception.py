@@ -363,7 +363,7 @@ def test_keys_are_in_files_that_others_cannot_read(tmp_path: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o600
     assert len(key_of(place)) == 64
     assert key_of(place) == key_of(str(place))
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ConfigError, match="no key can be written"):
         new_key_file(place)
     place.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
@@ -419,3 +419,32 @@ async def test_what_the_host_does_not_let_its_program_call_is_not_for_guests_eit
         listed = (await guest.answer(guest.ask("ListTools", server="weather")))[1]["items"]["weather"]
         assert "forecast" not in [tool["name"] for tool in listed]
         guest.link.close()
+
+
+async def test_of_several_nodes_one_lets_guests_in_and_another_when_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receptions, "_TURN", 0.02)
+    async with open_house() as (first, reception):
+        second = Host({"weather": served()})
+        other = second.admit_guests(KEY, address=reception.address)
+        reception.stands_by = other.stands_by = True
+        async with second:
+            guest = await Visitor(reception.address).enter()
+            assert (reception.guests, other.guests) == (1, 0)
+            await first.close()
+            await guest.over()
+            again: list[Visitor] = []
+
+            def in_again() -> bool:
+                visitor = Visitor(reception.address)
+                if visitor.link.over is None:
+                    again.append(visitor)
+                return bool(again)
+
+            await until(in_again)
+            await again[0].enter()
+            assert (await again[0].answer(again[0].ask("ListServers")))[0] == "Servers"
+            assert other.guests == 1
+            again[0].link.close()
+            await first.open()
