@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
 PATIENCE = 20.0
-LEFT = 3.0
-"""Until when nobody may be left of an engine, however it ended."""
+LEFT = 5 * 3.0
+"""Until when nobody may be left of an engine, however it ended, and five times that, since a test may run on a busy machine."""
 
 
 def spec(**wanted: Any) -> NodeSpec:

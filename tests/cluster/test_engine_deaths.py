@@ -33,7 +33,7 @@ from greenroom.supervision.cluster.engine import Engine
 from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import ClusterSettings
 
-from .engine_stage import Hand, Stage, eventually, gone, spec, staged
+from .engine_stage import LEFT, Hand, Stage, eventually, gone, spec, staged
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -119,7 +119,7 @@ async def test_the_warden_dies_and_nobody_is_left_and_another_begins() -> None:
         assert isinstance(down.reason, Crash)
         assert isinstance(down.reason.error, NodeLost)
         await gone(*running.values())
-        assert time.monotonic() - began < 3.0
+        assert time.monotonic() - began < LEFT
         await eventually(lambda: is_alive(stage.cluster.engine))
         other = await stage.host()
         assert await (await stage.hand(other)).call(Hand.process_id) not in running.values()
@@ -175,14 +175,14 @@ async def test_a_signal_for_the_whole_group_ends_the_nodes_and_nothing_else() ->
 
 
 async def test_an_idle_node_that_hangs_is_found_by_its_silence_and_killed() -> None:
-    async with staged(ClusterSettings(heartbeat=0.1)) as stage, inbox():
+    async with staged(ClusterSettings(heartbeat=0.3)) as stage, inbox():
         host = await stage.host()
         pid = await host.call(Host.process_id)
         monitor(host)
         began = time.monotonic()
         os.kill(pid, signal.SIGSTOP)
         down = await receive(timeout=10.0)
-        assert time.monotonic() - began < 5 * 3 * 0.1 + 0.5
+        assert time.monotonic() - began < 5 * (3 * 0.3 + 0.3)
         assert isinstance(down.reason, Crash)
         assert isinstance(down.reason.error, NodeLost)
         assert down.reason.error.ending.hung
@@ -191,10 +191,10 @@ async def test_an_idle_node_that_hangs_is_found_by_its_silence_and_killed() -> N
 
 
 async def test_an_application_that_stands_still_loses_no_node() -> None:
-    async with staged(ClusterSettings(heartbeat=0.05)) as stage:
+    async with staged(ClusterSettings(heartbeat=0.3)) as stage:
         host = await stage.host()
         hand = await stage.hand(host)
-        time.sleep(1.0)  # noqa: ASYNC251 - the loop is blocked twenty times as long as a node may be silent
+        time.sleep(2.0)  # noqa: ASYNC251 - the loop is blocked more than twice as long as a node may be silent
         assert await hand.call(Hand.process_id) == await host.call(Host.process_id)
         for _ in range(20):
             await asyncio.sleep(0.01)

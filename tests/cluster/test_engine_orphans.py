@@ -16,8 +16,8 @@ from greenroom.supervision.cluster import pids
 from .tcp import listeners
 
 APPLICATION = Path(__file__).parent / "programs" / "application.py"
-SECONDS = 3.0
-"""Until when nobody may be left."""
+SECONDS = 5 * 3.0
+"""Until when nobody may be left, and five times that, since a test may run on a busy machine."""
 
 
 def left(of: dict[str, int], seconds: float) -> dict[str, int]:
@@ -50,7 +50,7 @@ def test_whoever_captures_the_output_of_an_application_goes_on_when_it_has_ended
     began = time.monotonic()
     done = subprocess.run([sys.executable, APPLICATION, way], capture_output=True, timeout=60, check=False)
     assert done.returncode == code, done.stderr
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 30.0
     assert not left(json.loads(done.stdout), SECONDS)
 
 
