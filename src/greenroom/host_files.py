@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from greenroom.actors.client.settings import ClientSettings
     from greenroom.actors.federation.specs import Standing
     from greenroom.actors.output.limits import Limiter
+    from greenroom.auth.client.door import Auth
     from greenroom.config.household import Household
     from greenroom.config.routes import SignIn
     from greenroom.config.steps import Step
-    from greenroom.config.values import HostConfig
+    from greenroom.config.values import HostConfig, ServerConfig
 
 WATCH = 1.0
 """How often files are looked at, in seconds, where nothing else is said."""
@@ -81,7 +82,7 @@ class HostFiles:
         config = again()
         if paths and not (config.servers or config.failed) and not config.good:
             raise BadConfig([one for one in config.mistakes if not one.harmless])
-        household = Household(config, again, settings=settings, sign_in=sign_in, watch=every)
+        household = Household(config, again, settings=settings, sign_in=sign_in or _with_browser(config), watch=every)
         asked = Consent(hook=household.said) if consent is None else consent
         follows = consent is None or not asked.permissions
         made: Any = cls
@@ -155,6 +156,17 @@ class HostFiles:
                     await anext(news)
                     reports = self.reports()
         return reports
+
+
+def _with_browser(config: HostConfig) -> SignIn:
+    """How users sign in where a program says nothing of it."""
+
+    def sign_in(server: ServerConfig) -> Auth | None:
+        from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - few sign in anywhere
+
+        return oauth_of(server, port=config.oauth_port)
+
+    return sign_in
 
 
 def _report(name: str, standing: Standing | None) -> ServerReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -287,3 +288,28 @@ def test_no_text_is_too_much(tmp_path_factory: pytest.TempPathFactory, text: str
         path.write_text(text, encoding="utf-8", errors="replace", newline="")
         config = read(path, environment={}, project=path.parent)
         assert config.good or all(str(one) for one in config.mistakes)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", "a = " + "[" * 5000 + "]" * 5000),
+        ("a.toml", ".".join("a" * 100_000) + " = 1"),
+        ("a.toml", "[" + ".".join("a" * 100_000) + "]"),
+        ("a.toml", "[server.a]\n" + "".join(f"k{number} = 1\n" for number in range(60_000))),
+        ("a.toml", 'a = "' + '\\"' * 300_000 + "." * 600),
+        ("a.toml", "[server.a]\n" * 80_000 + "="),
+        ("a.toml", "[permissions]\ndeny = [" + "'*'," * 100_000 + "]"),
+        ("a.json", '{"mcpServers": {' + '"a": {},' * 60_000 + "}}"),
+        ("a.json", '{"mcpServers": {' + "".join(f'"a{n}": {{}}, "a{n}": {{}},' for n in range(15_000)) + "}}"),
+        ("a.json", '{"mcpServers": {"a": {' + "".join(f'"k{number}": 1,' for number in range(60_000)) + "}}}"),
+        ("a.json", "[" * 500_000),
+    ],
+)
+def test_a_file_that_is_made_to_hurt_takes_no_long_time(desk: Desk, name: str, text: str) -> None:
+    desk.write(name, text)
+    before = time.process_time()
+    config = desk.read(name)
+    assert time.process_time() - before < 10
+    assert not config.good
+    assert not config.servers

@@ -6,7 +6,6 @@ none once its variables are in place.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -167,7 +166,7 @@ def _env_file(name: str | None, variables: Variables, folder: Path, tell: Tell) 
     try:
         text = read_text(folder / Path(place).expanduser())
     except Unreadable as error:
-        tell(("envFile",), f"{error.what} ({os.fspath(place)})", error.hint)
+        tell(("envFile",), f"{error.what} ({name})", error.hint)
         return {}
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -175,7 +174,7 @@ def _env_file(name: str | None, variables: Variables, folder: Path, tell: Tell) 
             continue
         pair = _ENV_LINE.fullmatch(line.strip())
         if pair is None or "\0" in line:
-            tell(("envFile",), f"line {number} of {os.fspath(place)} is no variable", "write NAME=value")
+            tell(("envFile",), f"line {number} of {name} is no variable", "write NAME=value")
             continue
         value = pair["value"]
         quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"

@@ -16,7 +16,7 @@ from greenroom.protocol.wire import is_object
 
 from .json_lines import NotJson, read
 from .mistakes import Mistake, Source
-from .toml_lines import Lines, positions
+from .toml_lines import Lines, TooDeep, positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +29,8 @@ _AT: Final = re.compile(r"\s*\(at (?:line (?P<line>\d+), column \d+|end of docum
 _HEADER: Final = re.compile(
     r"^[ \t]*\[[ \t]*(?:server[ \t]*\.[ \t]*)(?P<name>[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE
 )
+_QUOTED: Final = re.compile(r"\"(?:[^\"\\]|\\.)*(?:\"|\Z)|'[^']*(?:'|\Z)")
+_DOTS: Final = 500
 _HALF: Final = "was it written only in part?"
 _TWICE: Final = ("cannot declare", "cannot overwrite", "cannot mutate", "cannot redefine")
 
@@ -89,6 +91,7 @@ def load(path: FilePath, folder: FilePath | None = None) -> Document:
         text = read_text(path)
         document.lines = Lines(text)
         if document.toml:
+            _bounded(text)
             document.value = tomllib.loads(text)
             document.offsets = positions(text)
         else:
@@ -96,6 +99,10 @@ def load(path: FilePath, folder: FilePath | None = None) -> Document:
             document.value, document.offsets, document.twice = _object(found.value), found.positions, found.twice
     except tomllib.TOMLDecodeError as error:
         problem, server = _toml_problem(str(error), text)
+    except TooDeep as error:
+        problem = Unreadable("has a name of too many parts", "nobody needs as many", document.lines.of(error.offset))
+    except RecursionError:
+        problem = Unreadable("has too many lists or tables in each other", "nobody needs as many")
     except NotJson as error:
         half = _HALF if error.offset >= len(text.rstrip()) else ""
         problem = Unreadable(f"is no JSON: {error.what}", half, document.lines.of(error.offset))
@@ -105,6 +112,13 @@ def load(path: FilePath, folder: FilePath | None = None) -> Document:
         return document
     document.mistakes.append(Mistake(Source(str(path), problem.line), server, None, problem.what, problem.hint))
     return document
+
+
+def _bounded(text: str) -> None:
+    """The standard library's reader takes a time that grows with the square of a name's parts."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _DOTS and _QUOTED.sub("", line).count(".") > _DOTS:
+            raise Unreadable("has a name of too many parts", "nobody needs as many", number)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -143,13 +157,14 @@ def _toml_problem(message: str, text: str) -> tuple[Unreadable, str | None]:
     """What the reader says, with the line, and the server that it is in if that is to be seen."""
     found = _AT.search(message)
     at_end = found is not None and found["line"] is None
-    line = Lines(text.rstrip()).of(len(text)) if found is None or found["line"] is None else int(found["line"])
+    lines = Lines(text)
+    line = lines.of(len(text.rstrip())) if found is None or at_end else int(found["line"])
     what = message[: found.start()] if found else message
-    headers = [one for one in _HEADER.finditer(text) if text.count("\n", 0, one.start()) < line]
+    headers = [one for one in _HEADER.finditer(text) if lines.of(one.start()) <= line]
     server = headers[-1]["name"].strip("\"'") if headers else None
     if what.lower().startswith(_TWICE):
         first = next((one for one in headers if one["name"].strip("\"'") == server), None)
-        where = "" if first is None else f": it begins in line {text.count(chr(10), 0, first.start()) + 1}"
+        where = "" if first is None else f": it begins in line {lines.of(first.start())}"
         return Unreadable(
             f"stands there twice{where}", "keep one of them; nothing of this file holds until then", line
         ), server

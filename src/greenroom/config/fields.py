@@ -39,11 +39,13 @@ def _times(text: str) -> str:
     return f"How long {text}, in seconds."
 
 
+_PATTERNS: Final = Texts(_PATTERN, most=500)
+
 PERMISSIONS: Final = Table(
     {
-        "deny": Field(Texts(_PATTERN), "What is never done."),
-        "ask": Field(Texts(_PATTERN), "What is asked about each time, unless it was decided for longer."),
-        "allow": Field(Texts(_PATTERN), "What is done without asking."),
+        "deny": Field(_PATTERNS, "What is never done."),
+        "ask": Field(_PATTERNS, "What is asked about each time, unless it was decided for longer."),
+        "allow": Field(_PATTERNS, "What is done without asking."),
     },
     meant={"allowed": "allow", "denied": "deny", "block": "deny", "blocked": "deny", "confirm": "ask"},
     said="a table of lists: deny, ask, allow",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.protocol.wire import is_array, is_object
 
 from .fields import SERVER
+from .kinds import ENOUGH
 from .mistakes import nearest
 from .variables import Input
 
@@ -127,9 +128,8 @@ def translate(name: str, path: Path, entry: Mapping[str, Any]) -> Imported:
     found = Imported(fitted(name), path, {}, {}, [], None)
     table, words, told = found.table, found.words, found.told
     env_file: str | None = None
-    for key, value in entry.items():
-        if value is None or key in _IGNORED:
-            continue
+    said = [(key, value) for key, value in entry.items() if value is not None and key not in _IGNORED]
+    for key, value in said[:ENOUGH]:
         if key == "type":
             words["transport"] = key
             table["transport"] = _TYPES.get(value, value) if isinstance(value, str) else value

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 1_000_000_000
 """No number has to be larger."""
+ENOUGH: Final = 1000
+"""After so many mistakes in one file it is not looked for more."""
 NO_NUL: Final = r"[^\u0000]*"
 VARIABLE: Final = r"\$\{"
 """Where this is found a text is made of variables, and what becomes of it is not known yet."""
@@ -42,6 +44,11 @@ class Book:
     """Where kinds write what is wrong: the path to it, what, and what to write instead."""
 
     told: list[tuple[Path, str, str]] = field(default_factory=list["tuple[Path, str, str]"])
+
+    @property
+    def full(self) -> bool:
+        """Whether there is so much wrong that nobody reads on."""
+        return len(self.told) >= ENOUGH
 
     def tell(self, path: Path, what: str, hint: str = "") -> None:
         """One more."""
@@ -186,6 +193,7 @@ class Texts:
     """A list of texts."""
 
     item: Text = Text()
+    most: int = 10_000
 
     @property
     def said(self) -> str:
@@ -194,13 +202,16 @@ class Texts:
 
     def schema(self) -> dict[str, Any]:
         """For editors."""
-        return {"type": "array", "items": self.item.schema()}
+        return {"type": "array", "items": self.item.schema(), "maxItems": self.most}
 
     def judge(self, value: Any, path: Path, book: Book) -> None:
         """Each item by itself."""
         if not is_array(value):
             hint = "put it in brackets: […]" if isinstance(value, str) else ""
             book.tell(path, f"has to be a list, not {kind_of(value)}", hint)
+            return
+        if len(value) > self.most:
+            book.tell(path, f"has {len(value)} items, and may have {self.most}")
             return
         for index, one in enumerate(value):
             self.item.judge(one, (*path, index), book)
@@ -283,6 +294,8 @@ class Table:
             book.tell(path, f"has to be a table, not {kind_of(value)}")
             return
         for name, one in value.items():
+            if book.full:
+                return
             known = self.fields.get(name)
             if known is None:
                 meant = self.meant.get(name)

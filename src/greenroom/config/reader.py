@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.output.limits import OutputLimit
 from greenroom.protocol.wire import is_array, is_object
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
     from .imports import Imported
     from .toml_lines import Path as Keys
+
+
+_RULES: Final = 2000
+"""Each rule is held against each that comes before it; of more than so many nobody is told which are of no use."""
 
 
 @dataclass(slots=True)
@@ -180,13 +184,15 @@ class _Reading:
             for name, value in servers.items():
                 self._entry(document, (*path, name), value, here)
             mine |= here
+        at = {entry.path: entry for entry in mine.values()}
         for keys, first, _ in document.twice:
-            for entry in mine.values():
-                if keys == entry.path:
+            for length in range(len(keys), 0, -1):
+                entry = at.get(keys[:length])
+                if entry is not None:
+                    hint = "" if length < len(keys) else "give one of them another name"
                     line = document.lines.of(first)
-                    entry.tell((), f"stands there twice, first in line {line}", "give one of them another name")
-                elif keys[: len(entry.path)] == entry.path:
-                    entry.tell(keys[len(entry.path) :], f"stands there twice, first in line {document.lines.of(first)}")
+                    entry.tell(keys[length:], f"stands there twice, first in line {line}", hint)
+                    break
         if seen is None:
             self._entries |= mine
             return
@@ -264,6 +270,7 @@ class _Reading:
             failed=failed,
             rules=tuple(self._rules),
             output=output,
+            oauth_port=self._environment.oauth_port,
             mistakes=tuple(self._mistakes),
             files=tuple(dict.fromkeys(self._files)),
             project=self._project,
@@ -293,7 +300,9 @@ class _Reading:
     def _careful(self, config: HostConfig) -> HostConfig:
         """Rules that can never decide are told; where some could not be read, none allows anything."""
         dead: list[Mistake] = []
-        for rule, why in config.permissions.dead([*config.servers, *config.failed]):
+        permissions = config.permissions
+        looked = permissions.dead([*config.servers, *config.failed]) if len(permissions.rules) <= _RULES else ()
+        for rule, why in looked:
             file, _, line = rule.where.rpartition(":")
             source = Source(file, int(line)) if line.isdigit() else Source(rule.where, 0)
             what = f"{rule.pattern!r} can never match: {why}"

@@ -40,7 +40,8 @@ class Reconciler(GenServer):
         self._jobs: dict[Monitor, Step] = {}
         self._busy: set[str] = set()
         self._pausing: set[str] = set()
-        self._waiting: list[Caller[None]] = []
+        self._waiting: list[tuple[set[str], Caller[None]]] = []
+        """Who waits, and for which servers to be at rest."""
 
     async def init(self) -> None:
         """Whatever a predecessor has left undone."""
@@ -59,8 +60,10 @@ class Reconciler(GenServer):
         for name in tuple(self._household.troubles):
             if name not in self._household.wanted:
                 del self._household.troubles[name]
-        self._waiting.append(self.caller)
+        caller = self.caller
         await self.look()
+        self._waiting.append((set(self._busy), caller))
+        self._answer()
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
 
     def _step(self, name: str) -> Step | None:
@@ -104,12 +107,12 @@ class Reconciler(GenServer):
             send_after(_AGAIN, self.pid, _Again(name))
 
     def _answer(self) -> None:
-        """Nobody is at anything, and what is paused was tried."""
-        if self._busy:
-            return
-        waiting, self._waiting = self._waiting, []
-        for caller in waiting:
-            caller.reply(None)
+        """Nobody is at anything that they wait for: what is paused was tried, and what has changed since is others' affair."""
+        for names, caller in self._waiting:
+            names.intersection_update(self._busy)
+            if not names:
+                caller.reply(None)
+        self._waiting = [one for one in self._waiting if one[0]]
 
     def report_state(self) -> str:
         """What is being done."""

@@ -24,29 +24,32 @@ if TYPE_CHECKING:
 
 def route_of(server: ServerConfig, sign_in: SignIn | None = None) -> Route:
     """The way to it. Raises `ConfigError`."""
+    return _route(server, _auth(server, sign_in))
+
+
+def _route(server: ServerConfig, auth: Auth | None) -> Route:
+    most = server.limits.message_bytes
     if server.transport == "stdio":
         from greenroom.transports.client.command import Command, CommandLimits  # noqa: PLC0415 - URLs need none of it
 
         assert server.command is not None
-        most = server.limits.message_bytes
         limits = CommandLimits(line=most, queue=most)
-        command = Command(
+        command: Route = Command(
             server.command, *server.args, env=server.env, inherit=server.inherit, cwd=server.cwd, limits=limits
         )
-        return command  # noqa: RET504 - a `Command` is a `Route` by its shape
+        return command
     from greenroom.transports.client.http_route import HttpRoute, SseRoute  # noqa: PLC0415 - programs need none of it
     from greenroom.transports.client.http_settings import HttpSettings  # noqa: PLC0415 - as above
 
     assert server.url is not None
     kind = SseRoute if server.transport == "sse" else HttpRoute
-    most = server.limits.message_bytes
     settings = HttpSettings(max_response=most, max_event=most)
-    auth = _auth(server, sign_in)
     if auth is None:
         return kind(server.url, headers=server.headers, settings=settings)
     from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - who signs in nowhere needs none of it
 
-    return kind(server.url, headers=server.headers, credentials=credentials_for(auth, server.url), settings=settings)
+    credentials = credentials_for(auth, server.url)
+    return kind(server.url, headers=server.headers, credentials=credentials, settings=settings)
 
 
 def _auth(server: ServerConfig, sign_in: SignIn | None) -> Auth | None:
@@ -64,17 +67,18 @@ def spec_of(
 ) -> UpstreamSpec:
     """How it is kept. `settings` are what the configuration says nothing of. Raises `ConfigError`."""
     times, restart = server.timeouts, server.restart
+    auth = _auth(server, sign_in)
     backoff = Backoff(first=restart.first, factor=restart.factor, longest=restart.longest, jitter=restart.jitter)
     settled = replace(
         settings or ClientSettings(),
-        init_timeout=times.connect,
+        init_timeout=times.connect + getattr(auth, "patience", 0.0),  # a user who has to sign in takes their time
         request_timeout=times.request,
         ping_interval=times.ping,
         backoff=backoff,
         park_after=restart.park_after,
     )
     return UpstreamSpec(
-        route_of(server, sign_in),
+        _route(server, auth),
         settings=settled,
         concurrent=server.budget.concurrent,
         queue=server.budget.queue,

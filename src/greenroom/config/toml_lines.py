@@ -20,7 +20,17 @@ _LITERAL: Final = re.compile(r"'[^'\n]*'")
 _BASIC: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _LONG_LITERAL: Final = re.compile(r"'''.*?'''(?:'{1,2})?", re.DOTALL)
 _LONG_BASIC: Final = re.compile(r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?', re.DOTALL)
+_DEEPEST: Final = 64
 _SCALAR: Final = re.compile(r"[^,\]}#\n]*")
+
+
+class TooDeep(ValueError):
+    """More names with dots between them than anybody writes. `offset` is where."""
+
+    def __init__(self, offset: int) -> None:
+        """It begins there."""
+        super().__init__(offset)
+        self.offset = offset
 
 
 class Lines:
@@ -36,7 +46,7 @@ class Lines:
 
 
 def positions(text: str) -> dict[Path, int]:
-    """The offset of each key, by the path to it, where it is named first; of each item of a list, where it begins."""
+    """The offset of each key, by the path to it, where it is named first; of each item of a list, where it begins. Raises `TooDeep`."""
     return _Finder(text).run()
 
 
@@ -97,6 +107,8 @@ class _Finder:
         while True:
             self._skip(_BLANK)
             began = self._at
+            if len(keys) == _DEEPEST:
+                raise TooDeep(began)
             keys.append((self._name(), began))
             self._skip(_BLANK)
             if not self._text.startswith(".", self._at):

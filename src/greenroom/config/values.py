@@ -145,6 +145,8 @@ class HostConfig:
     """What holds for all servers."""
     output: OutputLimit = field(default_factory=OutputLimit)
     """How much a model gets of an answer of a server that has no limits of its own."""
+    oauth_port: int = 0
+    """Where users who sign in come back to, unless a server says otherwise; 0 is any port that is free."""
     mistakes: tuple[Mistake, ...] = ()
     files: tuple[Path, ...] = ()
     """Whatever was looked for, whether it is there or not: when one of them changes, all is to be read again."""
