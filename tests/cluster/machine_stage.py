@@ -115,13 +115,14 @@ class Machines(NamedTuple):
 
     def member(self, name: str, *more: str, **how: Any) -> Member:
         """Another machine."""
-        made = Member(self.convention, how.pop("key", self.key), name, "--heartbeat", str(BEAT), *more, **how)
+        beat = str(self.cluster.settings.heartbeat)
+        made = Member(self.convention, how.pop("key", self.key), name, "--heartbeat", beat, *more, **how)
         self.members.append(made)
         return made
 
-    async def joined(self, name: str, *more: str) -> Member:
+    async def joined(self, name: str, *more: str, **how: Any) -> Member:
         """... that has joined."""
-        made = self.member(name, *more)
+        made = self.member(name, *more, **how)
         await self.up(name)
         return made
 
@@ -141,14 +142,16 @@ class Machines(NamedTuple):
 
 
 @asynccontextmanager
-async def gathered(folder: Path, *, port: int = 0, **settings: Any) -> AsyncGenerator[Machines]:
+async def gathered(
+    folder: Path, *, port: int = 0, listen: str = "127.0.0.1", heartbeat: float = BEAT, **settings: Any
+) -> AsyncGenerator[Machines]:
     """The application leads. Everything is ended in order, and nobody may be left then."""
     before = frozenset(pids.descendants(os.getpid()))
-    convention = f"127.0.0.1:{port or free_port()}"
+    convention = f"{listen}:{port or free_port(listen)}"
     key = key_file(folder)
     cluster = Cluster(
         ClusterSettings(
-            listen="127.0.0.1", convention=convention, key_file=key, machine="home", heartbeat=BEAT, **settings
+            listen=listen, convention=convention, key_file=key, machine="home", heartbeat=heartbeat, **settings
         )
     )
     members: list[Member] = []
