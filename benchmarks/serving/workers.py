@@ -52,7 +52,7 @@ KINDS = (
     Kind("… `workers=1`", 1, "own", *ECHO),
     Kind("… `workers=2`", 2, "own", *ECHO),
     Kind("… `workers=2`, each session by way of the other worker", 2, "crossed", *ECHO),
-    Kind("a tool that computes for a millisecond: in the program itself", None, "own", *WORK),
+    Kind("a tool that computes for half a millisecond: in the program itself", None, "own", *WORK),
     Kind("… `workers=2`", 2, "own", *WORK),
 )
 

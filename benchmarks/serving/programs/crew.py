@@ -24,7 +24,7 @@ async def echo(text: str) -> str:
 
 @server.tool
 async def work(count: int) -> int:
-    """Compute something: a thousand is about a tenth of a millisecond."""
+    """Compute something: ten thousand is about half a millisecond."""
     return sum(number * number % 7 for number in range(count))
 
 
