@@ -50,13 +50,20 @@ def _mention(found: re.Match[str]) -> Mention:
     return Mention(found["server"], bare, found.start(), end - (len(written) - len(bare)))
 
 
-def words_behind(text: str, start: int, most: int) -> tuple[list[str], int]:
-    """Up to so many words of the text from there on, and where they end. Another mention is no word of this one."""
+def words_behind(text: str, start: int, most: int, *, sentence: bool = False) -> tuple[list[str], int]:
+    """Up to so many words of the text from there on, and where they end. Another mention is no word of this one.
+
+    In a `sentence` the comma or full stop behind a word is not its own, and ends the words.
+    """
     words: list[str] = []
     while len(words) < most and (found := _WORD.match(text, start)):
         quoted = found["double"] if found["double"] is not None else found["single"]
-        words.append(found["bare"] if quoted is None else quoted)
-        start = found.end()
+        word = found["bare"] if quoted is None else quoted
+        kept = (word.rstrip(_TRAILING) or word) if sentence and quoted is None else word
+        words.append(kept)
+        start = found.end() - (len(word) - len(kept))
+        if kept != word:
+            break
     return words, start
 
 

@@ -116,7 +116,7 @@ class MentionReader:
         try:
             template = await self._template_of(mention)
             wanted = 0 if template is None else len(placeholders(template))
-            uri = await self._uri(mention, words_behind(text, mention.end, wanted)[0])
+            uri = await self._uri(mention, words_behind(text, mention.end, wanted, sentence=True)[0])
             return Reading(mention, uri, await self._read(mention.server, uri))
         except GreenroomError as error:
             return Reading(mention, uri, error=error)

@@ -48,6 +48,14 @@ def test_which_words_are_its_own(behind: str, most: int, words: list[str]) -> No
 
 
 @pytest.mark.parametrize(
+    ("behind", "words"),
+    [(" 12, please", ["12"]), (" 12 ada.", ["12", "ada"]), (' "a, b" c', ["a, b", "c"]), (" ... x", ["...", "x"])],
+)
+def test_in_a_sentence_a_comma_ends_the_words(behind: str, words: list[str]) -> None:
+    assert words_behind(f"@a:b{behind}", 4, 2, sentence=True)[0] == words
+
+
+@pytest.mark.parametrize(
     ("text", "now"),
     [
         ("hello @", Typing(None, None, "")),
