@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from greenroom.config.values import HostConfig
 
-ENVIRONMENT = {"HOME": "/home/anna", "TOKEN": "s3cret", "EMPTY": ""}
+ENVIRONMENT = {"HOME": "/users/anna", "TOKEN": "s3cret", "EMPTY": ""}
 
 
 class Desk:

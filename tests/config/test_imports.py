@@ -15,7 +15,7 @@ CLAUDE_DESKTOP = """{
   "mcpServers": {
     "filesystem": {
       "command": "npx",
-      "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/anna/Desktop"],
+      "args": ["-y", "@modelcontextprotocol/server-filesystem", "/users/anna/Desktop"],
       "env": {"DEBUG": "1"}
     }
   }
@@ -81,7 +81,7 @@ def test_claude_desktop(desk: Desk) -> None:
     assert config.mistakes == ()
     server = config.servers["filesystem"]
     assert (server.transport, server.command, server.env) == ("stdio", "npx", {"DEBUG": "1"})
-    assert server.args[-1] == "/home/anna/Desktop"
+    assert server.args[-1] == "/users/anna/Desktop"
     assert server.source.line == 4
 
 
@@ -97,7 +97,7 @@ def test_claude_code(desk: Desk) -> None:
     assert api.oauth_config is not None
     assert (api.oauth_config.client_id, api.oauth_config.port) == ("abc", 8080)
     assert (old.transport, old.oauth) == ("sse", "off")
-    assert (local.command, local.env) == (f"{desk.folder}/server", {"HERE": "/home/anna"})
+    assert (local.command, local.env) == (f"{desk.folder}/server", {"HERE": "/users/anna"})
 
 
 @pytest.mark.row("CB-01", "CB-04")

@@ -15,7 +15,7 @@ from greenroom.config.variables import Input, Variables
 if TYPE_CHECKING:
     from .files import Desk
 
-SET = {"A": "1", "EMPTY": "", "NESTED": "${A}", "HOME": "/home/anna"}
+SET = {"A": "1", "EMPTY": "", "NESTED": "${A}", "HOME": "/users/anna"}
 
 
 def put(text: str, *, editor: bool = False, given: dict[str, str] | None = None) -> tuple[str, list[str]]:
