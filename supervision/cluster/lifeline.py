@@ -13,12 +13,12 @@ import os
 import select
 import signal
 import threading
-import weakref
 from typing import Final
 
 _SETSIG: Final[int | None] = getattr(fcntl, "F_SETSIG", None)  # Linux alone can say which signal it shall be
 
-_held: weakref.WeakSet[Lifeline] = weakref.WeakSet()
+_held: Final[set[Lifeline]] = set()
+"""Those that are not cut: a fork must know of them, also when nobody else does any more."""
 
 
 class Lifeline:
@@ -38,6 +38,7 @@ class Lifeline:
 
     def cut(self) -> None:
         """Everybody below ends, now. Again is nothing."""
+        _held.discard(self)
         self.handed_over()
         if self._writing >= 0:
             os.close(self._writing)
