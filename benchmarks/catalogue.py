@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from . import auth, bench, calls, curves, floors, gateways, imports, links, lives, looking, memory, protocol, sizes
-from .cluster import nodes
+from .cluster import annexes, nodes
 from .serving import layers
 
 __all__ = ["BENCHMARKS", "CURVES"]
 
-MODULES = (floors, calls, lives, links, memory, looking, imports, protocol, layers, sizes, gateways, auth, nodes)
+MODULES = (
+    floors,
+    calls,
+    lives,
+    links,
+    memory,
+    looking,
+    imports,
+    protocol,
+    layers,
+    sizes,
+    gateways,
+    auth,
+    nodes,
+    annexes,
+)
 BENCHMARKS = bench.registered()
 CURVES = curves.registered()

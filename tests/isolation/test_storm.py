@@ -18,10 +18,10 @@ from tests.client_command.tree import marked
 from tests.federation.test_trouble import child_of
 from tests.under_fire.load import DEADLINE, Load, loaded
 
-from greenroom import GreenroomError, Host
+from greenroom import ClientSettings, GreenroomError, Host
 from greenroom.actors.federation.annex import Annex
 from greenroom.actors.federation.specs import State, UpstreamSpec
-from greenroom.supervision import CrashReport, Report, current_node, kill
+from greenroom.supervision import Backoff, CrashReport, Report, current_node, kill
 
 from .guarded import annex_of, in_state, ledger, poisoned
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark")]
 
 FAULTS = 400
+CALM = ClientSettings(backoff=Backoff(first=0.1, longest=1.0))
 SPARED = ("apart", "home")
 SHOT = ("own", "one", "two")
 MANNERS = {
@@ -80,9 +81,9 @@ async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]
     current_node().reports.subscribe(hear)
     books = {id: folder / id for id in (*SHOT, *SPARED)}
     servers: dict[str, UpstreamSpec] = {
-        "own": poisoned(books["own"], isolation="process", intensity=1000),
-        "one": poisoned(books["one"], isolation=group, intensity=1000),
-        "two": poisoned(books["two"], isolation=group, intensity=1000),
+        "own": poisoned(books["own"], isolation="process", intensity=1000, settings=CALM),
+        "one": poisoned(books["one"], isolation=group, intensity=1000, settings=CALM),
+        "two": poisoned(books["two"], isolation=group, intensity=1000, settings=CALM),
         "apart": ledger(books["apart"], isolation="process"),
         "home": ledger(books["home"]),
     }
