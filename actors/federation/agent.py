@@ -167,6 +167,8 @@ class Agent:
 
     async def find(self, name: str, *, timeout: float | None = None) -> FederatedTool:
         """The tool of this name. Raises `NoSeparator`, `UnknownServer`, `UnknownTool`, `ToolRefused`, or why its server does not answer."""
+        if name.startswith("mcp__") and self.separator not in name:
+            name = (await self.catalogue()).claude_names.get(name, name)
         ids = self._upstreams.ids()
         found: list[FederatedTool] = []
         names: list[str] = []

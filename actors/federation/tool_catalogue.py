@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.provider_names import LONGEST, ProviderNames
+from greenroom.protocol.provider_names import LONGEST, ProviderNames, claude_name
 
 from .agent_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
 
@@ -126,6 +126,14 @@ class ToolCatalogue:
         """Their names at models' providers."""
         return ProviderNames(self.tools, self.separator, self.longest)
 
+    @cached_property
+    def claude_names(self) -> Mapping[str, str]:
+        """The names here by what Claude Code would call them, `mcp__git__log`; those that two tools would have are nobody's."""
+        found: dict[str, list[str]] = {}
+        for one in self.tools.values():
+            found.setdefault(claude_name(one.server, one.tool), []).append(one.name)
+        return {name: tools[0] for name, tools in found.items() if len(tools) == 1}
+
     def for_providers(self) -> list[dict[str, Any]]:
         """The definitions under names that every provider takes."""
         names = self.provider_names
@@ -135,7 +143,7 @@ class ToolCatalogue:
         """The name here of what a provider, or anybody, calls by this name. Raises `UnknownTool`, which suggests names of the same kind."""
         if name in self.tools:
             return name
-        found = self.provider_names.back(name)
+        found = self.provider_names.back(name) or self.claude_names.get(name)
         if found is None:
             raise UnknownTool(name, self.tools if self.separator in name else self.provider_names)
         return found

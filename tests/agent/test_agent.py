@@ -40,6 +40,22 @@ def test_a_catalogue_of_all_servers_says_whose_a_tool_is() -> None:
     assert run(names(Agent(servers, separator="/"))) == ["git/log", "git/diff", "web/log"]
 
 
+@pytest.mark.row("CB-05")
+def test_claude_codes_names_are_understood_where_they_mean_one_tool() -> None:
+    async def main() -> None:
+        servers = StandIn(git=[tool("log.all"), tool("a.b"), tool("a/b")], web=[tool("get")])
+        agent = Agent(servers)
+        assert (await agent.find("mcp__git__log_all")).tool == "log.all"
+        assert (await agent.find("mcp__web__get")).server == "web"
+        assert (await agent.catalogue()).named("mcp__web__get") == "web:get"
+        with pytest.raises(NoSeparator):
+            await agent.find("mcp__git__a_b")
+        with pytest.raises(NoSeparator):
+            await agent.find("mcp__web__put")
+
+    run(main())
+
+
 @pytest.mark.row("AG-01")
 def test_a_server_that_does_not_answer_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     servers = StandIn(git=[tool("log")], web=[tool("get")])

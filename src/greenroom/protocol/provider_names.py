@@ -30,6 +30,7 @@ _LEAST_OF_A_PART: Final = 8
 
 _PART: Final = re.compile(r"(?!.*__)[A-Za-z0-9-](?:[A-Za-z0-9_-]*[A-Za-z0-9-])?")
 _WHOLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_CLAUDE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9-]+")
 
 
@@ -44,6 +45,11 @@ class NameClash(GreenroomError):
 
     def __str__(self) -> str:
         return f"{self.names[0]} and {self.names[1]} would both be called {self.shared!r}"
+
+
+def claude_name(server: str, tool: str) -> str:
+    """What Claude Code calls a tool: `mcp__git__log`. Two tools may be called the same; so it is understood, and never given out."""
+    return f"mcp__{_CLAUDE.sub('_', server)}__{_CLAUDE.sub('_', tool)}"
 
 
 def provider_name(name: str, separator: str = ":", longest: int = LONGEST) -> str:
