@@ -120,8 +120,8 @@ class _Program:
         reason: ExitReason | None = None
         try:
             # What cannot be kept alive by its own supervisor is not kept alive by this one: it is the program's end.
-            top = await start(Supervisor, children(), intensity=0)
-            reason = await self._wait(top, until)
+            top = await self._start(children())
+            reason = None if top is None else await self._wait(top, until)
         except StartFailed as error:
             cause = error.__cause__
             raise (cause if isinstance(cause, Exception) else error) from None
@@ -130,6 +130,22 @@ class _Program:
             self._resort.in_order = True
         if reason is not None and reason not in (SHUTDOWN, NORMAL):
             raise GaveUp(reason)
+
+    async def _start(self, children: Sequence[ChildSpec[Any]]) -> Ref[Any] | None:
+        """The tree; None if a signal came before it was there, which may take a while: then what there is of it ends with the node."""
+        assert self._told is not None
+        starting = asyncio.ensure_future(start(Supervisor, children, intensity=0))
+        told = asyncio.ensure_future(self._told.wait())
+        try:
+            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                return starting.result()
+            self._resort.hurry()
+            return None
+        finally:
+            told.cancel()
+            starting.cancel()
+            await asyncio.wait((starting, told))
 
     async def _wait(
         self, top: Ref[Any], until: Callable[[Callable[[], None]], Awaitable[object]] | None

@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import socket
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,16 @@ def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) 
         assert int(waiting.tool("where")) != victim
         line.close()
         waiting.close()
+
+
+def test_it_can_be_stopped_while_workers_are_still_coming_up(tmp_path: Path) -> None:
+    with crew(tmp_path, "slow.py") as program:
+        assert program.port
+        wait_for(lambda: len(program.relatives()) > 4, program.said)
+        began = time.monotonic()
+        assert program.stop() == 0
+        assert time.monotonic() - began < 10.0  # a grace, and a machine that has other things to do
+        assert not program.left()
 
 
 # --- what cannot be
