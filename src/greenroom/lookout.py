@@ -1,6 +1,6 @@
 """A lookout: whoever runs a program may see its tree of processes from another terminal, through a socket that only they can open.
 
-Off unless asked for (`server.run(…, inspect=True)`, `greenroom serve --inspect`, `Host(…, inspect=True)`). The socket is 0600 in a folder of ours
+Off unless asked for: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `looked_at("my host")` in whatever else runs. The socket is 0600 in a folder of ours
 that is 0700, and a peer of another user is shown nothing. What is shown is one snapshot, taken without asking anybody; there is nothing to ask for and
 nothing that can be changed.
 """
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from greenroom.protocol.wire import is_object
-from greenroom.supervision import GenServer, child
+from greenroom.supervision import GenServer, child, start, stop
 from greenroom.supervision.snapshot import take
 
 from .errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from greenroom.supervision import ChildSpec, ExitReason
 
@@ -114,8 +114,7 @@ class Lookout(GenServer):
 
     async def init(self) -> None:
         """Open it."""
-        word = _NAME.sub("_", self.name)[:40]
-        self.path = folder() / f"{os.getpid()}-{word}{_SUFFIX}"
+        self.path = folder() / f"{os.getpid()}-{_word(self.name)}{_SUFFIX}"
         if len(os.fsencode(self.path)) > _LONGEST:
             raise ConfigError(f"{self.path} is too long for a socket: set XDG_RUNTIME_DIR to a shorter path")
         self.path.unlink(missing_ok=True)  # of a life of this very process before
@@ -177,6 +176,20 @@ class Lookout(GenServer):
 def lookout_child(name: str, urls: Callable[[], Sequence[str]] = tuple) -> ChildSpec[Any]:
     """One as a child of anybody's supervisor."""
     return child(Lookout, name, urls).but(id="lookout", restart="transient")
+
+
+@contextlib.asynccontextmanager
+async def looked_at(name: str, urls: Callable[[], Sequence[str]] = tuple) -> AsyncGenerator[Path]:
+    """Let the program's user look at the node of this loop, for as long as the block lasts."""
+    lookout = await start(Lookout, name, urls)
+    try:
+        yield folder() / f"{os.getpid()}-{_word(name)}{_SUFFIX}"
+    finally:
+        await stop(lookout)
+
+
+def _word(name: str) -> str:
+    return _NAME.sub("_", name)[:40]
 
 
 def _is_ours(sock: Any) -> bool:

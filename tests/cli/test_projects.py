@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import stat
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom import Host, Server
 from greenroom.cli.inspecting import differences
 from greenroom.cli.oddities import oddities
 from greenroom.cli.watching import drawn
 from greenroom.errors import ConfigError
-from greenroom.lookout import Lookout, look, lookouts
+from greenroom.lookout import Lookout, look, looked_at, lookouts
 from greenroom.lookout import folder as lookout_folder
 from greenroom.supervision import start, stop
 
@@ -323,8 +325,6 @@ async def test_a_tree_is_seen_through_a_socket_that_only_its_user_can_open(folde
         0o600,
         0o700,
     )
-    import asyncio  # noqa: PLC0415 - for this one
-
     seen = await asyncio.to_thread(look, found.path)
     assert [each["behaviour"] for each in seen["processes"]] == ["Lookout"]
     assert next(iter(drawn(seen))).startswith("\x1b[1mwe/ather\x1b[0m (process ")
@@ -332,6 +332,16 @@ async def test_a_tree_is_seen_through_a_socket_that_only_its_user_can_open(folde
 
     assert lookouts() == []
     assert list(lookout_folder().iterdir()) == []
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_a_host_is_looked_at_for_as_long_as_it_likes(folder: Path) -> None:
+    del folder
+    async with Host({"sky": Server("sky")}) as host, looked_at("my host") as path:
+        await host.tools()
+        seen = await asyncio.to_thread(look, path)
+        assert "upstream sky" in {each["label"] for each in seen["processes"]}
+    assert lookouts() == []
 
 
 def test_the_socket_of_a_program_that_died_is_cleared_away(folder: Path) -> None:
