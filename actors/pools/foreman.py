@@ -13,13 +13,12 @@ longer. Jobs call it; when it dies, they hear so, and its successor begins with 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.supervision import (
     TEMPORARY,
-    TRANSIENT,
     Down,
     DynamicSupervisor,
     GenServer,
@@ -28,7 +27,6 @@ from greenroom.supervision import (
     Reject,
     Shutdown,
     Stop,
-    Supervisor,
     child,
     later,
     monitor,
@@ -37,18 +35,18 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.kernel import clock
 
+from .hands import Hand
 from .losses import why_lost
 from .minder import WORN, Lost, Minder, Ready
 from .plans import plan_of
 from .words import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.actors.entries import Entry
-    from greenroom.supervision import ChildSpec, ExitReason, Timer
+    from greenroom.supervision import ExitReason, Timer
 
-    from .claims import Claims
     from .order import Order
     from .pool import Pool
     from .premises import Premises
@@ -68,49 +66,6 @@ _LONGEST_PAUSE: Final = 30.0
 _STOPPING: Final = 1.5
 """How long a minder may take to end its worker in order; then its process is killed."""
 UNUSED: Final = Shutdown("nothing runs in this pool any more")
-
-
-class _Hand:
-    """A worker, as the foreman sees it."""
-
-    __slots__ = (
-        "claims",
-        "idle_since",
-        "is_brisk",
-        "is_coming",
-        "is_leaving",
-        "is_worn",
-        "number",
-        "orders",
-        "ref",
-        "since",
-        "why",
-    )
-
-    def __init__(self, ref: Ref[Minder]) -> None:
-        self.ref = ref
-        self.is_coming = True
-        self.is_brisk = True
-        """Whether it goes on: what it is at has not lasted for long."""
-        self.is_worn = False
-        """It was said that it had better be replaced."""
-        self.is_leaving = False
-        """It is about to end, or to be ended, and counts no more."""
-        self.claims: Claims | None = None
-        self.number = 0
-        """How many calls it was given."""
-        self.orders: deque[Order] = deque()
-        """What it is at, and what it was given ahead."""
-        self.since = 0.0
-        """When it began with the first of these, as far as can be known here."""
-        self.idle_since = 0.0
-        self.why = ""
-        """How it ended, as its minder knows it."""
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether calls may be given to it ahead."""
-        return self.claims is not None and self.is_brisk and not self.is_leaving
 
 
 class Foreman(GenServer):
@@ -133,8 +88,8 @@ class Foreman(GenServer):
         self._settings = settings
         self._entries = entries
         self._plans: dict[int, bytes] = {}
-        self._hands: dict[Pid, _Hand] = {}
-        self._free: list[_Hand] = []
+        self._hands: dict[Pid, Hand] = {}
+        self._free: list[Hand] = []
         self._waiting: OrderedDict[Order, None] = OrderedDict()
         self._failures = 0
         self._why = ""
@@ -211,11 +166,11 @@ class Foreman(GenServer):
             hand.ref.cast(Minder.abandon, order)
             send_after(_DOUBT, self.pid, (_DOUBTED, order))
 
-    def _hand_of(self, order: Order) -> _Hand | None:
+    def _hand_of(self, order: Order) -> Hand | None:
         hand = None if order.minder is None else self._hands.get(order.minder)
         return hand if hand is not None and order in hand.orders else None
 
-    def _assign(self, hand: _Hand, order: Order) -> None:
+    def _assign(self, hand: Hand, order: Order) -> None:
         number = order.entry.handler.number
         plan = self._plans.get(number)
         if plan is None:
@@ -244,7 +199,7 @@ class Foreman(GenServer):
                 order, _ = self._waiting.popitem(last=False)
                 self._assign(hand, order)
 
-    def _take_back(self, hand: _Hand, orders: Sequence[Order]) -> None:
+    def _take_back(self, hand: Hand, orders: Sequence[Order]) -> None:
         """These wait again, before all others; those of them that its worker has not begun."""
         # The first may have begun whatever the file says: a worker that has closed all its files has lost its locks as well.
         behind = [order for order in tuple(hand.orders)[1:] if order in orders]
@@ -274,7 +229,7 @@ class Foreman(GenServer):
         if self._watching:
             self._arm(_TOO_LONG, _STUCK)
 
-    def _take(self, hand: _Hand) -> None:
+    def _take(self, hand: Hand) -> None:
         """It can take a call: the first that waits, or none."""
         if self._waiting:
             order, _ = self._waiting.popitem(last=False)
@@ -320,7 +275,7 @@ class Foreman(GenServer):
             self._take_back(hand, hand.orders)
             self._staff_up()
 
-    def _ready(self, hand: _Hand, said: Ready) -> None:
+    def _ready(self, hand: Hand, said: Ready) -> None:
         if said.order is None:
             hand.is_coming = False
             hand.claims = said.claims
@@ -345,12 +300,12 @@ class Foreman(GenServer):
     def _surplus(self) -> int:
         return sum(not hand.is_leaving for hand in self._hands.values()) - self._pool.most
 
-    def _let_go(self, hand: _Hand) -> None:
+    def _let_go(self, hand: Hand) -> None:
         hand.is_leaving = True
         hand.ref.cast(Minder.retire)
         self._staff_up()
 
-    def _gone(self, hand: _Hand, reason: ExitReason) -> None:
+    def _gone(self, hand: Hand, reason: ExitReason) -> None:
         if hand in self._free:
             self._free.remove(hand)
         why = hand.why or why_lost(reason)
@@ -400,7 +355,7 @@ class Foreman(GenServer):
             while self._is_short():
                 spec = child(Minder, self.ref(), self._pool, self._premises, self._settings, self._known(entries))
                 minder: Ref[Minder] = await start_child(self._staff, spec.but(restart=TEMPORARY, shutdown=_STOPPING))
-                self._hands[minder.pid] = _Hand(minder)
+                self._hands[minder.pid] = Hand(minder)
                 monitor(minder)
         finally:
             self._hiring = False
@@ -440,28 +395,3 @@ class Foreman(GenServer):
 
     def _now(self) -> float:
         return clock.now(self._otp_process.node.loop)
-
-
-class _PoolTree(Supervisor):
-    """The foreman of a pool and its staff: neither is any use without the other."""
-
-    def __init__(self, pool: Pool, foreman: Hashable, staff: Hashable, *rest: Any) -> None:
-        """`foreman` and `staff` are their names."""
-        super().__init__(
-            [
-                child(DynamicSupervisor).but(id="staff", name=staff),
-                child(Foreman, pool, Ref(staff), *rest).but(
-                    id="foreman", name=foreman, restart=TRANSIENT, significant=True
-                ),
-            ],
-            strategy="one_for_all",
-            auto_shutdown="any_significant",
-            intensity=3,
-            period=10.0,
-        )
-
-
-def pool_child(pool: Pool, name: Hashable, foreman: Hashable, staff: Hashable, *rest: Any) -> ChildSpec[Any]:
-    """A pool as a child; `rest` is what its foreman needs besides. One that gives up is started again by the next call."""
-    tree = child(_PoolTree, pool, foreman, staff, *rest)
-    return tree.but(id=f"pool {pool.serial}", name=name, restart=TEMPORARY)

@@ -53,7 +53,8 @@ class Lodging:
         if is_worker():
             raise NoWorkers("a worker process has no workers of its own: what it runs, it runs in itself")
         limits = Limits(memory=pool.memory_limit, cpu=pool.cpu)
-        host = await node_child(self._cluster, NodeSpec(limits=limits, start_timeout=pool.start)).start()
+        spec = NodeSpec(limits=limits, start_timeout=pool.start, requires=pool.requires)
+        host = await node_child(pool.cluster or self._cluster, spec).start()
         name = await host.call(Host.node_name)
         return ProcessBench(host, name, await host.call(Host.process_id), pool, self._cluster)
 
@@ -68,7 +69,9 @@ class ProcessBench:
         self._name = name
         self._pool = pool
         self._peers = cluster.peers
-        self.claims = Claims.made()
+        # What is decided by a file in memory, and whose pid means something here, is on this machine.
+        self._is_near = not pool.requires
+        self.claims = Claims.made() if self._is_near else None
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
         """Start a seat there. Imports may hold the interpreter for long; that is what `start` bounds."""
@@ -87,6 +90,9 @@ class ProcessBench:
 
     def end(self) -> None:
         """SIGTERM, which some programs want to notice, and SIGKILL, whatever they make of it."""
+        if not self._is_near:
+            kill(self.who)
+            return
         pidfd = pids.descriptor(self.os_pid)
         if pidfd is not None:
             pids.send_signal(signal.SIGTERM, self.os_pid, pidfd)

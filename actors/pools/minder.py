@@ -92,7 +92,7 @@ class Minder(GenServer):
         self._watching: Monitor | None = None
         self._seat_is_gone = False
         self._ended: ExitReason | None = None
-        self._orders: deque[Order] = deque()
+        self._orders: deque[tuple[int, Order]] = deque()
         self._timer: Timer | None = None
 
     def init(self) -> Continue:
@@ -120,13 +120,12 @@ class Minder(GenServer):
 
     def run(self, order: Order, plan: bytes) -> None:
         """Have the worker do this, now or after what it has already."""
-        self._orders.append(order)
+        self._orders.append((order.number, order))
         number = order.entry.handler.number
         if number not in self._known:
             self._known.add(number)
             self._seat.send([words.PLAN, number, plan])
-        if len(self._orders) == 1:
-            self._bench.busy(True)  # noqa: FBT003 - a switch
+        self._bench.busy(True)  # noqa: FBT003 - a switch
         self._seat.send([words.RUN, order.number, number, order.errand, order.facts])
 
     def cancel(self, order: Order, why: str) -> None:
@@ -142,14 +141,17 @@ class Minder(GenServer):
 
     def _has(self, order: Order) -> bool:
         """Whether it is with this worker still: the foreman may have taken it back."""
-        return order.minder == self.pid and order in self._orders
+        return order.minder == self.pid and (order.number, order) in self._orders
 
     def _front(self) -> Order | None:
-        """What the worker is at."""
+        """What the worker is at. One that was taken back may be here again, as another call."""
         orders = self._orders
-        while orders and orders[0].minder != self.pid:
+        while orders:
+            number, order = orders[0]
+            if order.minder == self.pid and order.number == number:
+                return order
             orders.popleft()
-        return orders[0] if orders else None
+        return None
 
     def retire(self) -> Stop:
         """Its time is over."""
@@ -238,7 +240,7 @@ class Minder(GenServer):
 
     def _done(self, order: Order, outcome: Outcome) -> None:
         self._settle(order, outcome)
-        if not self._orders:
+        if self._front() is None:
             self._bench.busy(False)  # noqa: FBT003 - a switch
         most = self._pool.max_calls
         self._foreman.send(Ready(self.pid, order, worn=outcome.worn or (most is not None and order.number >= most)))

@@ -22,9 +22,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from greenroom.errors import GreenroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.supervision.cluster.cluster import Cluster
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -55,6 +60,9 @@ class Pool:
     take. Whoever goes beyond is ended, and the caller is told of which limit. After `max_calls` calls a process is replaced by a new one, before
     what it has leaked becomes a nuisance.
 
+    `cluster` is one that the program has started in its own tree, before anything that has such a pool: its processes are then
+    placed by that, on a machine that has all that `requires` asks for. The handlers' modules have to be there, too.
+
     `queue` is how many calls may wait for a process; the next one is refused at once. `start` is how many seconds a process may take to come
     up, the import of the handler's module included.
     """
@@ -67,6 +75,8 @@ class Pool:
     queue: int = 1000
     idle: float = 60.0
     start: float = 60.0
+    cluster: Cluster | None = None
+    requires: Mapping[str, object] = field(default_factory=dict[str, object])
     serial: int = field(init=False, repr=False)
     """What tells it from all others of this program."""
 
@@ -82,6 +92,8 @@ class Pool:
             _check_seconds("cpu", self.cpu)
         _check_seconds("idle", self.idle)
         _check_seconds("start", self.start)
+        if self.requires and self.cluster is None:
+            raise BadPool("cluster", None, "the program's Cluster when its processes require something")
         if self.warm > self.most:
             raise BadPool("warm", self.warm, f"at most its size, {self.most}")
 

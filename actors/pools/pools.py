@@ -28,7 +28,8 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster.values import RemoteError, RemoteTraceback
 
-from .foreman import UNUSED, Foreman, pool_child
+from .crews import pool_child
+from .foreman import UNUSED, Foreman
 from .lodging import Lodging
 from .losses import loss_of, why_lost
 from .order import Order

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import sys
 import time
 
-from greenroom import Context, Server, ToolError
+from greenroom import Context, Pool, Server, ToolError
 
 from .upstreams import host
 
@@ -14,7 +15,7 @@ server = Server(
     "greenroom-demo",
     version="1",
     title="Greenroom's demonstration",
-    instructions="Call `leave` or `raise_interrupt`, and then `add`: nobody notices. `block` shows what a watchdog is for. "
+    instructions="Call `leave`, `raise_interrupt` or `segfault`, and then `add`: nobody notices. `block` shows what a watchdog is for. "
     "`clock__now`, `library__find` and `shaky__count` are other servers' tools, and one of those servers keeps dying.",
 )
 server.mount(host, shared=True)
@@ -78,6 +79,12 @@ async def block_alone(seconds: float = 1.5) -> str:
     return f"blocked nobody for {seconds:g} seconds"
 
 
+@server.tool(isolation=Pool(size=1, warm=1))
+def segfault() -> str:
+    """Reads address zero, in a process of its own: that one dies, and the caller is told how."""
+    return str(ctypes.string_at(0))
+
+
 @server.tool
 async def stream(ctx: Context, steps: int = 5) -> str:
     """Tells how far it is, step by step: ask with a progress token."""
@@ -90,7 +97,7 @@ async def stream(ctx: Context, steps: int = 5) -> str:
 @server.resource("demo://programme", mime_type="text/plain")
 async def programme() -> str:
     """What is on tonight."""
-    return "add, wait, grind, fail, crash, leave, raise_interrupt, block, block_alone, stream"
+    return "add, wait, grind, fail, crash, leave, raise_interrupt, block, block_alone, segfault, stream"
 
 
 @server.prompt

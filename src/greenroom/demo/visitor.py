@@ -23,6 +23,7 @@ TOUR: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("crash", {}),
     ("leave", {}),
     ("raise_interrupt", {}),
+    ("segfault", {}),
     ("add", {"a": 2, "b": 2}),
     ("stream", {"steps": 3}),
     ("block_alone", {"seconds": 0.5}),
