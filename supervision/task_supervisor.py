@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from .behaviours.actions import Reject
 from .behaviours.task import Task, asking, begin_task
 from .kernel import clock, links
-from .kernel.current import current_process
+from .kernel.api import resolve
+from .kernel.current import current_node, current_process
 from .kernel.errors import ActorError, Quit
 from .kernel.pid import Pid
 from .kernel.reasons import Crash
@@ -144,6 +145,7 @@ async def supervise_task(
 ) -> Task[R]:
     """Run an async function as a task under a supervisor, linked to the calling process as well."""
     me = current_process("start a linked task; supervise_task_alone() needs none")
+    _check_near(supervisor)
     return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), me)
 
 
@@ -155,7 +157,18 @@ async def supervise_task_alone(
     **kwargs: P.kwargs,
 ) -> Task[R]:
     """Run an async function as a task under a supervisor: its crash is an outcome, and nobody else's end."""
+    _check_near(supervisor)
     return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), None)
+
+
+def _check_near(supervisor: Ref[TaskSupervisor]) -> None:
+    """Refuse a task on another node before it is begun there: what one awaits is an object of this one."""
+    process, _, _ = resolve(current_node(), supervisor)
+    if process is not None and process.away:
+        raise ActorError(
+            f"{supervisor} is on another node, and a task runs on the node of whoever awaits it: "
+            "use supervise_job there, or call a server"
+        )
 
 
 async def supervise_job(

@@ -127,7 +127,9 @@ class Server(Behaviour):
             return False
         process = self._otp_process
         parent = process.parent
-        return message.pid == (process.node.root_pid() if parent is None else parent.pid)
+        if parent is not None and (message.pid == parent.pid or not parent.away):
+            return message.pid == parent.pid
+        return message.pid == process.node.root_pid()  # also of one whose parent is on another node: this one closes
 
     def _otp_not_begun(self, entry: Entry, value: object) -> None:
         """`init` returned something else than a beginning."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from greenroom.supervision import (
     NO_PROCESS,
     ONE_FOR_ALL,
     SHUTDOWN,
+    ActorError,
     ChildSpec,
     ChildTerminated,
     DynamicSupervisor,
+    Exit,
     On,
     Options,
     Pid,
@@ -23,6 +26,8 @@ from greenroom.supervision import (
     Report,
     ShutdownError,
     Supervisor,
+    TaskSupervisor,
+    child,
     current_node,
     inbox,
     kill,
@@ -30,13 +35,17 @@ from greenroom.supervision import (
     start,
     start_child,
     stop,
+    supervise_job,
+    supervise_task,
+    supervise_task_alone,
     wait_down,
     which_children,
 )
-from greenroom.supervision.cluster.ushering import child_on, launch_on, whereis_on
+from greenroom.supervision.cluster.peering import Peering
+from greenroom.supervision.cluster.ushering import child_on, launch_on, start_on, whereis_on
 from greenroom.supervision.supervisors.tree import draw, tree
 
-from .pair import Counter, Trapper, pair, until
+from .pair import Counter, Far, Trapper, here, pair, until
 
 pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
@@ -184,13 +193,40 @@ async def test_the_tree_shows_far_children_and_looks_into_none() -> None:
         await stop(top, SHUTDOWN)
 
 
-async def test_a_node_that_closes_stops_what_was_started_for_others_in_order() -> None:
-    async with inbox() as me:
-        async with pair():
-            await launch_on("two", Options(), Ordered, ("a", me.pid), link=True)
-            assert (await me.receive())[:2] == ("begun", "a")
-        what = await me.receive()
-        assert what.reason in {NO_CONNECTION, SHUTDOWN}
+async def test_a_node_that_closes_stops_what_was_started_for_others_first_and_lets_go_of_them_last() -> None:
+    async with here() as one, inbox() as me:
+        two = Far("two")
+        with two.background:
+            await two.start(Supervisor, [child(Peering, two.peers)])
+            await one.connect(two.peers.addresses)
+            for name in "ab":
+                await launch_on("two", Options(), Ordered, (name, me.pid), link=True)
+                assert (await me.receive())[:2] == ("begun", name)
+            await asyncio.to_thread(two.background.__exit__)
+        got = [await me.receive() for _ in range(4)]
+        assert [each for each in got if not isinstance(each, Exit)] == [
+            ("ended", "b", SHUTDOWN),
+            ("ended", "a", SHUTDOWN),
+        ]
+        assert [each.reason for each in got if isinstance(each, Exit)] == [SHUTDOWN, SHUTDOWN]
+
+
+async def job(who: Ref[Any], what: str) -> None:
+    """Something to do for its effect."""
+    who.send(what)
+
+
+async def test_jobs_under_a_supervisor_over_there() -> None:
+    async with pair(), inbox() as me:
+        tasks = await start_on("two", TaskSupervisor)
+        pid = await supervise_job(tasks, job, Ref(me.pid), "done")
+        assert pid.node == "two"
+        assert await me.receive() == "done"
+        for word in (supervise_task, supervise_task_alone):
+            with pytest.raises(ActorError, match="runs on the node of whoever awaits it"):
+                await word(tasks, job, Ref(me.pid), "never")
+        assert await start_child(await start_on("two", DynamicSupervisor), child(Counter)) is not None
+        assert me.pending() == ()
 
 
 async def test_a_far_child_has_a_name_there_and_a_spec_that_says_what_it_is() -> None:
