@@ -87,9 +87,9 @@ class ClusterPremises:
 
     async def open(self, annex: Annex) -> tuple[Ref[Any], str]:
         """A node."""
-        spec = NodeSpec(limits=annex.limits, preload=PRELOAD, start_timeout=annex.start)
+        spec = NodeSpec(limits=annex.limits, preload=PRELOAD, start_timeout=annex.start, requires=annex.requires)
         options = Options(label=f"node of {annex.name}")
-        host = await options.start_link(Host, self._cluster.engine, spec)
+        host = await options.start_link(Host, (annex.cluster or self._cluster).engine, spec)
         return host, await host.call(Host.node_name)
 
 
@@ -150,6 +150,10 @@ class Room:
     def tenant(self) -> ChildSpec[Any]:
         """For the tree of an upstream."""
         return child(Tenant, self).but(id="tenant")
+
+    async def process_id(self) -> int:
+        """The process, as the system knows it; begun if need be."""
+        return await (await self.annexes.keeper(self.annex)).call(Keeper.process_id)
 
     async def lodge(self) -> Lodging:
         """Have a node for the calling process, for as long as that lives. Raises what keeps one from coming up, or has ended it at once."""

@@ -14,6 +14,7 @@ hands. Looking never waits: the roster and each catalogue are immutable, and rep
 from __future__ import annotations
 
 import asyncio
+import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -150,6 +151,11 @@ class Federation:
 
             self._annexes = Annexes(self.key, self.upstreams)
         return self._annexes.room(spec.isolation if isinstance(spec.isolation, Annex) else Annex(id))
+
+    async def process_id(self, id: str) -> int:
+        """The process in which a server's connections run, as the system knows it: our own, or that of its annex. Raises `KeyError`."""
+        room = self.roster[id].room
+        return os.getpid() if room is None else await room.process_id()
 
     def another(self, id: str, spec: UpstreamSpec) -> tuple[ChildSpec[Any], Line]:
         """Another connection to such a server: the child that keeps it, and the line. It runs where that of the federation does."""

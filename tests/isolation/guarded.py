@@ -12,7 +12,6 @@ from tests.client_command.tree import MARK, PATIENCE, marked
 from tests.under_fire.firing import LEDGER
 
 from greenroom import Command
-from greenroom.actors.federation.annexes import Keeper
 from greenroom.actors.federation.breaker import BreakerSettings
 from greenroom.actors.federation.specs import State, UpstreamSpec
 
@@ -41,9 +40,9 @@ def poisoned(book: Path, **changes: Any) -> UpstreamSpec:
 
 async def annex_of(host: Host, id: str) -> int:
     """The process in which the connection to that server runs."""
-    room = host.federation.roster[id].room
-    assert room is not None
-    return await (await room.annexes.keeper(room.annex)).call(Keeper.process_id)
+    found = await host.federation.process_id(id)
+    assert found != os.getpid()
+    return found
 
 
 async def in_state(host: Host, id: str, state: State) -> BaseException | None:
