@@ -17,6 +17,7 @@ from greenroom.actors.client.errors import ClientError
 from greenroom.actors.federation.agent_errors import FederationError
 from greenroom.config.mistakes import BadConfig
 from greenroom.host import Host
+from greenroom.supervision import ActorError, kill, whereis
 
 from .files import block
 
@@ -92,17 +93,20 @@ class Editor:
         return True
 
 
-async def trial(path: Path, edits: int, seed: int, *, watch: bool) -> Trial:
-    """All of it."""
+async def trial(path: Path, edits: int, seed: int, *, watch: bool, deaths: bool = False) -> Trial:
+    """All of it. With `deaths`, those who carry the edits out are killed now and then."""
     source = random.Random(seed)
     editor, found = Editor(path, source), Trial()
     options: dict[str, Any] = {"watch": 0.01} if watch else {}
     async with Host.from_config(path, environment={}, project=path.parent, **options) as host:
         await host.started()
+        dying = Deaths(host, seed) if deaths else None
         before = {name: int(await host.call(f"{name}:pid")) for name in SPARED}
         async with _callers(host, editor, found, source):
             for _ in range(edits):
                 found.edits += 1
+                if dying is not None:
+                    dying.one()
                 good = editor.edit()
                 if watch:
                     await asyncio.sleep(source.random() * 0.1)
@@ -113,13 +117,45 @@ async def trial(path: Path, edits: int, seed: int, *, watch: bool) -> Trial:
                 except BadConfig:
                     assert not good
                     found.refused += 1
+                except ActorError:
+                    assert deaths
         editor.write()
-        await host.reload()
+        await _at_rest(host, editor)
         reports = await host.started()
         assert {name: one.state for name, one in reports.items()} == dict.fromkeys((*SPARED, *editor.now), "connected")
         assert {name: await host.call(f"{name}:which") for name in editor.now} == editor.now
         assert {name: int(await host.call(f"{name}:pid")) for name in SPARED} == before
     return found
+
+
+class Deaths:
+    """Who dies while the edits are carried out, and never so many that a supervisor gives up."""
+
+    def __init__(self, host: Host, seed: int) -> None:
+        household = host._household
+        assert household is not None
+        self._source = random.Random(seed)
+        mine = [household.name(role) for role in ("reconciler", "jobs", "works", "watcher")]
+        self._left = 2 * [*mine, host.federation.name("steward"), host.federation.name("errands")]
+        self._source.shuffle(self._left)
+
+    def one(self) -> None:
+        """Perhaps somebody, now."""
+        if self._left and self._source.random() < 0.4:
+            victim = whereis(self._left.pop())
+            if victim is not None:
+                kill(victim)
+
+
+async def _at_rest(host: Host, editor: Editor) -> None:
+    """Until all is as the file says; somebody may have died over it just now."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(ActorError):
+                await host.reload()
+                if set(host.status()) == {*SPARED, *editor.now}:
+                    return
+            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

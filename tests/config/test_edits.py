@@ -35,6 +35,11 @@ async def test_fifty_edits(tmp_path: Path, *, watch: bool) -> None:
         assert {"add", "replace", "remove"} <= set(found.steps)
 
 
+@pytest.mark.parametrize("seed", [4, 5])
+async def test_fifty_edits_while_those_who_carry_them_out_die(tmp_path: Path, seed: int) -> None:
+    judge(await trial(tmp_path / "greenroom.toml", EDITS // 20, seed, watch=bool(seed % 2), deaths=True))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("watch", [False, True])
 @pytest.mark.parametrize("seed", [2, 3])
