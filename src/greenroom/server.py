@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakSet
 
@@ -363,7 +364,8 @@ class Server(Decorators, ThespianWords):
         found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
         told, others = Visited(elicitation_id), company.others
         if others is not None and not found:
-            return any(node.from_thread(node.context.run, lambda: others.completed(elicitation_id)) for node in nodes)
+            tell = partial(others.completed, elicitation_id)
+            return any(node.from_thread(node.context.run, tell) for node in nodes)
         return any(node.from_thread(node.context.run, lambda ref=ref: ref.send(told)) for node, ref in found)
 
     def _changed(self, kind: Kind) -> None:

@@ -31,7 +31,7 @@ def rows(root: Path) -> list[list[str]]:
 
 def test_each_row_names_tests_that_exist(root: Path) -> None:
     there = defined(root)
-    missing = []
+    missing: list[str] = []
     for cells in rows(root):
         named = re.findall(r"`(\w+)::(\w+)`", cells[-1])
         assert named, f"nothing shows that {cells[0]!r} is so"

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.workers.desk import Nowhere
+
 from greenroom.actors.bulkheads import Bulkheads
 from greenroom.actors.catalogue import Shelf
 from greenroom.actors.readiness import Readiness
@@ -37,6 +39,7 @@ class Office:
     settings: Settings = field(default_factory=Settings)
     shelf: Shelf = field(default_factory=Shelf)
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
+    pools: Nowhere = field(default_factory=Nowhere)
     own: dict[str, Any] = field(default_factory=dict[str, Any])
     board: Board = field(default_factory=Board)
     registrar: Ref[Registrar] = field(default_factory=lambda: Ref[Registrar]("registry"))

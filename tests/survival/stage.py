@@ -27,7 +27,8 @@ class Stage:
     """``async with Stage() as stage``: the server runs, and `stage.probe` is initialized."""
 
     def __init__(self, *, size: int = 2, **pool: Any) -> None:
-        self.doomed = Pool(**({"size": size, "memory": 256 * MIB} | pool))
+        limits: dict[str, Any] = {"size": size, "memory": 256 * MIB}
+        self.doomed = Pool(**(limits | pool))
         self.tools: Any = import_module("survival_tools")
         self.server = Server("survival", settings=Settings(max_in_flight=2000, cancel_grace=0.2))
         for name in self._names():

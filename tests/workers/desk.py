@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from greenroom.supervision.testing import Probe
 
 
+class Nowhere:
+    """There are no processes to run anything in."""
+
+    async def run(self, job: Job, entry: Any) -> dict[str, Any]:
+        """Nothing here is registered with an isolation."""
+        raise NotImplementedError
+
+
 @dataclass
 class House:
     """What a worker needs of a company."""
@@ -36,6 +44,7 @@ class House:
     settings: Settings = field(default_factory=Settings)
     shelf: Shelf = field(default_factory=Shelf)
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
+    pools: Nowhere = field(default_factory=Nowhere)
     own: dict[str, Any] = field(default_factory=dict[str, Any])
     sent: list[tuple[str, int | None, list[str]]] = field(default_factory=list[tuple[str, int | None, list[str]]])
 
