@@ -12,7 +12,7 @@ from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.line import start_connection
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import BadAnswer, PeerError
 from greenroom.protocol.json import LIMITS
 from greenroom.supervision import current_node, kill
 from greenroom.transports.client.errors import ConnectFailed, WireFull
@@ -95,6 +95,23 @@ async def test_what_is_too_much_is_refused_and_takes_nothing_else_with_it() -> N
             await line.request("tools/call", {"name": "name", "arguments": {}})
         assert (await meanwhile.result())["content"][0]["text"] == "worked"
         assert line.status.generation == 1
+        await line.close()
+
+
+async def test_an_answer_may_be_longer_than_a_request_and_one_that_is_too_long_fails_alone() -> None:
+    long = Server("long")
+
+    @long.tool
+    def say(times: int) -> str:
+        return "x" * times
+
+    async with long.started() as company:
+        line = await start_connection(MemoryRoute(company, line=3 * LIMITS.size))
+        result = await line.request("tools/call", {"name": "say", "arguments": {"times": 2 * LIMITS.size}})
+        assert len(result["content"][0]["text"]) == 2 * LIMITS.size
+        with pytest.raises(BadAnswer, match="too large"):
+            await line.request("tools/call", {"name": "say", "arguments": {"times": 3 * LIMITS.size}})
+        assert (await line.request("ping")) == {}
         await line.close()
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Notification, Request, parse
 from greenroom.supervision import (
     SHUTDOWN,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 WAITING = 4096
 """How many messages wait to be taken."""
+LINE = 16 * 1024 * 1024
+"""Bytes of a message from the company."""
 
 
 class MemoryRoute:
@@ -54,12 +57,17 @@ class MemoryRoute:
         peer: Peer | None = None,
         prepare: Callable[[], Awaitable[object]] | None = None,
         description: str = "memory",
+        line: int = LINE,
     ) -> None:
-        """`prepare` is awaited before each new session: it sees to it that the company runs. `peer` is whom it takes us for."""
+        """`prepare` is awaited before each new session: it sees to it that the company runs. `peer` is whom it takes us for.
+
+        `line` is how many bytes a message from the company may have; how many one to it may have is the company's to say.
+        """
         self.door = door
         self.peer = peer or Peer("memory")
         self.prepare = prepare
         self.description = description
+        self.limits = Limits.of_size(line)
 
     def __repr__(self) -> str:
         return f"MemoryRoute({self.description})"
@@ -169,7 +177,7 @@ class MemoryWire:
 
     async def _listen(self, feed: Feed) -> None:
         while (events := await feed.next()) is not None:
-            heard = [_read(event.data) for event in events if event.data]
+            heard = [_read(event.data, self._route.limits) for event in events if event.data]
             if heard:
                 self._owner.send(Inbound(self.pid, heard))
 
@@ -188,9 +196,9 @@ async def _hand_over(session: Session, frame: bytes) -> None:
         await session.respond(message)
 
 
-def _read(data: bytes) -> Heard:
+def _read(data: bytes, limits: Limits) -> Heard:
     try:
-        return parse(data)
+        return parse(data, limits)
     except RemoteProtocolError as error:
         return Broken(error, data[:120].decode(errors="replace"))
 

@@ -1,0 +1,235 @@
+"""`python -m benchmarks.cluster.survival`: what tools can do to the process they run in, what their callers hear, and what it is to everybody else.
+
+Each fault has a server of its own with tools in the loop, in threads and in two pools: one whose processes are lost, and one beside it. A hundred
+calls of the others are made at once, again and again: first while nothing is wrong, then while the fault happens. `--write` puts this table, and that
+of `benchmarks.cluster.isolation`, into the page of figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.survival.stage import Stage
+
+from benchmarks.rounds import Effort
+from benchmarks.serving import milestones
+from benchmarks.serving.blast import put
+from benchmarks.serving.processes import ROOT
+from greenroom import Client, GreenroomError
+from greenroom.supervision import Node
+from greenroom.supervision.cluster import pids
+from greenroom.transports.client.memory import MemoryRoute
+
+from . import isolation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PAGE = ROOT / "docs" / "explanation" / "survival.md"
+BEGIN, END = "<!-- figures: make survival -->", "<!-- end of figures -->"
+COST_BEGIN = "<!-- figures of the cost: make survival -->"
+TOOLS = ROOT / "tests" / "survival" / "programs"
+CROWD = 100
+DEADLINE = 1.0
+"""Of what never ends by itself."""
+LONG = 1000
+OTHERS = ("in_loop", "in_thread", "in_process")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row: which tool it is, and how it is called."""
+
+    name: str
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    endless: bool = False
+    """Whether only its deadline ends it."""
+    times: int = 5
+
+
+FAULTS = (
+    Fault("`os._exit(1)`", "exits_at_once"),
+    Fault("`sys.exit(3)`", "exits"),
+    Fault("reads address 0 (`ctypes.string_at(0)`)", "reads_nothing"),
+    Fault("`kill -9`", "kills_itself"),
+    Fault("`abort()` in C", "aborts"),
+    Fault("`SIGSTOP`", "stops_itself", endless=True),
+    Fault("allocates without end (its limit is 256 MiB)", "allocates"),
+    Fault("computes for ever, in a `def`", "spins", endless=True),
+    Fault("computes for ever, in an `async def`", "spins_in_loop", endless=True),
+    Fault(
+        "C code that holds the interpreter's lock for 10 s, and comes back",
+        "holds_interpreter",
+        {"seconds": 10},
+        times=1,
+    ),
+    Fault("forks, and the child returns as well", "forks"),
+    Fault("closes all descriptors", "closes_everything"),
+    Fault("writes garbage to the standard output", "writes_garbage"),
+    Fault("a deadlock", "deadlocks", endless=True),
+    Fault("a deadlock in another thread", "deadlocks_in_another_thread", endless=True),
+    Fault("ignores SIGTERM, and sleeps", "ignores_sigterm", endless=True),
+    Fault("returns 100 MB", "hundred_megabytes", {"megabytes": 100}, times=2),
+    Fault("returns what cannot be encoded", "nothing_of_json"),
+)
+
+
+@dataclass
+class Outcome:
+    """What came of a fault."""
+
+    heard: set[str] = field(default_factory=set[str])
+    """What the guilty one's caller was told."""
+    after: list[float] = field(default_factory=list[float])
+    """Seconds until it was."""
+    back: list[float] = field(default_factory=list[float])
+    """Seconds from there to the next answer of its pool."""
+    calls: int = 0
+    lost: int = 0
+    calm: list[float] = field(default_factory=list[float])
+    """Seconds that each call of the others took while nothing was wrong."""
+    stormy: list[float] = field(default_factory=list[float])
+    left: str = ""
+    """Whatever is there afterwards that was not before."""
+
+    @property
+    def slower(self) -> float:
+        """How much longer the slowest of a hundred took."""
+        return p99(self.stormy) / p99(self.calm)
+
+
+def p99(values: Sequence[float]) -> float:
+    """Of so many, the one that is slower than all but a hundredth."""
+    return sorted(values)[len(values) * 99 // 100]
+
+
+async def try_out(fault: Fault, calm: int = 10) -> Outcome:
+    """A server, and the fault so many times, after so many hundreds of calls without one."""
+    found = Outcome()
+    before = _held()
+    stage = Stage()
+    guilty = fault.tool
+    if fault.endless:
+        guilty = "endless"
+        stage.server.registry.register_tool(guilty, getattr(stage.tools, fault.tool), stage.options(timeout=DEADLINE))
+    async with stage.server.started() as company, Client(MemoryRoute(company, line=128 * 1024 * 1024)) as client:
+        await client.call("who")
+        await _crowd(client, Outcome(), [])
+        for _ in range(calm):
+            await _crowd(client, found, found.calm)
+        for _ in range(fault.times):
+            call = asyncio.ensure_future(_timed(client, guilty, fault.arguments))
+            await _crowd(client, found, found.stormy)
+            while not call.done():
+                await _crowd(client, found, found.stormy)
+            told, after = await call
+            found.after.append(after)
+            found.heard.add(told)
+            began = time.perf_counter()
+            await client.call("who")
+            found.back.append(time.perf_counter() - began)
+    found.left = ", ".join(sorted(_held() - before)) or "nothing"
+    return found
+
+
+async def _alone(fault: Fault) -> Outcome:
+    """In a node of its own, whose crash reports are expected."""
+    async with Node(log=False):
+        return await try_out(fault)
+
+
+async def _timed(client: Client, tool: str, arguments: dict[str, Any]) -> tuple[str, float]:
+    """What is answered, and after how many seconds."""
+    began = time.perf_counter()
+    try:
+        reply = await client.call_tool(tool, arguments)
+        shown = f"a result of {len(reply.text) // 1_000_000} MB" if len(reply.text) > LONG else f"`{reply.text}`"
+        told = f"`isError`: {shown}" if reply.is_error else shown
+    except GreenroomError as error:
+        told = f"an error: `{error}`"
+    return told, time.perf_counter() - began
+
+
+async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
+    """A hundred calls at once of those who have nothing to do with it."""
+
+    async def one(number: int) -> None:
+        began = time.perf_counter()
+        try:
+            right = await client.call(OTHERS[number % len(OTHERS)], n=number) == number
+        except GreenroomError:
+            right = False
+        took.append(time.perf_counter() - began)
+        found.calls += 1
+        found.lost += not right
+
+    await asyncio.gather(*(one(number) for number in range(CROWD)))
+
+
+def _held() -> set[str]:
+    """All that could be left behind: processes, descriptors, files for everybody."""
+    processes = {f"process {pid}" for pid in pids.descendants(os.getpid())}
+    descriptors = {f"descriptor {each.name}" for each in Path("/proc/self/fd").iterdir()}
+    places = (Path(tempfile.gettempdir()), Path("/dev/shm"))  # noqa: S108 - where things are left behind
+    return processes | descriptors | {str(file) for place in places for file in place.iterdir()}
+
+
+def row(fault: Fault, found: Outcome) -> str:
+    """In Markdown."""
+    after = statistics.median(found.after)
+    cells = [
+        fault.name,
+        " or ".join(sorted(found.heard)),
+        f"{after:.1f} s" if after > 1 else f"{1e3 * after:.0f} ms",
+        f"{1e3 * max(found.back):.0f} ms",
+        f"{found.lost} of {found.calls:,}",
+        f"{1e3 * p99(found.calm):.0f} → {1e3 * p99(found.stormy):.0f} ms",
+        found.left,
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+HEAD = (
+    "| a tool … | its caller hears | after | its pool answers again after | calls of others lost | their p99 | left after the stop |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try all of them out, print the tables, and put them into the page if that is wanted."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster.survival", description="What tools survive.")
+    parser.add_argument("--only", metavar="WORD", action="append", default=[], help="faults with WORD in their name")
+    parser.add_argument("--quick", action="store_true", help="each once, and the cost only roughly")
+    parser.add_argument("--write", action="store_true", help="into the page of figures")
+    options = parser.parse_args(arguments)
+    sys.path.append(str(TOOLS))  # where workers look too
+    faults = [each for each in FAULTS if not options.only or any(word in each.name for word in options.only)]
+    rows: list[str] = []
+    for fault in faults:
+        rows.append(row(fault, asyncio.run(_alone(replace(fault, times=1) if options.quick else fault))))
+        print(rows[-1], file=sys.stderr, flush=True)
+    text = "\n".join([HEAD, *rows])
+    print(text)
+    if options.only:
+        return 0
+    held = isolation.hold(Effort.quick() if options.quick else Effort(), told=lambda line: print(line, file=sys.stderr))
+    cost = isolation.table(held)
+    print(f"\n{cost}\n\n{milestones.table(held.milestones)}")
+    if options.write:
+        put(text, PAGE, BEGIN, END)
+        put(cost, PAGE, COST_BEGIN, END)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
