@@ -69,7 +69,7 @@ class HostFiles:
         anything: `config.mistakes` has all of it, `reports()` how each server is. Only when no file can be read at all, `BadConfig` is raised.
         With `watch` the files are looked at every second (or so many), and what has changed in them is done. `inputs` answer what VS Code would
         ask for, `project` is the project's folder, `sign_in` makes what signs in at a server. Without `consent` the rules in the files hold, and
-        where they ask nobody says yes; where there are none, everything is allowed. `options` are a host's own.
+        where they ask nobody says yes; where there are none, everything is allowed that is as it was pinned. `options` are a host's own.
         """
         from greenroom.config.household import Household  # noqa: PLC0415 - whoever has no files needs none of it
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above

@@ -55,10 +55,11 @@ PROGRAM = Path(__file__).with_name("played.py")
 """A server that says which one it is, and starts in no time."""
 
 
-def block(name: str, which: str = "", more: str = "") -> str:
+def block(name: str, which: str = "", more: str = "", **env: str) -> str:
     """A server of a file that is that program, with something that tells it from others."""
     words = f"command = {sys.executable!r}\nargs = ['-S', '-E', {str(PROGRAM)!r}]"
-    return f"[server.{name}]\n{words}\nenv = {{ WHICH = {which!r} }}\n{more}\n"
+    variables = ", ".join(f"{key} = {value!r}" for key, value in {"WHICH": which, **env}.items())
+    return f"[server.{name}]\n{words}\nenv = {{ {variables} }}\n{more}\n"
 
 
 def alive(pids: Iterable[int]) -> set[int]:

@@ -1,4 +1,7 @@
-"""A server on stdio of the standard library alone: `which` says WHICH, `pid` its number, `slow` both after a while. Up in no time."""
+"""A server on stdio of the standard library alone: `which` says WHICH, also in its description, `pid` its number, `slow` both after a while.
+
+It is up in no time, and writes what it was asked into the file ASKED, if there is one.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,18 @@ TOOLS: dict[str, Any] = {
     "which": {"type": "object"},
     "pid": {"type": "object"},
     "slow": {"type": "object", "properties": {"seconds": {"type": "number"}}},
+}
+NOTE = {"uri": "note://one", "name": "one"}
+SAYS = {"which": f"Says {os.environ.get('WHICH', '')}."}
+LISTS: dict[str, Any] = {
+    "tools/list": {
+        "tools": [
+            {"name": name, "inputSchema": schema, "description": SAYS.get(name, name)} for name, schema in TOOLS.items()
+        ]
+    },
+    "resources/list": {"resources": [NOTE]},
+    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "note://{name}", "name": "note"}]},
+    "prompts/list": {"prompts": [{"name": "greet"}]},
 }
 LOCK = threading.Lock()
 
@@ -35,9 +50,10 @@ def text(said: str) -> dict[str, Any]:
 def answer(id: object, method: str, params: Any) -> None:
     if method == "initialize":
         info = {"name": "played", "version": "1"}
-        say(id, {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info})
-    elif method == "tools/list":
-        say(id, {"tools": [{"name": name, "inputSchema": schema} for name, schema in TOOLS.items()]})
+        capabilities: Any = {"tools": {}, "resources": {}, "prompts": {}}
+        say(id, {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info})
+    elif method in LISTS:
+        say(id, LISTS[method])
     elif method == "tools/call" and params["name"] == "which":
         say(id, text(os.environ.get("WHICH", "")))
     elif method == "tools/call" and params["name"] == "pid":
@@ -48,7 +64,15 @@ def answer(id: object, method: str, params: Any) -> None:
         say(id, {})
 
 
+def note(method: str) -> None:
+    path = os.environ.get("ASKED")
+    if path is not None:
+        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - nothing is imported that is not needed
+            file.write(method + "\n")
+
+
 for line in sys.stdin:
     said = json.loads(line)
+    note(said["method"])
     if "id" in said:
         answer(said["id"], said["method"], said.get("params"))

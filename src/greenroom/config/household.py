@@ -148,9 +148,10 @@ class Household:
         self._applied = applied
 
     def said(self, question: ConsentQuestion) -> bool | None:
-        """Where nobody has written any rule nobody is asked: what is called is for the program to decide."""
-        del question
-        return None if self.config.doubtful or self.config.permissions else True
+        """Where nobody has written any rule nobody is asked: what is called is for the program to decide. What is not as it was pinned is not."""
+        if question.finding is not None or self.config.doubtful or self.config.permissions:
+            return None
+        return True
 
     def _spec(self, server: ServerConfig) -> UpstreamSpec:
         return spec_of(server, self._settings, self._sign_in)

@@ -1,0 +1,76 @@
+"""A host of files whose tools were pinned: what has become another, or is new, is asked about, whatever the files allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.consent.consent import Consent
+from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.host import Host
+from greenroom.protocol.pins import Pins
+
+from .files import block
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .files import Desk
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+def made(desk: Desk, text: str, **options: Any) -> Host:
+    path = desk.write("greenroom.toml", text)
+    return Host.from_config(path, environment=desk.environment, project=desk.folder, **options)
+
+
+@pytest.fixture
+async def pins(desk: Desk) -> Path:
+    """Somebody has looked at the tools as they were, and pinned all but one."""
+    path = desk.folder / "pins.json"
+    async with made(desk, block("a", "old"), pins=path) as host:
+        await host.tools()
+        kept = (await host.pin()).to_json()
+        assert await host.call("a:which") == "old"
+    Pins({name: hash for name, hash in kept.items() if name != "a:pid"}).save(path)
+    return path
+
+
+async def test_where_no_rule_stands_a_tool_that_is_not_as_it_was_pinned_is_asked_about(desk: Desk, pins: Path) -> None:
+    async with made(desk, block("a", "new"), pins=pins) as host:
+        assert str(await host.call("a:slow", seconds=0)).startswith("new ")
+        with pytest.raises(ConsentDenied, match=r"a:which is not allowed: .*changed.*nobody is there.*pin it again"):
+            await host.call("a:which")
+        with pytest.raises(ConsentDenied, match=r"a:pid is not allowed: .*was never pinned.*pin it again"):
+            await host.agent.call_tool("a:pid")
+
+
+async def test_what_the_files_allow_is_asked_about_too_and_whoever_says_yes_is_heard(desk: Desk, pins: Path) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def ask(question: Any) -> bool:
+        asked.append((question.name, question.finding.kind))
+        return bool(question.name == "a:which")
+
+    rules = '[server.a.permissions]\nallow = ["*"]\n'
+    async with made(desk, block("a", "new") + rules, pins=pins, consent=Consent(ask=ask)) as host:
+        assert str(await host.call("a:slow", seconds=0)).startswith("new ")
+        assert await host.call("a:which") == "new"
+        with pytest.raises(ConsentDenied, match="the answer was no"):
+            await host.call("a:pid")
+        assert asked == [("a:which", "changed"), ("a:pid", "new")]
+
+        await host.pin()
+        assert await host.call("a:pid")
+        assert len(asked) == 2
+
+
+async def test_what_changes_while_the_host_runs_is_asked_about_before_the_next_call(desk: Desk, pins: Path) -> None:
+    async with made(desk, block("a", "old"), pins=pins) as host:
+        assert await host.call("a:which") == "old"
+        desk.write("greenroom.toml", block("a", "new"))
+        await host.reload()
+        with pytest.raises(ConsentDenied, match="changed"):
+            await host.call("a:which")
