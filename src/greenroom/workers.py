@@ -52,7 +52,8 @@ RESTARTS: Final = 20
 """How often each may be replaced in a minute, before the program gives up."""
 _START: Final = 120.0
 _STOP: Final = 2.0
-_BACKOFF: Final = Backoff(first=0.05, factor=2.0, longest=5.0, jitter=0.25, quiet=30.0)
+_BACKOFF: Final = Backoff(first=0.05, factor=2.0, longest=2.0, jitter=0.25, quiet=30.0)
+"""With longer pauses there would not be so many in a minute, and nobody would ever give up."""
 _PRELOAD: Final = (
     "greenroom.server",
     "greenroom.transports.listener",
@@ -100,10 +101,13 @@ class Workers:
             self._cluster.child_spec(),
             handover_child(self._binding, self._ticket, self._page),
             child(Roster, self._known).but(id="roster", name=ROSTER),
-            child(Supervisor, wings, intensity=often, period=60.0, backoff=_BACKOFF).but(id="wings"),
+            child(Supervisor, wings, intensity=often, period=60.0, backoff=_BACKOFF).but(
+                id="wings", restart="transient", significant=True
+            ),
             porter_child(self._doors),
         ]
-        return child(Supervisor, children, intensity=5, period=10.0).but(id="workers")
+        # Who gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
+        return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
 
     def _wing(self, number: int) -> ChildSpec[Any]:
         name = self.names[number]

@@ -54,18 +54,24 @@ class Crew:
         return Line(self.port)
 
     def lines(self, most: int = 40) -> tuple[Line, Line]:
-        """Two connections with a session each, which are on different workers."""
-        first, *rest = [self.line()]
+        """Two connections with a session each, which are on different workers: one of these may be just coming up."""
+        rest: list[Line] = []
+        first = self.line()
         first.enter()
-        for _ in range(most):
+        home = first.tool("where")
+
+        def elsewhere() -> Line | None:
+            if len(rest) >= most:
+                rest.pop(0).close()
             other = self.line()
             other.enter()
             rest.append(other)
-            if other.tool("where") != first.tool("where"):
-                for each in rest[:-1]:
-                    each.close()
-                return first, other
-        raise AssertionError(f"all connections are with one worker\n{self.said()}")
+            return None if other.tool("where") == home else rest.pop()
+
+        other: Line = wait_for(elsewhere, lambda: f"all connections are with one worker\n{self.said()}")
+        for each in rest:
+            each.close()
+        return first, other
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Tell it to stop; its exit code."""

@@ -1,4 +1,4 @@
-"""A server with workers, that does what tests want to see: `crew.py [workers]`."""
+"""A server with workers, that does what tests want to see: `crew.py [workers [hung [restarts]]]`, with the patience of the program lowered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 
-from greenroom import Context, Server
+from greenroom import Context, Server, workers
 
 server = Server("crew")
 
@@ -59,4 +59,7 @@ async def news() -> str:
 
 
 if __name__ == "__main__":
-    server.run("http", port=0, workers=int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+    count, hung, restarts = [*map(int, sys.argv[1:]), *(2, workers.HUNG, workers.RESTARTS)[len(sys.argv) - 1 :]]
+    for name, value in (("HUNG", hung), ("RESTARTS", restarts)):
+        setattr(workers, name, value)
+    server.run("http", port=0, workers=count)
