@@ -81,6 +81,11 @@ class OpenQuestion:
         """Whether it was answered, or is not wanted any more."""
         return self._answer.done()
 
+    @property
+    def withdrawn(self) -> bool:
+        """Whether the server has taken it back."""
+        return self._answer.cancelled()
+
     def accept(self, content: Mapping[str, Any] | None = None) -> bool:
         """The user's answer. Raises `Mismatch` for what does not fit the form: the question stays open."""
         answer = self.request.accept() if self.url is not None else self.request.accept(content or {})
@@ -147,14 +152,23 @@ class Subscription:
             self._bell.clear()
             await self._bell.wait()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def put(self, question: OpenQuestion) -> None:
         """Another one."""
         self._waiting.append(question)
         self._bell.set()
 
+    def drop(self, question: OpenQuestion) -> None:
+        """That one is over, and need not be kept for a subscriber who has not come to it yet."""
+        if question in self._waiting:
+            self._waiting.remove(question)
+
     def close(self) -> None:
         """This one answers no more."""
         self._closed = True
+        self._waiting.clear()
         self._bell.set()
         self._bridge.leave(self)
 
@@ -204,10 +218,14 @@ class ElicitationBridge:
             async with asyncio.timeout(self.cap):
                 return await question.answered()
         except TimeoutError:
-            return _declined(server, request, f"nobody answered within {self.cap:g} s")
+            answer = _declined(server, request, f"nobody answered within {self.cap:g} s")
+            question.settle(answer)
+            return answer
         finally:
             del self._open[question]
             question.withdraw()
+            for each in self._subscriptions:
+                each.drop(question)
 
     def join(self, subscription: Subscription) -> None:
         """One more who can answer; what waits is theirs too."""

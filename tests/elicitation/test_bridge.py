@@ -151,6 +151,51 @@ async def test_a_server_that_gives_up_takes_its_question_back() -> None:
         assert bridge.waiting == ()
 
 
+@pytest.mark.row("CB-12")
+async def test_what_is_over_is_kept_for_nobody() -> None:
+    bridge = ElicitationBridge()
+    async with bridge.subscribe() as busy, bridge.subscribe() as idle:
+        for number in range(500):
+            asked = asyncio.ensure_future(bridge.form("git", FORM))
+            while not bridge.waiting:
+                await asyncio.sleep(0)
+            if number % 2:
+                bridge.waiting[0].decline()
+            else:
+                asked.cancel()
+            await asyncio.wait((asked,))
+
+        assert (len(busy), len(idle), bridge.waiting) == (0, 0, ())
+
+
+async def test_whose_time_is_up_was_not_taken_back() -> None:
+    bridge = ElicitationBridge(cap=1.0)
+    async with bridge.subscribe() as questions:
+        asked = asyncio.ensure_future(bridge.form("git", FORM))
+        question = await anext(questions)
+        await question.wait()
+        assert (question.over, question.withdrawn, action(await asked)) == (True, False, "decline")
+
+        asked = asyncio.ensure_future(bridge.form("git", FORM))
+        question = await anext(questions)
+        asked.cancel()
+        await question.wait()
+        assert (question.over, question.withdrawn) == (True, True)
+
+
+async def test_who_has_left_is_given_nothing_more() -> None:
+    bridge = ElicitationBridge()
+    async with bridge.subscribe() as other:
+        leaving = bridge.subscribe()
+        async with leaving:
+            asked = asyncio.ensure_future(bridge.form("git", FORM))
+            question = await anext(other)
+        with pytest.raises(StopAsyncIteration):
+            await anext(leaving)
+        question.decline()
+        await asked
+
+
 @pytest.mark.parametrize(("limit", "cap"), [(0, 1), (1, 0), (1, float("nan"))])
 def test_bounds_are_checked(limit: int, cap: float) -> None:
     with pytest.raises(ConfigError, match="a bridge holds"):
