@@ -34,7 +34,7 @@ async def pins(desk: Desk) -> Path:
         await host.tools()
         kept = (await host.pin()).to_json()
         assert await host.call("a:which") == "old"
-    Pins({name: hash for name, hash in kept.items() if name != "a:pid"}).save(path)
+    Pins({name: seal for name, seal in kept.items() if name != "a:pid"}).save(path)
     return path
 
 

@@ -147,6 +147,13 @@ def test_what_the_pattern_takes_for_a_url_is_one(url: str) -> None:
         assert "[" in url  # a pattern cannot count the groups of an address
 
 
+@pytest.mark.parametrize("url", ["http://#@a", 'http://"@a', "http://a?@", "http://?a"])
+def test_what_only_looks_as_if_it_named_a_host_is_none(url: str) -> None:
+    book = Book()
+    ROOT.judge({"server": {"a": {"transport": "http", "url": url}}}, (), book)
+    assert [path for path, *_ in book.told] == ([] if url == "http://a?@" else [("server", "a", "url")])
+
+
 def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
 

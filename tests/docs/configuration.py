@@ -114,6 +114,9 @@ def _environment() -> Iterator[str]:
     yield from rows_of(["Variable", "If that is not set", "Is", "Else"], rows)
     yield "What a server's own block says comes first. The variables in the second column are Claude Code's, in milliseconds; a number under 1000 is"
     yield "taken for seconds, since nobody gives a server less than one."
+    yield ""
+    yield f"The {plain.connect:g} seconds are those that Claude Code gives. caliban, whose variables these are under another name, gives 5: too few for a server that"
+    yield "`uvx` or `npx` fetches when it is first started, and that nobody but its own callers waits for. A number of ours may have a fraction."
 
 
 def schema_file() -> str:

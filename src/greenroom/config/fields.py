@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAME: Final = Text(r"[a-z0-9_-]{1,32}", "1 to 32 of the signs a-z, 0-9, _ and -")
 _HOST: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"
 _PORT: Final = r"(?::(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
-URL: Final = rf"[Hh][Tt][Tt][Pp][Ss]?://(?:[!-.0-9:;=A-Z_a-z~%]*@)?{_HOST}{_PORT}(?:[/?#][!-~]*)?"
+URL: Final = rf"[Hh][Tt][Tt][Pp][Ss]?://(?:[!$-.0-9:;=A-Z_a-z~]*@)?{_HOST}{_PORT}(?:[/?#][!-~]*)?"
 _SECURE: Final = rf"[Hh][Tt][Tt][Pp][Ss]://{_HOST}{_PORT}(?:[/?#][!-~]*)?"
 _LOOPBACK: Final = rf"[Hh][Tt][Tt][Pp]://(?:localhost|127\.0\.0\.1|\[::1\]){_PORT}(?:[/?#][!-~]*)?"
 _OURS: Final = (
