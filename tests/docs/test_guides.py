@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import HttpConfig, Settings
+from greenroom import HttpConfig, Server, Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTINGS = {field.name for kind in (HttpConfig, Settings) for field in fields(kind)}
+SETTINGS = {field.name for kind in (HttpConfig, Settings) for field in fields(kind)} | {
+    *inspect.signature(Server).parameters
+}
 TOPICS = (
     *("reach", "pages", "no browser", "TLS", "Authentication", "peers", "at once", "one request", "leaks"),
-    *("how often", "Tokens"),
+    *("how often", "Tokens", "in a process of its own"),
 )
 _SETTING = re.compile(r"`([a-z_]{2,})(?:=[^`]*)?`")
 _OTHERS = {"atexit", "grace"}  # a module, and an argument of `run`
@@ -34,6 +37,10 @@ def test_the_checklist_for_deployment_names_settings_that_exist(guide: str) -> N
     assert {"allowed_origins", "allowed_hosts", "max_sessions", "max_body", "call_timeout"} <= named
     table = guide.partition("## The checklist")[2].partition("```")[0]
     assert [topic for topic in TOPICS if topic.lower() not in table.lower()] == []
+
+
+def test_a_service_manager_is_told_whom_to_stop(guide: str) -> None:
+    assert "KillMode=mixed" in guide.partition("## Stopping")[2].partition("\n## ")[0]
 
 
 @pytest.mark.row("SX-11")
