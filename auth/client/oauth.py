@@ -63,6 +63,8 @@ class OAuth:
     """Whose login it is, for programs that sign in as several users."""
     browser: Browser | None = open_browser
     """What takes the user there; None: nobody is there to sign in, and what is not kept already fails at once."""
+    advice: str = "sign in once with a browser"
+    """What to do, for whoever hears that nobody is there."""
     device: Shower | None = None
     """What tells a user a code for another machine: used instead of the browser wherever the authorization server offers that."""
     port: int = 0
@@ -162,7 +164,7 @@ class OAuthWay:
             check_server(place.server)
             raise SignInError(
                 "authorization",
-                f"nobody is signed in at {place.resource}, and nobody is there to do it: sign in once with a browser",
+                f"nobody is signed in at {place.resource}, and nobody is there to do it: {settings.advice}",
             )
         else:
             code = CodeFlow(settings.browser, self._registrar, self._fetch, settings.port, settings.timeout)

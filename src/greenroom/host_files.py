@@ -68,7 +68,8 @@ class HostFiles:
         A file is `greenroom.toml`, or JSON as Claude, Cursor and VS Code have it. What is wrong with one server is logged, and keeps no other from
         anything: `config.mistakes` has all of it, `reports()` how each server is. Only when no file can be read at all, `BadConfig` is raised.
         With `watch` the files are looked at every second (or so many), and what has changed in them is done. `inputs` answer what VS Code would
-        ask for, `project` is the project's folder, `sign_in` makes what signs in at a server. Without `consent` the rules in the files hold, and
+        ask for, `project` is the project's folder, `sign_in` makes what signs in at a server: without it that is a user with a browser, where somebody sits at
+        a terminal; else a server that nobody is signed in at fails at once, and says what to type. Without `consent` the rules in the files hold, and
         where they ask nobody says yes; where there are none, everything is allowed that is as it was pinned. `options` are a host's own.
         """
         from greenroom.config.household import Household  # noqa: PLC0415 - whoever has no files needs none of it
@@ -82,7 +83,9 @@ class HostFiles:
         config = again()
         if paths and not (config.servers or config.failed) and not config.good:
             raise BadConfig([one for one in config.mistakes if not one.harmless])
-        household = Household(config, again, settings=settings, sign_in=sign_in or _with_browser(config), watch=every)
+        household = Household(
+            config, again, settings=settings, sign_in=sign_in or _usual(config, named=bool(paths)), watch=every
+        )
         asked = Consent(hook=household.said) if consent is None else consent
         follows = consent is None or not asked.permissions
         made: Any = cls
@@ -158,13 +161,13 @@ class HostFiles:
         return reports
 
 
-def _with_browser(config: HostConfig) -> SignIn:
+def _usual(config: HostConfig, *, named: bool) -> SignIn:
     """How users sign in where a program says nothing of it."""
 
     def sign_in(server: ServerConfig) -> Auth | None:
-        from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - few sign in anywhere
+        from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - few sign in anywhere
 
-        return oauth_of(server, port=config.oauth_port)
+        return usual_sign_in(config.oauth_port, named=named)(server)
 
     return sign_in
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from greenroom.config.routes import SignIn
     from greenroom.config.values import HostConfig, ServerConfig
 
 
@@ -101,7 +102,10 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
         decided[name] = (one.verdict, str(one))
     away: Mapping[str, str] = {}
     if servers and len(asked) < max(1, len(names)):
-        away = asyncio.run(_of_servers(found, servers, timeout, decided))
+        from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - as above
+
+        sign_in = usual_sign_in(found.oauth_port, named=config is not None)
+        away = asyncio.run(_of_servers(found, servers, timeout, decided, sign_in))
     if json:
         as_json(
             {
@@ -119,7 +123,11 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
 
 
 async def _of_servers(
-    config: HostConfig, servers: Sequence[str], timeout: float | None, decided: dict[str, tuple[str, str]]
+    config: HostConfig,
+    servers: Sequence[str],
+    timeout: float | None,
+    decided: dict[str, tuple[str, str]],
+    sign_in: SignIn,
 ) -> Mapping[str, str]:
     """The tools of these servers; those that are away, and why."""
     from greenroom.client import Client  # noqa: PLC0415 - as above
@@ -129,7 +137,7 @@ async def _of_servers(
     async def of(name: str) -> tuple[str, list[str] | GreenroomError]:
         server = config.servers[name]
         try:
-            async with Client(route_of(server), timeout=timeout or server.timeouts.tool) as client:
+            async with Client(route_of(server, sign_in), timeout=timeout or server.timeouts.tool) as client:
                 return name, [tool.name for tool in await client.list_tools()]
         except GreenroomError as error:
             return name, error

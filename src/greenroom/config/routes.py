@@ -56,9 +56,9 @@ def _auth(server: ServerConfig, sign_in: SignIn | None) -> Auth | None:
     if server.oauth == "off":
         return None
     if sign_in is None:
-        from .sign_in import oauth_of  # noqa: PLC0415 - few sign in anywhere
+        from .sign_in import usual_sign_in  # noqa: PLC0415 - few sign in anywhere
 
-        return oauth_of(server)
+        return usual_sign_in()(server)
     return sign_in(server)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import TYPE_CHECKING
 
 from greenroom.auth.client.browsers import open_browser
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from greenroom.auth.client.browsers import Browser
     from greenroom.auth.client.stores import TokenStore
 
+    from .routes import SignIn
     from .values import ServerConfig
 
 
@@ -23,10 +26,12 @@ def oauth_of(
     port: int = 0,
     store: TokenStore | None = None,
     browser: Browser | None = open_browser,
+    named: bool = False,
 ) -> OAuth | None:
     """None where nobody signs in. `port` is where the user comes back to, if the server's own configuration does not say; 0 is any that is free.
 
-    Without a `browser` nobody is there to sign in: what is kept is used, and else it fails at once.
+    Without a `browser` nobody is there to sign in: what is kept is used, and else it fails at once, and says what to type. `named` is whether its file
+    was named, so that whoever types it has to name it, too.
     """
     if server.oauth == "off":
         return None
@@ -40,8 +45,31 @@ def oauth_of(
         scopes=known.scopes,
         account=known.account,
         browser=browser,
+        advice=f"run `{_login(server, named=named)}` in a terminal, once",
         port=port if known.port is None else known.port,
         store=best_store() if store is None else store,
         authorization_endpoint=known.authorization_endpoint if manual else None,
         token_endpoint=known.token_endpoint if manual else None,
     )
+
+
+def usual_sign_in(port: int = 0, *, named: bool = False) -> SignIn:
+    """How users sign in where a program says nothing of it: with their browser if somebody sits at the terminal, else as `greenroom login` left it.
+
+    A run that nobody watches would open a browser for nobody, and wait until the user's time is over.
+    """
+
+    def sign_in(server: ServerConfig) -> OAuth | None:
+        return oauth_of(server, port=port, browser=open_browser if somebody_is_there() else None, named=named)
+
+    return sign_in
+
+
+def somebody_is_there() -> bool:
+    """Whether somebody sits at a terminal who can be asked. A stream may be closed, or not there at all."""
+    return all(stream is not None and not stream.closed and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _login(server: ServerConfig, *, named: bool) -> str:
+    where = f" --config {shlex.quote(server.source.file)}" if named else ""
+    return f"greenroom login {server.name}{where}"
