@@ -9,7 +9,8 @@
 
 A keeper has the process of its annex started, and ends when that does, for the same reason; the last tenant to leave has it stopped. It is
 never started again by itself: the tenants of an upstream hear why it ended, their supervisor counts that, and the next one who comes has another
-process started. So how often that may be is each upstream's own to say, and a server that takes its annex down again and again is parked.
+process started. So how often that may be is each upstream's own to say, and a server that takes its annex down again and again is parked. When
+there is no machine for it, after one was lost for instance, nobody has died: the tenant looks again later, as the connection does.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ from greenroom.supervision import (
     ProcessExited,
     Ref,
     Shutdown,
+    StartFailed,
     Stop,
     child,
     monitor,
+    send_after,
     start_child,
     stop,
     wait_down,
@@ -45,6 +48,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster.cluster import Cluster
 from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.placement import NothingFits
 from greenroom.supervision.cluster.specs import NodeSpec
 from greenroom.transports.client.far_route import Lodging
 
@@ -60,6 +64,8 @@ _TRIES: Final = 5
 _LEAVING: Final = 10.0
 """How long everybody may take to leave when all of it is stopped."""
 _STOPPING: Final = 10.0
+_LOOK_AGAIN: Final = 30.0
+"""How long a tenant waits where there is no machine for it. Meanwhile the connection asks with pauses of its own, and is in before."""
 
 
 class Premises(Protocol):
@@ -261,16 +267,42 @@ class Tenant(GenServer):
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
         """Go in."""
+        return await self._go_in()
+
+    async def _go_in(self) -> Stop | None:
         try:
             lodging = await self._room.lodge()
         except ActorError as error:
-            return Stop(Crash(error))
+            if not _is_without_machine(error):
+                return Stop(Crash(error))
+            send_after(_LOOK_AGAIN, self.ref, _LookAgain())
+            return None
         self._watch = monitor(lodging.keeper)
         return None
 
-    def handle_info(self, message: Any) -> Stop | None:
-        """The process is gone."""
-        if isinstance(message, Down):
-            return Stop(message.reason if isinstance(message.reason, Crash) else Crash(ProcessExited(message.reason)))
-        super().handle_info(message)
-        return None
+    async def handle_info(self, message: Any) -> Stop | None:
+        """The process is gone, or there may be a machine for it now."""
+        match message:
+            case Down():
+                return Stop(
+                    message.reason if isinstance(message.reason, Crash) else Crash(ProcessExited(message.reason))
+                )
+            case _LookAgain():
+                return await self._go_in()
+            case _:
+                super().handle_info(message)
+                return None
+
+
+class _LookAgain:
+    """It is time to."""
+
+
+def _is_without_machine(error: BaseException | None) -> bool:
+    match error:
+        case NothingFits():
+            return True
+        case StartFailed(reason=Crash(error=cause)):
+            return _is_without_machine(cause)
+        case _:
+            return False

@@ -16,7 +16,7 @@ from greenroom.supervision import Ref, Supervisor, inbox, start, stop
 from greenroom.supervision.cluster import pids
 from greenroom.supervision.cluster.cluster import Cluster
 from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.machines import Machine, MachineUp
+from greenroom.supervision.cluster.machines import Machine, MachineDown, MachineUp
 from greenroom.supervision.cluster.membership import Membership
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
@@ -129,6 +129,13 @@ class Machines(NamedTuple):
     async def up(self, name: str) -> MachineUp:
         event = await self.me.receive(lambda each: isinstance(each, MachineUp) and each.name == name, timeout=PATIENCE)
         assert isinstance(event, MachineUp)
+        return event
+
+    async def down(self, name: str) -> MachineDown:
+        event = await self.me.receive(
+            lambda each: isinstance(each, MachineDown) and each.name == name, timeout=PATIENCE
+        )
+        assert isinstance(event, MachineDown)
         return event
 
     async def host(self, **wanted: Any) -> Ref[Host]:

@@ -27,7 +27,7 @@ from greenroom.supervision.cluster import pids
 from greenroom.supervision.cluster.cluster import Cluster
 from greenroom.supervision.cluster.endings import NodeLost
 from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.machines import MachineDown, MachineUp
+from greenroom.supervision.cluster.machines import MachineUp
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 
 from .engine_stage import Hand, eventually, gone
@@ -42,12 +42,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.greenroom(clock="real")
 
 SILENCE = BEAT * 3
-
-
-async def down(stage: Machines, name: str) -> MachineDown:
-    event = await stage.me.receive(lambda each: isinstance(each, MachineDown) and each.name == name, timeout=20)
-    assert isinstance(event, MachineDown)
-    return event
 
 
 def why(refused: pytest.ExceptionInfo[StartFailed]) -> str:
@@ -197,7 +191,7 @@ async def test_the_end_of_a_warden_elsewhere_is_that_of_its_nodes_and_the_machin
         os.kill(member.below("gr-warden")[0], signal.SIGKILL)
         assert (await watched.lost()).node
         await gone(pid)
-        await down(stage, "b")
+        await stage.down("b")
         await stage.up("b")
         assert await (await stage.host(requires={"machine": "b"})).call(Host.process_id)
 
@@ -215,7 +209,7 @@ async def test_a_machine_whose_program_is_killed_is_lost_with_all_that_was_there
         heard: Down = await stage.me.receive(lambda each: getattr(each, "ref", None) is watch, timeout=20)
         assert heard.reason == NO_CONNECTION
         assert (await watched.lost()).ending.lost
-        await down(stage, "b")
+        await stage.down("b")
         await gone(*below)
         with pytest.raises(StartFailed, match="no machine of the cluster has that"):
             await stage.host(requires={"machine": "b"})
@@ -234,7 +228,7 @@ async def test_a_machine_that_says_nothing_is_lost_and_comes_back(tmp_path: Path
         watched = Watched(stage, host)
         pid = await host.call(Host.process_id)
         os.kill(member.pid, signal.SIGSTOP)
-        event = await down(stage, "b")
+        event = await stage.down("b")
         assert "nothing was heard" in event.why
         assert (await watched.lost()).ending.lost
         os.kill(member.pid, signal.SIGCONT)
@@ -287,7 +281,7 @@ async def test_two_machines_of_one_name_are_told_apart(tmp_path: Path, caplog: p
         assert await host.call(Host.process_id) in first.below()
         # The other takes over when the first is gone.
         first.kill()
-        await down(stage, "b")
+        await stage.down("b")
         assert isinstance(await stage.up("b"), MachineUp)
 
 

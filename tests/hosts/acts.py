@@ -6,87 +6,40 @@ import asyncio
 import os
 import signal
 import socket
-import time
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from tests.cluster import machine_tools
 from tests.cluster.engine_stage import Hand, eventually, gone
-from tests.cluster.machine_stage import Machines, Member, gathered, key_file
+from tests.cluster.machine_stage import ROOT, Member, key_file
 
-from greenroom.supervision import NO_CONNECTION, NO_PROCESS, Crash, ProcessExited, Ref, StartFailed, monitor, stop
+from greenroom import Annex, Client, Command, Pool, RequestLost, Server, ToolError
+from greenroom import Host as ServersHost
+from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.supervision import NO_CONNECTION, NO_PROCESS, Crash, ProcessExited, StartFailed, monitor, stop
 from greenroom.supervision.cluster.endings import NodeLost
-from greenroom.supervision.cluster.machines import MachineDown
 
 from .field import HERE, THERE, listening
+from .stage import PORT, SILENT, Clock, cluster, ended, machine, placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
-
-    from greenroom.supervision.cluster.host import Host
-    from greenroom.supervision.kernel.messages import Down
 
     from .field import Field
 
     Act: TypeAlias = Callable[[Field, Path], Coroutine[Any, Any, str]]
 
 ACTS: dict[str, Act] = {}
-BEAT = 1.0
-MISSES = 3
-SILENT = BEAT * MISSES + BEAT
-"""Until when somebody silent has to be lost: three heartbeats, half of one since it is looked at twice in each, and half for a busy machine."""
-PORT = 7400
+PROGRAM = ROOT / "tests/cluster/programs/there.py"
 
 
 def act(function: Act) -> Act:
     """One of them."""
     ACTS[function.__name__] = function
     return function
-
-
-def cluster(folder: Path) -> AbstractAsyncContextManager[Machines]:
-    """On the first host; with its defaults."""
-    return gathered(folder, port=PORT, listen=HERE, heartbeat=BEAT)
-
-
-async def machine(stage: Machines, field: Field, name: str = "b", *more: str) -> Member:
-    """Another one, on the second host, which has joined."""
-    return await stage.joined(name, "--capability", "gpu=true", *more, listen=THERE, prefix=field.over_there)
-
-
-async def down(stage: Machines, name: str) -> MachineDown:
-    """It is lost."""
-    event = await stage.me.receive(lambda each: isinstance(each, MachineDown) and each.name == name, timeout=20)
-    assert isinstance(event, MachineDown)
-    return event
-
-
-async def ended(stage: Machines, ref: object) -> Any:
-    """Why, of a monitor."""
-    heard: Down = await stage.me.receive(lambda each: getattr(each, "ref", None) is ref, timeout=20)
-    return heard.reason
-
-
-async def placed(stage: Machines) -> tuple[Ref[Host], Ref[Hand], int]:
-    """A node over there, a process on it, and the process that it is."""
-    host = await stage.host(requires={"gpu": True})
-    hand = await stage.hand(host)
-    return host, hand, await hand.call(Hand.process_id)
-
-
-class Clock:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-
-    def __call__(self) -> float:
-        return time.monotonic() - self.began
-
-    def __str__(self) -> str:
-        return f"{self() * 1000:.0f} ms"
 
 
 @act
@@ -213,7 +166,7 @@ async def a_killed_member_program_is_a_lost_machine(field: Field, folder: Path) 
         assert await ended(stage, of_hand) == NO_CONNECTION
         heard = str(clock)
         assert (await ended(stage, of_host)).error.ending.lost
-        await down(stage, "b")
+        await stage.down("b")
         await gone(*below)
         member.process.wait()
         assert not field.inside(field.there)
@@ -234,7 +187,7 @@ async def a_machine_that_loses_its_power_is_lost(field: Field, folder: Path) -> 
         assert await ended(stage, of_hand) == NO_CONNECTION
         heard = clock()
         assert (await ended(stage, of_host)).error.ending.lost
-        await down(stage, "b")
+        await stage.down("b")
         took = clock()
         assert max(heard, took) <= SILENT, (heard, took)
         field.heal()
@@ -254,7 +207,7 @@ async def a_stopped_machine_is_lost_and_comes_back(field: Field, folder: Path) -
         clock = Clock()
         for each in below:
             os.kill(each, signal.SIGSTOP)
-        event = await down(stage, "b")
+        event = await stage.down("b")
         heard = clock()
         assert "nothing was heard" in event.why, event
         assert isinstance(await ended(stage, of_host), Crash)
@@ -280,7 +233,7 @@ async def a_cut_cable_is_noticed_at_both_ends_and_heals(field: Field, folder: Pa
         assert await ended(stage, of_hand) == NO_CONNECTION
         heard = clock()
         assert (await ended(stage, of_host)).error.ending.lost
-        await down(stage, "b")
+        await stage.down("b")
         took = clock()
         await gone(pid)  # it has lost its home
         alone = clock()
@@ -310,7 +263,7 @@ async def a_cable_that_was_cut_for_long_heals_as_fast(field: Field, folder: Path
     async with cluster(folder) as stage:
         await machine(stage, field)
         field.cut()
-        await down(stage, "b")
+        await stage.down("b")
         await asyncio.sleep(6.0)  # until both have tried often, and in vain: that is what is to be seen
         clock = Clock()
         field.heal()
@@ -370,3 +323,72 @@ async def an_application_that_is_started_again_finds_its_machines(field: Field, 
     finally:
         assert await member.end() == 0
     return f"after {' and '.join(took)}"
+
+
+@act
+async def a_pool_there_is_cut_off_during_a_call_and_is_back(field: Field, folder: Path) -> str:
+    async with cluster(folder) as stage:
+        await machine(stage, field)
+        server = Server("here")
+        pool = Pool(size=2, cluster=stage.cluster, requires={"gpu": True})
+        server.tool(isolation=pool)(machine_tools.where)
+        server.tool(isolation=pool)(machine_tools.stay)
+        async with Client(server) as client:
+            clock = Clock()
+            assert await client.call("where", into=int) in field.inside(field.there)
+            first = str(clock)
+            mark = folder / "mark"
+            call = asyncio.ensure_future(client.call("stay", mark=str(mark)))
+            await eventually(mark.exists)
+            clock = Clock()
+            field.cut()
+            with pytest.raises(ToolError, match="its process was lost"):
+                await call
+            heard = clock()
+            assert heard <= SILENT, heard
+            await stage.down("b")
+            await gone(int(mark.read_text()))
+            alone = clock()
+            with pytest.raises(ToolError, match="no machine of the cluster has that"):
+                await client.call("where")
+            clock = Clock()
+            field.heal()
+            await stage.up("b")
+            assert await client.call("where", into=int) in field.inside(field.there)
+            return (
+                f"the first call took {first}; the one that was cut off has its error after {heard:.2f} s, its process "
+                f"ended after {alone:.2f} s; the next result came {clock} after it was plugged in"
+            )
+
+
+@act
+async def an_annex_there_is_cut_off_during_a_call_and_is_back(field: Field, folder: Path) -> str:
+    async with cluster(folder) as stage:
+        await machine(stage, field)
+        annex = Annex("far", cluster=stage.cluster, requires={"gpu": True})
+        program = Command(sys.executable, PROGRAM, cwd=ROOT)
+        async with ServersHost({"there": UpstreamSpec(program, isolation=annex)}) as host:
+            clock = Clock()
+            assert set(await host.call("there:where", into=list[int])) <= set(field.inside(field.there))
+            first = str(clock)
+            mark = folder / "mark"
+            call = asyncio.ensure_future(host.call("there:stay", mark=str(mark)))
+            await eventually(mark.exists)
+            clock = Clock()
+            field.cut()
+            with pytest.raises(RequestLost) as lost:
+                await call
+            heard = clock()
+            assert lost.value.maybe_done
+            assert heard <= SILENT, heard
+            await stage.down("b")
+            await gone(int(mark.read_text()))
+            alone = clock()
+            clock = Clock()
+            field.heal()
+            await stage.up("b")
+            assert set(await host.call("there:where", into=list[int])) <= set(field.inside(field.there))
+            return (
+                f"the first call took {first}; the one that was cut off has its error after {heard:.2f} s, its server "
+                f"ended after {alone:.2f} s; the next result came {clock} after it was plugged in"
+            )
