@@ -26,7 +26,8 @@ def desktop_file(
         folder = Path(environment.get("APPDATA") or home / "AppData" / "Roaming")
     else:
         folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
-        return folder / ("Claude" if (folder / "Claude").is_dir() else "claude") / "claude_desktop_config.json"
+        if (folder / "claude").is_dir() and not (folder / "Claude").is_dir():  # as some builds of it have it
+            return folder / "claude" / "claude_desktop_config.json"
     return folder / "Claude" / "claude_desktop_config.json"
 
 

@@ -25,8 +25,8 @@ PAGE = "docs/how-to/connect-clients.md"
         ("darwin", {}, "home/Library/Application Support/Claude/claude_desktop_config.json"),
         ("win32", {"APPDATA": "roaming"}, "roaming/Claude/claude_desktop_config.json"),
         ("win32", {}, "home/AppData/Roaming/Claude/claude_desktop_config.json"),
-        ("linux", {}, "home/.config/claude/claude_desktop_config.json"),
-        ("linux", {"XDG_CONFIG_HOME": "settings"}, "settings/claude/claude_desktop_config.json"),
+        ("linux", {}, "home/.config/Claude/claude_desktop_config.json"),
+        ("linux", {"XDG_CONFIG_HOME": "settings"}, "settings/Claude/claude_desktop_config.json"),
     ],
 )
 def test_the_file_is_where_each_system_keeps_it(platform: str, environment: dict[str, str], file: str) -> None:
@@ -35,7 +35,10 @@ def test_the_file_is_where_each_system_keeps_it(platform: str, environment: dict
 
 @pytest.mark.row("ST-22")
 def test_a_folder_that_is_there_already_is_taken(tmp_path: Path) -> None:
-    (tmp_path / ".config" / "Claude").mkdir(parents=True)
+    folder = tmp_path / ".config" / "claude"
+    folder.mkdir(parents=True)
+    assert desktop_file("linux", tmp_path, {}).parent == folder
+    (tmp_path / ".config" / "Claude").mkdir(exist_ok=True)
     assert desktop_file("linux", tmp_path, {}).parent.name == "Claude"
 
 
