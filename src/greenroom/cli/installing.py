@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from greenroom.attaching import desktop_file
 from greenroom.protocol.wire import is_object
 
 from .door import confirmed, echo, is_terminal, styled
@@ -45,9 +46,7 @@ def program(name: str) -> Program:
     support = {"darwin": home / "Library" / "Application Support", "win32": Path(os.environ.get("APPDATA", home))}
     shared = support.get(sys.platform, Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config"))
     known = {
-        "claude": Program(
-            "Claude Desktop", shared / "Claude" / "claude_desktop_config.json", None, "mcpServers", typed=False
-        ),
+        "claude": Program("Claude Desktop", desktop_file(), None, "mcpServers", typed=False),
         "claude-code": Program("Claude Code", home / ".claude.json", Path(".mcp.json"), "mcpServers", typed=True),
         "cursor": Program(
             "Cursor", home / ".cursor" / "mcp.json", Path(".cursor") / "mcp.json", "mcpServers", typed=False
