@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from . import watchdog
 from .current import current
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from .process import Process
 
     Factory = Callable[..., asyncio.Future[Any]]
+
+
+_FOR_THE_LOOP: Final = "_shutdown_process_pool_on_exit"
+"""What anyio starts when its first worker process is asked for (`anyio.to_process`), and the whole loop's: with whoever asked first, the
+processes of all others would end."""
 
 
 class TaskCrashed(ActorError):
@@ -123,6 +128,8 @@ def make_factory(inner: Factory | None) -> Factory:
             return plain(loop, coro, **options)
         if not asyncio.iscoroutine(coro):
             return plain(loop, coro, **options)  # which refuses it, here and now
+        if getattr(coro, "__name__", None) == _FOR_THE_LOOP:
+            return plain(loop, coro, **options)
         task = plain(loop, _Guarded(process, coro), **options)
         if isinstance(task, asyncio.Task) and process.life != GONE:
             process.adopt(task)
