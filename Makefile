@@ -11,7 +11,7 @@ PEERS  := .referees
 PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop servers inspector hosts tls format bench profile blast fire fuzz soak docs lock clean venv
+.PHONY: help run test check conformance interop servers inspector hosts tls format bench profile blast survival fire fuzz soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 
 format: $(STAMP) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+survival: $(STAMP) ## what tools do to the process they run in, and what isolation costs: that page of figures anew
+	$(BIN)/python -m benchmarks.cluster.survival --write
 
 bench: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-2 mcp-fast fastmcp fastmcp-fast) ## measure, beside floors and peers in the same run
 	$(BIN)/python -m benchmarks

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .catalogue import BENCHMARKS, CURVES
 from .client import over_http as client_http
 from .client import over_stdio as client_stdio
+from .cluster import isolation
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .results import FOLDER, write
@@ -31,15 +32,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     serving, piped = named(contest.NAME, options.only), named(stdio.NAME, options.only)
     asked = named(client_http.NAME, options.only)
     started = named(client_stdio.NAME, options.only)
+    apart = named(isolation.NAME, options.only)
     if options.list:
         everything: list[Benchmark | Curve] = [*benchmarks, *curves]
         for one in everything:
             print(f"{one.name}\n    {one.about}")
         clients = [(client_http.NAME, client_http.ABOUT)] * asked + [(client_stdio.NAME, client_stdio.ABOUT)] * started
+        clients += [(isolation.NAME, isolation.ABOUT)] * apart
         for name, about in [(contest.NAME, contest.ABOUT)] * serving + [(stdio.NAME, stdio.ABOUT)] * piped + clients:
             print(f"{name}\n    {' '.join(about.split())}")
         return 0
-    if not benchmarks and not curves and not serving and not piped and not asked and not started:
+    if not benchmarks and not curves and not serving and not piped and not asked and not started and not apart:
         print(f"nothing is named like {' or '.join(options.only)}; --list says what there is", file=sys.stderr)
         return 2
     plan = Plan.quick() if options.quick else Plan()
@@ -79,7 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         programs = client_stdio.hold(effort)
         missed += [each.name for each in programs.milestones if not each.met]
         print(f"\n{client_stdio.table(programs)}\n\n{milestones.table(programs.milestones)}", flush=True)
-    for path in write(options.into, plan, results, drawn, held, told, called=called, programs=programs):
+    isolated = None
+    if apart:
+        isolated = isolation.hold(effort)
+        missed += [each.name for each in isolated.milestones if not each.met]
+        print(f"\n{isolation.table(isolated)}\n\n{milestones.table(isolated.milestones)}", flush=True)
+    files = write(options.into, plan, results, drawn, held, told, called=called, programs=programs, isolated=isolated)
+    for path in files:
         print(path)
     return 1 if missed and options.strict else 0
 

@@ -1,9 +1,11 @@
-"""What it costs to import greenroom, in a fresh interpreter."""
+"""What it costs to import greenroom in a fresh interpreter, and to have its command line say what it can do."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 from .bench import Run, benchmark
 
@@ -18,6 +20,16 @@ def front_door(run: Run) -> None:
 def supervision(run: Run) -> None:
     """The same for the whole room, with asyncio and all else that it needs."""
     run.record(import_time("greenroom.supervision"))
+
+
+@benchmark("greenroom --help", count=5, unit="ms", clock="wall", target=200, repeats=5)
+def command_line(run: Run) -> None:
+    """From the start of the program to its end: what the command line can do, and no more than that."""
+    program = [str(Path(sys.executable).with_name("greenroom")), "--help"]
+    for _ in range(run.count):
+        began = time.perf_counter()
+        subprocess.run(program, check=True, capture_output=True)  # noqa: S603 - our own program
+        run.record(time.perf_counter() - began)
 
 
 def import_time(module: str) -> float:

@@ -81,6 +81,7 @@ async def bare(run: Run) -> None:
 
 
 async def _call(run: Run, callers: int) -> None:
+    callers = min(callers, run.count)
     async with far():
         ref = await start_on("far", Counter, 0)
 

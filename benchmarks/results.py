@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .client import over_http as client_http
 from .client import over_stdio as client_stdio
+from .cluster import isolation
 from .picture import svg
 from .serving import contest, stdio
 
@@ -35,6 +36,7 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
     *,
     called: client_http.Held | None = None,
     programs: client_stdio.Held | None = None,
+    isolated: isolation.Held | None = None,
 ) -> list[Path]:
     """Write the files, and return where they are; without curves there is no picture."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,6 +51,8 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
         told["client-http"] = client_http.as_data(called)
     if programs is not None:
         told["client-stdio"] = client_stdio.as_data(programs)
+    if isolated is not None:
+        told["isolation"] = isolation.as_data(isolated)
     data.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if not curves:
         return [data]

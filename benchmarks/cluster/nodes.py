@@ -150,11 +150,11 @@ def rollup(pid: int) -> dict[str, float]:
 
 @benchmark("ask a Thespian actor", count=2_000, clock="wall", repeats=5)
 async def ask(run: Run) -> None:
-    """A question to an actor in Thespian itself, hardened as it is for nodes, with 100 bytes there and back; aside: a message one way, windowed."""
+    """A question to an actor in Thespian itself, hardened as it is for nodes, with 100 bytes there and back; asides: a message one way, by how many are on their way."""
     program = [sys.executable, "-m", "benchmarks.cluster.thespian_program", str(run.count)]
     done = await asyncio.to_thread(
         lambda: subprocess.run(program, cwd=ROOT, capture_output=True, check=True, timeout=120)  # noqa: S603 - our own words
     )
     took = json.loads(done.stdout)
     run.record(took["ask"])
-    run.asides = {"one way": took["tell"]}
+    run.asides = {f"one way, {window} on their way": seconds for window, seconds in took["tell"].items()}

@@ -142,10 +142,10 @@ async def try_out(fault: Fault, calm: int = 10) -> Outcome:
     return found
 
 
-async def _alone(fault: Fault) -> Outcome:
+async def alone(fault: Fault, calm: int = 10) -> Outcome:
     """In a node of its own, whose crash reports are expected."""
     async with Node(log=False):
-        return await try_out(fault)
+        return await try_out(fault, calm)
 
 
 async def _timed(client: Client, tool: str, arguments: dict[str, Any]) -> tuple[str, float]:
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = [each for each in FAULTS if not options.only or any(word in each.name for word in options.only)]
     rows: list[str] = []
     for fault in faults:
-        rows.append(row(fault, asyncio.run(_alone(replace(fault, times=1) if options.quick else fault))))
+        rows.append(row(fault, asyncio.run(alone(replace(fault, times=1) if options.quick else fault))))
         print(rows[-1], file=sys.stderr, flush=True)
     text = "\n".join([HEAD, *rows])
     print(text)

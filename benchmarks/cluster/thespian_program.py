@@ -18,7 +18,7 @@ from greenroom.supervision.cluster.thespian_door import Actor, ActorSystem
 
 ADDRESS = "127.0.0.1"
 QUIET: dict[str, object] = {"version": 1, "root": {"level": "CRITICAL"}, "disable_existing_loggers": False}
-WINDOW = 10
+WINDOWS = (1, 10, 100, 500)
 """How many messages are on their way before an answer is waited for."""
 
 
@@ -29,6 +29,18 @@ class Echo(Actor):
         """Bytes are told; a text is asked."""
         if isinstance(message, str):
             self.send(sender, message)
+
+
+def _tell(system: Any, echo: Any, count: int, window: int) -> float:
+    """Seconds for each of so many messages, so many of them on their way."""
+    told = b"x" * 100
+    began = time.perf_counter()
+    for number in range(count):
+        system.tell(echo, told)
+        if number % window == window - 1:
+            system.ask(echo, "so far", 30)
+    system.ask(echo, "all of it", 30)
+    return (time.perf_counter() - began) / count
 
 
 def main(count: int) -> None:
@@ -46,17 +58,10 @@ def main(count: int) -> None:
         for _ in range(count):
             system.ask(echo, "x" * 100, 10)
         asked = time.perf_counter() - began
-        told = b"x" * 100
-        began = time.perf_counter()
-        for number in range(count):
-            system.tell(echo, told)
-            if number % WINDOW == 0:
-                system.ask(echo, "so far", 10)
-        system.ask(echo, "all of it", 10)
-        sent = time.perf_counter() - began
+        sent = {str(window): _tell(system, echo, count, window) for window in WINDOWS}
     finally:
         system.shutdown()
-    print(json.dumps({"ask": asked / count, "tell": sent / count}))
+    print(json.dumps({"ask": asked / count, "tell": sent}))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ and places actors by them.
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from greenroom.errors import ConfigError
 
@@ -89,13 +90,13 @@ class Machine:
             "python": self.python,
             "capabilities": dict(self.capabilities),
         }
-        return {**self.offers, ID: self.id, ANNOUNCED: json.dumps(told)}
+        return {**self.offers, ID: self.id, ANNOUNCED: msgspec.json.encode(told).decode()}
 
     @classmethod
     def announced(cls, id: str, announcement: str) -> Machine | None:
         """What a system has announced; None when it is nothing of ours."""
         try:
-            told = json.loads(announcement)
+            told = msgspec.json.decode(announcement)
             return cls(
                 id=id,
                 name=str(told["name"]),
@@ -105,7 +106,7 @@ class Machine:
                 greenroom=str(told["greenroom"]),
                 python=str(told["python"]),
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, msgspec.MsgspecError):
             return None
 
     def __str__(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PROGRAM: Final = """
-import json, socket, sys
+import os, socket, sys
 control = socket.socket(fileno=int(sys.argv[1]))
 size = int.from_bytes(control.recv(4, socket.MSG_WAITALL), "big")
-sys.path[:] = json.loads(control.recv(size, socket.MSG_WAITALL))
+sys.path[:] = os.fsdecode(control.recv(size, socket.MSG_WAITALL)).split("\\0")
 from greenroom.supervision.cluster.warden_program import main
 main(control, int(sys.argv[2]))
 """
@@ -77,7 +76,7 @@ class WardenProcess:
         self._pidfd = pids.descriptor(self.pid)
         self._sock.setblocking(False)  # noqa: FBT003 - socket's own word
         self._loop.add_reader(self._sock.fileno(), self._readable)
-        path = json.dumps([str(each) for each in sys.path]).encode()
+        path = os.fsencode("\0".join(map(str, sys.path)))
         self._write(len(path).to_bytes(4, "big") + path)
 
     def __repr__(self) -> str:

@@ -3,11 +3,18 @@
 Left out are those that look into the wire itself.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.client_command import owner, test_wire
 from tests.client_command.conftest import mark
 
-from .neighbour import again, by_way_of_a_neighbour
+from .neighbour import again, by_way_of_a_neighbour, neighbour
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 __all__ = ["mark"]
 
@@ -15,8 +22,11 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 @pytest.fixture(autouse=True)
-def far(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def far(mark: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
+    """The other node outlasts whoever has opened a wire there."""
     monkeypatch.setattr(test_wire, "opened", by_way_of_a_neighbour(owner.opened))
+    async with neighbour():
+        yield
 
 
 globals().update(

@@ -3,20 +3,30 @@
 Left out are those that look into the wire itself, and those that wait for long on virtual time, which two nodes do not share.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.client_http import facing, owner, test_misbehaviour, test_ours, test_sessions, test_streams
 
-from .neighbour import again, by_way_of_a_neighbour
+from .neighbour import again, by_way_of_a_neighbour, neighbour
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
 
 @pytest.fixture(autouse=True)
-def far(monkeypatch: pytest.MonkeyPatch) -> None:
+async def far(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
+    """The other node outlasts whoever has opened a wire there, and so it can be seen what that does when its owner is gone."""
     opened = by_way_of_a_neighbour(owner.opened)
     for module in (facing, test_misbehaviour, test_ours, test_sessions, test_streams):
         if hasattr(module, "opened"):
             monkeypatch.setattr(module, "opened", opened)
+    async with neighbour():
+        yield
 
 
 globals().update(
