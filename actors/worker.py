@@ -23,6 +23,7 @@ from .answers import ANSWERS
 from .cancellation import RequestCancelled
 from .context import Context
 from .jobs import Encoded, Failed, FarCrash, Finished
+from .outbound import NoStream
 from .scopes import check_call
 from .task_record import related
 
@@ -60,8 +61,8 @@ async def work(job: Job) -> None:
             job.session.send(error.ending)
             raise error.error from error.error.__cause__
         job.session.send(crashed(job, error))
-        if isinstance(error, RequestCancelled) and job.cancelled:
-            return  # it has noticed, as it should
+        if isinstance(error, RequestCancelled | NoStream) and job.cancelled:
+            return  # it has noticed, as it should, or was just asking somebody
         raise
     ctx.close()
     job.session.send(ending)

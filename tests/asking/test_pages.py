@@ -384,3 +384,15 @@ async def test_a_question_that_is_given_up_expects_nobody() -> None:
         with pytest.raises(PeerError, match="no"):
             await refusing.call("pay")
         assert out(stage) == []
+
+
+@pytest.mark.row("SC-11")
+async def test_a_call_that_is_cancelled_while_it_asks_has_not_crashed(caplog: pytest.LogCaptureFixture) -> None:
+    async with performing(pay) as stage:
+        probe = await stage.probe({"elicitation/create": lambda _: asyncio.sleep(60)})
+        call = await probe.ask("tools/call", {"name": "pay", "arguments": {}})
+        await probe.heard("elicitation/create")
+        await probe.cancel(call)
+        await probe.heard("notifications/cancelled")
+        await turns(100)
+    assert "crash" not in caplog.text
