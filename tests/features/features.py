@@ -31,11 +31,12 @@ class BadManifest(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One promise of the checklist."""
+    """One line of the checklist; `beyond` when nobody was promised it."""
 
     id: str
     text: str
     waits: str = ""
+    beyond: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,23 +64,31 @@ class Checklist:
 def read(text: str) -> Checklist:
     """The checklist from its manifest."""
     data = tomllib.loads(text)
-    waits: dict[str, str] = data["waits"]
+    waits: dict[str, str] = data.get("waits", {})
+    beyond: frozenset[str] = frozenset(data.get("beyond", ()))
     areas: list[Area] = []
     for area in data["area"]:
-        rows = tuple(_row(id, entry, area.get("waits", "")) for id, entry in area["rows"].items())
+        rows = tuple(_row(id, entry, id in beyond) for id, entry in area["rows"].items())
         for row in rows:
             if not row.id.startswith(f"{area['id']}-"):
                 raise BadManifest(f"{row.id} stands in area {area['id']}")
             if row.waits and row.waits not in waits:
                 raise BadManifest(f"{row.id} waits for {row.waits!r}, which is none of {', '.join(waits)}")
         areas.append(Area(area["id"], area["title"], rows))
-    return Checklist(tuple(areas), waits)
+    found = Checklist(tuple(areas), waits)
+    for what, named, used in (
+        ("beyond", beyond, set(found.rows)),
+        ("waits", set(waits), {row.waits for row in found.rows.values()}),
+    ):
+        if named - used:
+            raise BadManifest(f"{what} names {', '.join(sorted(named - used))}, and no row is or has that")
+    return found
 
 
-def _row(id: str, entry: Any, waits: str) -> Row:
+def _row(id: str, entry: Any, beyond: bool) -> Row:  # noqa: FBT001 - to itself
     if isinstance(entry, str):
-        return Row(id, entry, waits)
-    return Row(id, entry["text"], entry["waits"])
+        return Row(id, entry, beyond=beyond)
+    return Row(id, entry["text"], entry["waits"], beyond)
 
 
 def checklist() -> Checklist:
@@ -143,19 +152,23 @@ def render(rows: Checklist, found: Sequence[tuple[str, str]]) -> str:
     tests: defaultdict[str, list[str]] = defaultdict(list)
     for id, test in found:
         tests[id].append(test)
+    waits = any(row.waits for row in rows.rows.values())
+    so_far = " A row that waits may have tests already, for the part of it that is there." if waits else ""
     lines = [
         "# Features",
         "",
         "The checklist that greenroom is measured by. A row is there when a test carries its id; this page is made from the tests by",
-        "`python tests/features/features.py`. A row that waits may have tests already, for the part of it that is there.",
+        f"`python tests/features/features.py`.{so_far}",
         "",
-        "| Area | Rows | There | Waiting |",
-        "| --- | ---: | ---: | ---: |",
+        _sum(rows, tests),
+        "",
+        "| Area | Rows | There |" + " Waiting |" * waits,
+        "| --- | ---: | ---: |" + " ---: |" * waits,
     ]
     for area in rows.areas:
         waiting = sum(bool(row.waits) for row in area.rows)
-        there = sum(bool(tests[row.id]) and not row.waits for row in area.rows)
-        lines.append(f"| [{area.title}](#{area.id.lower()}) | {len(area.rows)} | {there} | {waiting} |")
+        there = sum(_is_there(row, tests) for row in area.rows)
+        lines.append(f"| [{area.title}](#{area.id.lower()}) | {len(area.rows)} | {there} |" + f" {waiting} |" * waits)
     for area in rows.areas:
         lines += ["", f"({area.id.lower()})=", f"## {area.title}", "", "| Row | What | Tests |", "| --- | --- | --- |"]
         for row in area.rows:
@@ -165,6 +178,22 @@ def render(rows: Checklist, found: Sequence[tuple[str, str]]) -> str:
                 where = said if where == "none" else f"{said}; so far<br>{where}"
             lines.append(f"| {row.id} | {row.text} | {where} |")
     return "\n".join(lines) + "\n"
+
+
+def _is_there(row: Row, tests: Mapping[str, Sequence[str]]) -> bool:
+    return bool(tests.get(row.id)) and not row.waits
+
+
+def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
+    """How many rows were promised, how many of these are there, and how many more."""
+    promised = [row for row in rows.rows.values() if not row.beyond]
+    more = [row for row in rows.rows.values() if row.beyond]
+    there, beside = (sum(_is_there(row, tests) for row in some) for some in (promised, more))
+    missing = [row.id for row in promised if not _is_there(row, tests)]
+    said = f"**{len(promised)} rows are promised, and {'all' if not missing else there} of them are there**"
+    if missing:
+        said += f" (not {', '.join(missing)})"
+    return f"{said}; of {len(more)} more that go beyond that, {'all' if beside == len(more) else beside}."
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

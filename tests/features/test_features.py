@@ -31,6 +31,7 @@ SIZES = {
     "OP": 6,
 }
 """How many rows an area has: a manifest that lost one would otherwise look complete."""
+PROMISED = 277
 
 MANIFEST = """
 [waits]
@@ -66,6 +67,25 @@ def test_no_row_was_lost() -> None:
         assert [row.id for row in area.rows] == [f"{area.id}-{n:02}" for n in range(1, len(area.rows) + 1)]
 
 
+def test_all_that_is_promised_is_there() -> None:
+    rows = features.checklist()
+    assert sum(not row.beyond for row in rows.rows.values()) == PROMISED
+    page = features.render(rows, features.marks())
+    assert "**277 rows are promised, and all of them are there**; of 11 more that go beyond that, all.\n" in page
+    assert "wait" not in page.partition("\n(st)=")[0].lower()
+
+
+def test_what_is_not_there_is_counted_and_named() -> None:
+    rows = features.read(MANIFEST)
+    page = features.render(rows, [("AA-01", "tests/t.py::test_one"), ("AA-02", "tests/t.py::test_two")])
+    assert "**2 rows are promised, and 1 of them are there** (not AA-02); of 0 more that go beyond that, all." in page
+    assert "| [First](#aa) | 2 | 1 | 1 |" in page
+    assert "may have tests already" in page
+    assert "| AA-02 | Two | waits for tasks; so far<br>`t.py::test_two` |" in page
+    none = features.render(features.read('beyond = ["AA-01"]\n' + MANIFEST), [])
+    assert "**1 rows are promised, and 0 of them are there** (not AA-02); of 1 more that go beyond that, 0." in none
+
+
 def test_the_page_is_up_to_date() -> None:
     assert features.main(["--check"]) == 0
 
@@ -99,6 +119,8 @@ def test_a_page_that_is_due_is_written(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (MANIFEST.replace("AA-01", "BB-01"), "stands in area AA"),
         (MANIFEST.replace('waits = "tasks"', 'waits = "luck"'), "none of tasks"),
+        (MANIFEST.replace("[waits]", '[waits]\nhost = "the host"'), "waits names host"),
+        ('beyond = ["AA-09"]\n' + MANIFEST, "beyond names AA-09"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_refused(wrong: str, why: str) -> None:
