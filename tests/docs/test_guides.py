@@ -43,6 +43,12 @@ def test_a_service_manager_is_told_whom_to_stop(guide: str) -> None:
     assert "KillMode=mixed" in guide.partition("## Stopping")[2].partition("\n## ")[0]
 
 
+def test_the_page_of_commands_has_whatever_can_be_made(root: Path) -> None:
+    made = re.findall(r"^([a-z]+):.*## ", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    page = (root / "docs/reference/commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `make ([a-z]+)`", page, re.MULTILINE)) == set(made) - {"help"}
+
+
 @pytest.mark.row("SX-11")
 def test_what_is_not_included_is_said(guide: str) -> None:
     said = guide.partition("## What is not included")[2]
