@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from greenroom.transports.seam import Peer
 
     from .catalogue import Kind
-    from .jobs import Job, Own
+    from .jobs import Around, Job, Own
     from .others import NewId, Others
     from .outlets import Outlet
     from .pools.pools import Pools
@@ -143,6 +143,11 @@ class Company:
         """By method: what the server answers by code of its own, instead of from the catalogue."""
         return self.hooks.answers
 
+    @property
+    def around(self) -> Around | None:
+        """What stands around whatever answers."""
+        return self.hooks.around
+
     def name(self, role: str) -> Name:
         """What the process with that role is registered as."""
         return Name(self.key, role)
@@ -153,11 +158,17 @@ class Company:
         if found is not None:
             found[0].send(Expects(key, ids))
 
-    def child_spec(self, listeners: Sequence[ChildSpec[Any]] = ()) -> ChildSpec[Ref[Tree]]:
-        """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with."""
+    def child_spec(
+        self, listeners: Sequence[ChildSpec[Any]] = (), *, first: Sequence[ChildSpec[Any]] = ()
+    ) -> ChildSpec[Ref[Tree]]:
+        """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with.
+
+        `first` start before everybody else here, and stop last.
+        """
         settings = self.settings
         doors = [named(each, self.name(f"listener {each.id}")) for each in (*self._listeners, *listeners)]
         children: list[ChildSpec[Any]] = [
+            *first,
             registrar_child(self.name("registry"), self.shelf, self._readiness, self.subscriptions, self.board),
             subscriptions_child(self.name("subscriptions"), self.board),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),

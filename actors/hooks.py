@@ -16,6 +16,7 @@ from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.current import current_process
 
 from .jobs import Failed
+from .settings import BadSetting
 from .voice import Began
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Ref, Threads
 
-    from .jobs import Job, Own
+    from .jobs import Around, Job, Own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,17 @@ class Hooks:
     """``level(level, facts)``: the peer wants another log level; if it raises, the level stays."""
     answers: Mapping[str, Own] = field(default_factory=dict[str, "Own"])
     """By method: code that answers instead of the catalogue, in a worker as any other. Each gets the job and its context."""
+    around: Around | None = None
+    """``await around(method, ctx, proceed)`` stands around every call, read, prompt and completion, in its worker: it awaits `proceed()` for the
+    result, and returns that one or another; or raises, as a tool may. Lists and pings need no code, and do not come by."""
+
+    def __post_init__(self) -> None:
+        if self.around is not None and not _is_async(self.around):
+            raise BadSetting("around", self.around, "an `async def` of the method, the context, and what to await")
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - which kind it is
 
 
 class Returned(NamedTuple):

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Own: TypeAlias = "Callable[[Job, Context], Awaitable[dict[str, Any]]]"
 """Answers a request with the whole result, as the wire has it."""
 
+Around: TypeAlias = "Callable[[str, Context, Callable[[], Awaitable[dict[str, Any]]]], Awaitable[dict[str, Any]]]"
+"""Stands around whatever answers: it gets the method, the context, and what to await for the result."""
+
 
 class Isolating(Protocol):
     """Whoever has processes to run handlers in."""
@@ -61,6 +64,11 @@ class House(Protocol):
     @property
     def own(self) -> Mapping[str, Own]:
         """By method: what the server answers by code of its own, instead of from the catalogue."""
+        ...
+
+    @property
+    def around(self) -> Around | None:
+        """What stands around all of that, if anything does."""
         ...
 
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:

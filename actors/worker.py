@@ -8,7 +8,7 @@ that is killed in between says nothing: its session, which is linked to it, answ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from greenroom.protocol.elicitations import UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
@@ -17,6 +17,7 @@ from greenroom.protocol.messages import encode_result
 from greenroom.protocol.negotiation import declares, unable
 from greenroom.protocol.results import tool_result
 from greenroom.protocol.versions import V2025_11_25, at_least
+from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.current import current_process
 
 from .answers import ANSWERS
@@ -30,7 +31,7 @@ from .task_record import related
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .jobs import Job
+    from .jobs import Around, Job, Own
     from .settings import Settings
 
 TOOL_FAILED = "Tool execution failed"
@@ -44,7 +45,8 @@ async def work(job: Job) -> None:
     try:
         check_call(job.method, job.params, job.house.shelf.catalogue, job.facts.peer)  # it may have changed since
         answer: Any = job.house.own.get(job.method) or ANSWERS[job.method][1]
-        result: Any = await answer(job, ctx)
+        around = job.house.around
+        result: Any = await (answer(job, ctx) if around is None else _within(around, job, ctx, answer))
         ending: Finished | Failed = _finished(job, result)
     except BaseException as error:
         ctx.close()
@@ -66,6 +68,14 @@ async def work(job: Job) -> None:
         raise
     ctx.close()
     job.session.send(ending)
+
+
+async def _within(around: Around, job: Job, ctx: Context, answer: Own) -> dict[str, Any]:
+    """The result that the server's own code makes of the result; what ran elsewhere is encoded, and comes through untouched."""
+    result: Any = await around(job.method, ctx, lambda: answer(job, ctx))
+    if not isinstance(result, dict):
+        raise TypeError(f"Hooks.around has to return the result of {job.method}, a dict, not {describe.short(result)}")
+    return cast("dict[str, Any]", result)
 
 
 def sent_away(job: Job, error: McpError) -> McpError:

@@ -64,6 +64,7 @@ class _House:
         self.shelf = shelf
         self.bulkheads = seat.threads
         self.own: Mapping[str, Any] = {}
+        self.around = None  # that is done at home
         self.pools: Any = None
         self._seat = seat
         self._call = call

@@ -43,6 +43,7 @@ from .decorators import Decorators
 from .errors import ConfigError
 from .host_tasks import HostTasks
 from .hosting import Hosting
+from .lifespans import Lifespans
 from .listening import bound, gate_of, http_config, urls_of
 from .mounting import Mounted
 from .outside import context_of
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     Transport = Literal["stdio", "http"]
 
 
-class Server(Decorators, ThespianWords):
+class Server(Decorators, Lifespans, ThespianWords):
     """A server: a name, what it offers, and how it is set up."""
 
     def __init__(  # noqa: PLR0913 - what a server says of itself, and three values that hold the rest
@@ -121,6 +122,10 @@ class Server(Decorators, ThespianWords):
     def urls(self) -> list[str]:
         """Where it can be reached over HTTP, from the moment that a listener was made: port 0 has become a real one."""
         return [url for binding, config in self._bindings for url in urls_of(binding, config)]
+
+    @property
+    def _runs(self) -> bool:
+        return any(node.running for node in self._nodes)
 
     # --- ways to run
 
@@ -255,7 +260,7 @@ class Server(Decorators, ThespianWords):
         """
         from .gateways import mount  # noqa: PLC0415 - few servers are gateways, and it is much to load
 
-        if any(node.running for node in self._nodes):
+        if self._runs:
             raise ConfigError("a host is mounted before the server runs")
         made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
         self._gateways.append(made)
@@ -268,7 +273,7 @@ class Server(Decorators, ThespianWords):
             listeners = [*(gateway_spec(each, self._changed) for each in self._gateways), *listeners]
         if self._gate is not None:
             listeners = [*self._gate.children(), *listeners]
-        spec = self.company.child_spec(listeners)
+        spec = self.company.child_spec(listeners, first=self._lifespan_children())
 
         async def start() -> Any:
             begins("a server")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.actors.catalogue import Kind
+    from greenroom.actors.jobs import Around
     from greenroom.actors.readiness import WaitFor
     from greenroom.supervision.testing import Probe
 
@@ -41,6 +42,7 @@ class Office:
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
     pools: Nowhere = field(default_factory=Nowhere)
     own: dict[str, Any] = field(default_factory=dict[str, Any])
+    around: Around | None = None
     board: Board = field(default_factory=Board)
     registrar: Ref[Registrar] = field(default_factory=lambda: Ref[Registrar]("registry"))
     subscriptions: Ref[Subscriptions] = field(default_factory=lambda: Ref[Subscriptions]("subscriptions"))

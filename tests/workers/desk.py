@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.entries import Entry
+    from greenroom.actors.jobs import Around
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.testing import Probe
 
@@ -46,6 +47,7 @@ class House:
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
     pools: Nowhere = field(default_factory=Nowhere)
     own: dict[str, Any] = field(default_factory=dict[str, Any])
+    around: Around | None = None
     sent: list[tuple[str, int | None, list[str]]] = field(default_factory=list[tuple[str, int | None, list[str]]])
 
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:

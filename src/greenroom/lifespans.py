@@ -1,0 +1,102 @@
+"""What a server needs for as long as it runs (a pool of connections, a model, a folder): opened before anybody is let in, closed when all are gone.
+
+Each is held by a process, the first child of the company: what cannot be opened keeps the server from starting, and stopping in order ends with
+closing. It is opened and closed in one task, whatever happens in between. Nobody sends that process messages; when it is killed it closes what
+it holds, and its supervisor opens another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from greenroom.actors.catalogue import RegistrationError
+from greenroom.supervision import GenServer, child
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from greenroom.supervision import ChildSpec, ExitReason
+
+F = TypeVar("F", bound="Callable[[], Any]")
+
+CLOSES_WITHIN = 30.0
+"""How long closing may take, where the server's own grace is no shorter."""
+
+
+class Lifespans:
+    """For whoever runs. `Server` derives from it."""
+
+    _lifespans: tuple[Callable[[], AbstractAsyncContextManager[Any]], ...] = ()
+
+    @property
+    def _runs(self) -> bool:
+        raise NotImplementedError
+
+    def lifespan(self, function: F, /) -> F:
+        """Open something before the server lets anybody in, and close it when it has stopped: ``@server.lifespan`` on an `async def` that yields once.
+
+        It takes no arguments; what it opens goes into a variable of yours. What it raises before the `yield` keeps the server from starting. There can
+        be several: each opens after those before it, and closes before them. Handlers with processes of their own do not see it.
+        """
+        if self._runs:
+            raise ConfigError("a lifespan is said before the server runs")
+        self._lifespans = (*self._lifespans, _opener(function))
+        return function
+
+    def _lifespan_children(self) -> Sequence[ChildSpec[Any]]:
+        return [
+            child(Lifespan, opener).but(id=f"lifespan {number}", shutdown=CLOSES_WITHIN)
+            for number, opener in enumerate(self._lifespans, 1)
+        ]
+
+
+def _opener(function: Any) -> Callable[[], AbstractAsyncContextManager[Any]]:
+    name: str = getattr(function, "__name__", repr(function))
+    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise RegistrationError(f"the lifespan {name} has to be an `async def` with one `yield`, where the server runs")
+    needed = [each.name for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+    if needed:
+        raise RegistrationError(f"the lifespan {name} is called without arguments, and wants {', '.join(needed)}")
+    is_generator = inspect.isasyncgenfunction(function)
+    said = cast("Any", function)
+    return asynccontextmanager(said) if is_generator else said
+
+
+class Lifespan(GenServer):
+    """Holds what one of them has opened."""
+
+    traps_exit: ClassVar[bool] = True  # else nothing would be closed
+
+    def __init__(self, opener: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        """`opener` makes a context manager, which is entered when this process begins."""
+        self._opener = opener
+        self._held: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+
+    async def init(self) -> None:
+        """Open it. Whatever that raises is raised here."""
+        opened = asyncio.Event()
+        held = self._held = asyncio.create_task(self._hold(opened), name="lifespan")
+        waiting = asyncio.create_task(opened.wait())
+        try:
+            await asyncio.wait({held, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if held.done():
+            await held
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends, it is closed
+        """Close it."""
+        self._over.set()
+        if self._held is not None:
+            await self._held
+
+    async def _hold(self, opened: asyncio.Event) -> None:
+        async with self._opener():
+            opened.set()
+            await self._over.wait()

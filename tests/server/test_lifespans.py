@@ -1,0 +1,121 @@
+"""What a server opens for as long as it runs: in order, before anybody is let in, in one task, and closed whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom import Client, ConfigError, RegistrationError, Server
+from greenroom.supervision import StartFailed, whereis, which_children
+from greenroom.supervision.testing import kill
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+
+class Shelf:
+    """What is opened: it notes who did what, and in which task."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.tasks: set[Any] = set()
+
+    @asynccontextmanager
+    async def opened(self, name: str) -> AsyncGenerator[None]:
+        self.said.append(f"open {name}")
+        self.tasks.add(asyncio.current_task())
+        try:
+            async with asyncio.timeout(None):  # it refuses to be left in another task
+                yield
+        finally:
+            self.tasks.add(asyncio.current_task())
+            self.said.append(f"close {name}")
+
+
+def library() -> tuple[Server, Shelf]:
+    server, shelf = Server("library"), Shelf()
+
+    @server.lifespan
+    async def catalogue() -> AsyncGenerator[None]:
+        async with shelf.opened("catalogue"):
+            yield
+
+    server.lifespan(lambda: shelf.opened("reading room"))
+
+    @server.tool
+    async def find() -> str:
+        shelf.said.append("find")
+        return "here"
+
+    return server, shelf
+
+
+async def test_they_open_in_order_before_the_first_call_and_close_the_other_way_round() -> None:
+    server, shelf = library()
+    async with Client(server) as client:
+        assert await client.call("find") == "here"
+        assert shelf.said == ["open catalogue", "open reading room", "find"]
+    assert shelf.said[3:] == ["close reading room", "close catalogue"]
+    assert len(shelf.tasks) == 2
+
+
+async def test_each_run_opens_its_own() -> None:
+    server, shelf = library()
+    for _ in range(2):
+        async with server.started():
+            pass
+    assert shelf.said == ["open catalogue", "open reading room", "close reading room", "close catalogue"] * 2
+
+
+async def test_what_cannot_be_opened_keeps_the_server_from_starting_and_the_others_are_closed() -> None:
+    server, shelf = library()
+
+    @server.lifespan
+    async def database() -> AsyncGenerator[None]:
+        if shelf.said:
+            raise OSError("no database")
+        yield
+
+    with pytest.raises(StartFailed, match="no database"):
+        async with server.started():
+            pytest.fail("nobody is let in")
+    assert shelf.said == ["open catalogue", "open reading room", "close reading room", "close catalogue"]
+
+
+async def test_when_its_process_is_killed_another_is_opened_and_nobody_notices() -> None:
+    server, shelf = library()
+    async with Client(server) as client:
+        company = whereis(server.company.name("company"))
+        assert company is not None
+        found = next(each for each in await which_children(company) if each.id == "lifespan 1")
+        await kill(found.ref, successor=True)
+        assert await client.call("find") == "here"
+        assert shelf.said.count("open catalogue") == 2
+    assert shelf.said.count("close catalogue") == 2
+
+
+def wants_a_server(server: Server) -> None:
+    """As others call it."""
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (wants_a_server, "is called without arguments, and wants server"),
+    (asyncio.sleep, "has to be an `async def` with one `yield`"),
+    ("nothing", "has to be an `async def` with one `yield`"),
+]
+
+
+@pytest.mark.parametrize(("function", "complaint"), REFUSED)
+def test_what_is_none_is_refused_where_it_is_written(function: Any, complaint: str) -> None:
+    with pytest.raises(RegistrationError, match=complaint):
+        Server("x").lifespan(function)
+
+
+async def test_it_is_too_late_when_the_server_runs() -> None:
+    server, shelf = library()
+    async with server.started():
+        with pytest.raises(ConfigError, match="before the server runs"):
+            server.lifespan(lambda: shelf.opened("too late"))
