@@ -217,7 +217,7 @@ def test_an_empty_name_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "shown"), [(0, 2, "  0% "), (1, 2, " 50% "), (5, 2, "100% "), (3, None, "… 3 "), (1, 0, "… 1 ")]
+    ("done", "total", "shown"), [(0, 2, "  0%"), (1, 2, " 50%"), (5, 2, "100%"), (3, None, "… 3"), (1, 0, "… 1")]
 )
 def test_a_bar_says_how_far(done: float, total: float | None, shown: str) -> None:
     assert bar(done, total).endswith(shown)

@@ -1,85 +1,261 @@
-"""Questions of a server, answered at the terminal: a form field by field, a page by its whole address. Where nobody sits, the answer is no."""
+"""Questions of a server, answered at the terminal: a form field by field, a page by its whole address. Where nobody sits, the answer is no.
+
+They come by way of a bridge, whose one subscriber is the terminal: so one is asked after the other, with the name of whoever asks, none waits for longer
+than the cap, and one that the server has taken back is asked no more.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 import webbrowser
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from .door import ask, confirmed, echo, is_terminal, styled
+from .door import echo, is_terminal, styled
+from .prompting import Left, Prompt
+from .showing import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from contextlib import AbstractContextManager
 
+    from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
     from greenroom.actors.elicitation.forms import Field
-    from greenroom.asked import ElicitationRequest, UrlElicitationRequest
+
+    from .targets import Reached, Way
+
+_OPENS_WITHIN: Final = 5.0
+_LONGEST_NAME: Final = 60
+_LONGEST_MESSAGE: Final = 4000
+_LONGEST_LABEL: Final = 200
 
 
-def asking(*, yes: bool = False, pause: Callable[[], None] = lambda: None) -> Mapping[str, Any]:
-    """The callbacks of a client. With `yes` a form's defaults are its answer; `pause` takes away what is on the screen."""
+@asynccontextmanager
+async def asked(
+    where: Way,
+    *,
+    yes: bool = False,
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> AsyncGenerator[tuple[Reached, Desk]]:
+    """A client whose server may ask. With `yes` a form's defaults are its answer; `aside` keeps the screen free while somebody answers."""
+    from greenroom.actors.elicitation.bridge import ElicitationBridge  # noqa: PLC0415 - whoever asks for help needs none
 
-    def form(request: ElicitationRequest) -> Any:
-        pause()
-        if yes:
-            return _accepted(request, {})
-        return fill_in(request) if is_terminal() else request.decline()
+    from .targets import connected  # noqa: PLC0415 - as above
 
-    def page(request: UrlElicitationRequest) -> Any:
-        pause()
-        return visit(request) if is_terminal() else request.decline()
-
-    return {"elicitation": form, "url_elicitation": page}
+    bridge = ElicitationBridge()
+    desk = Desk(bridge, yes=yes, aside=aside)
+    name = _name(where)
+    callbacks = {"elicitation": partial(bridge.form, name), "url_elicitation": partial(bridge.page, name)}
+    async with desk.open(), connected(replace(where, callbacks=callbacks)) as client:
+        yield client, desk
 
 
-def fill_in(request: ElicitationRequest) -> Any:
-    """Ask for one field after the other; interrupted, the answer is that there is none."""
-    from greenroom.actors.elicitation.forms import fields_of  # noqa: PLC0415 - few are asked
+def _name(where: Way) -> str:
+    """Who asks, as whoever typed it knows them: what a server calls itself is its own affair."""
+    text = shlex.join(where.command) if where.command is not None else str(where.target)
+    return visible(text, _LONGEST_NAME)
 
-    echo(f"{styled('The server asks:', 'name')} {request.message}", error=True)
-    echo(styled("Ctrl-C to answer nothing; an empty line for what stands in brackets", "dim"), error=True)
+
+class Desk:
+    """The subscriber who sits at the terminal."""
+
+    def __init__(
+        self, bridge: ElicitationBridge, *, yes: bool, aside: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """Of this bridge."""
+        self._bridge = bridge
+        self._yes = yes
+        self._aside = aside
+        self._prompt: Prompt | None = Prompt() if is_terminal() else None
+        self._limit: asyncio.Timeout | None = None
+        self._leaving = False
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Answer, for as long as it lasts. Where nobody is there to, nobody subscribes, and the bridge says no."""
+        if self._prompt is None and not self._yes:
+            yield
+            return
+        async with self._bridge.subscribe() as questions:
+            answering = asyncio.ensure_future(self._answer_all(questions))
+            try:
+                yield
+            finally:
+                answering.cancel()
+                await asyncio.wait((answering,))
+            if not answering.cancelled():
+                answering.result()
+
+    async def patiently(self, seconds: float | None, what: str, work: Awaitable[Any]) -> Any:
+        """Wait so long for the work, not counting the time that somebody thinks about a question. Raises `RequestTimeout`."""
+        from greenroom.actors.client.errors import RequestTimeout  # noqa: PLC0415 - as above
+
+        try:
+            async with asyncio.timeout(seconds) as self._limit:
+                return await work
+        except asyncio.CancelledError:
+            self._leaving = True
+            raise
+        except TimeoutError:
+            if seconds is None or self._limit is None or not self._limit.expired():
+                raise
+            raise RequestTimeout(what, seconds) from None
+
+    @contextmanager
+    def _time_out(self) -> Generator[None]:
+        limit, loop = self._limit, asyncio.get_running_loop()
+        due = None if limit is None else limit.when()
+        if limit is None or due is None or limit.expired():
+            yield
+            return
+        left = due - loop.time()
+        limit.reschedule(None)
+        try:
+            yield
+        finally:
+            limit.reschedule(loop.time() + left)
+
+    async def _answer_all(self, questions: Any) -> None:
+        async for question in questions:
+            if self._yes and question.url is None:
+                _with_defaults(question)
+            elif self._prompt is None:
+                question.decline()
+            else:
+                with self._aside(), self._time_out():
+                    await self._attend(question, self._prompt)
+
+    async def _attend(self, question: OpenQuestion, prompt: Prompt) -> None:
+        """Ask it, until it is answered, or whoever is asked has enough, or nobody wants to know any more."""
+        prompt.begin()
+        with prompt.interruptible() as left:
+            showing = asyncio.ensure_future(
+                _fill_in(question, prompt) if question.url is None else _visit(question, prompt)
+            )
+            ends = (asyncio.ensure_future(question.wait()), asyncio.ensure_future(left.wait()))
+            try:
+                await asyncio.wait((showing, *ends), return_when=asyncio.FIRST_COMPLETED)
+                if showing.done():
+                    showing.result()
+                    return
+                echo("", error=True)
+                if question.withdrawn:
+                    if self._leaving:
+                        return
+                    echo(styled("the server has taken its question back", "dim"), error=True)
+                elif question.over:
+                    echo(
+                        styled(f"nobody has answered within {self._bridge.cap:g} s: the answer is no", "dim"),
+                        error=True,
+                    )
+                else:
+                    question.cancel()
+            except Left:
+                echo("", error=True)
+                question.cancel()
+            finally:
+                for each in (showing, *ends):
+                    each.cancel()
+                await asyncio.wait((showing, *ends))
+
+
+def _with_defaults(question: OpenQuestion) -> None:
+    from greenroom.protocol.problems import Mismatch  # noqa: PLC0415 - few are asked
+
     try:
-        answers = {field.name: _field(field) for field in fields_of(request.schema)}
-        if not confirmed("Send this?", default=True):
-            return request.decline()
-    except KeyboardInterrupt:
-        echo("", error=True)
-        return request.cancel()
-    return _accepted(request, {name: value for name, value in answers.items() if value is not None})
+        question.accept({})
+    except Mismatch as error:
+        _wrong(f"that is no answer to {question.server}, which asks: {_line(question.message)}: {error}")
+        question.decline()
 
 
-def _field(field: Field) -> Any:
+async def _fill_in(question: OpenQuestion, prompt: Prompt) -> None:
+    """One field after the other; those that do not fit the form after all are asked again."""
+    from greenroom.protocol.problems import Mismatch  # noqa: PLC0415 - as above
+
+    _introduce(f"{question.server} asks:", question.message)
+    echo(
+        styled("Ctrl-C to answer nothing, twice to leave; an empty line for what stands in brackets", "dim"), error=True
+    )
+    answers: dict[str, Any] = {}
+    fields = question.fields
+    while True:
+        for field in fields:
+            answers[field.name] = await _field(field, prompt)
+        if not await prompt.confirmed("Send this?", default=True):
+            question.decline()
+            return
+        try:
+            question.accept({name: value for name, value in answers.items() if value is not None})
+        except Mismatch as error:
+            _wrong(f"that does not fit the form: {error}")
+            wrong = {problem.path[0] for problem in error.errors if problem.path}
+            fields = [each for each in question.fields if each.name in wrong] or question.fields
+        else:
+            return
+
+
+async def _field(field: Field, prompt: Prompt) -> Any:
     from greenroom.actors.elicitation.forms import NotAnAnswer  # noqa: PLC0415 - as above
 
     if field.description:
-        echo(styled(f"  {field.description}", "dim"), error=True)
+        echo(styled(f"  {_line(field.description)}", "dim"), error=True)
     for number, choice in enumerate(field.choices, 1):
-        echo(f"  {number}) {choice.label}", error=True)
+        echo(f"  {number}) {_label(choice.label)}", error=True)
     hint = "" if field.choices else field.hint
-    label = f"{field.label}{f' ({hint})' if hint else ''}{'' if field.required else ' (optional)'}"
+    label = f"{_label(field.label)}{f' ({hint})' if hint else ''}{'' if field.required else ' (optional)'}"
     while True:
         try:
-            return field.read(ask(label, default=field.shown(field.default) or None))
+            return field.read(await prompt.ask(label, _label(field.shown(field.default))))
         except NotAnAnswer as error:
-            echo(styled(f"  {error}", "bad"), error=True)
+            _wrong(str(error))
 
 
-def _accepted(request: ElicitationRequest, content: Mapping[str, Any]) -> Any:
-    from greenroom.protocol.problems import Mismatch  # noqa: PLC0415 - as above
+async def _visit(question: OpenQuestion, prompt: Prompt) -> None:
+    """Show the whole address, and open it for whoever agrees. Nobody but their browser fetches it."""
+    url = str(question.url)
+    _introduce(f"{question.server} sends you to a page:", question.message)
+    echo(f"  {visible(url)}", error=True)
+    if not await prompt.confirmed("Open it in your browser?"):
+        question.decline()
+        return
+    if not await _opened(url):
+        echo("no browser opens here: go there yourself", error=True)
+    question.accept()
+
+
+async def _opened(url: str) -> bool:
+    from greenroom.supervision import Threads  # noqa: PLC0415 - as above
 
     try:
-        return request.accept(content)
-    except Mismatch as error:
-        echo(styled(f"that does not fit the form: {error}", "bad"), error=True)
-        return request.decline()
+        async with asyncio.timeout(_OPENS_WITHIN):
+            return await Threads(1).run(webbrowser.open, url)
+    except TimeoutError:
+        return True  # some do not come back before they are closed
+    except (OSError, webbrowser.Error):
+        return False
 
 
-def visit(request: UrlElicitationRequest) -> Any:
-    """Show the whole address, and open it for whoever agrees."""
-    echo(f"{styled('The server sends you to a page:', 'name')} {request.message}", error=True)
-    echo(f"  {request.url}", error=True)
-    try:
-        if not confirmed("Open it in your browser?"):
-            return request.decline()
-    except KeyboardInterrupt:
-        return request.cancel()
-    webbrowser.open(request.url)
-    return request.accept()
+# --- what servers say, as it may be shown
+
+
+def _introduce(who: str, message: str) -> None:
+    first, *more = visible(message, _LONGEST_MESSAGE, lines=True).split("\n")
+    echo(f"{styled(who, 'name')} {first}", error=True)
+    for line in more:
+        echo(f"  {line}", error=True)  # indented, so that nothing of it looks like ours
+
+
+def _line(text: str) -> str:
+    return visible(text, _LONGEST_MESSAGE)
+
+
+def _label(text: str) -> str:
+    return visible(text, _LONGEST_LABEL)
+
+
+def _wrong(text: str) -> None:
+    echo(styled(f"  {visible(text, _LONGEST_MESSAGE)}", "bad"), error=True)

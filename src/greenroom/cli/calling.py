@@ -15,12 +15,12 @@ import msgspec
 
 from greenroom.protocol.wire import is_array, is_object
 
-from .asking import asking
+from .asking import asked
 from .door import echo, is_terminal, styled
 from .endings import FAILED, FINE, Misused
 from .progress import Progress
 from .showing import as_json
-from .targets import connected, first, way
+from .targets import first, way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,11 +50,8 @@ def call(
 
 
 async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | None, *, yes: bool) -> ToolReply:
-    from dataclasses import replace  # noqa: PLC0415 - as below
-
     with Progress() as bar:
-        answering = asking(yes=yes, pause=bar.pause)
-        async with connected(replace(where, callbacks=answering)) as client:
+        async with asked(where, yes=yes, aside=bar.aside) as (client, desk):
             schema: Mapping[str, Any] = {}
             if words:
                 tools = {each.name: each for each in await client.list_tools()}
@@ -64,7 +61,9 @@ async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | 
             arguments = from_json(args_json) if args_json is not None else from_words(words, schema)
             if args_json is not None and words:
                 arguments |= from_words(words, schema)
-            return await client.call_tool(tool, arguments, on_progress=bar.step)
+            called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
+            reply: ToolReply = await desk.patiently(client.settings.request_timeout, "tools/call", called)
+            return reply
 
 
 def _no_tool(tool: str, there: Mapping[str, Any]) -> str:

@@ -104,7 +104,12 @@ def _told(error: BaseException) -> int:
 
 
 def _say(text: str) -> None:
-    click.secho(f"greenroom: {text}", fg="red", err=True)
+    click.secho(f"greenroom: {text}", fg="red", err=True, color=_coloured())
+
+
+def _coloured() -> bool | None:
+    """False for who wants no colours anywhere (https://no-color.org); otherwise click looks whether there is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 # --- the table, as click has it
@@ -114,7 +119,11 @@ def _tree() -> click.Group:
     group = _Group(
         "greenroom",
         help="MCP servers, clients and hosts that go on when something breaks.",
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "max_content_width": 100,
+            "color": _coloured(),
+        },
     )
     version = click.Option(
         ["-V", "--version"],
@@ -202,7 +211,7 @@ def _callback(command: Command) -> Callable[..., Any]:
 
 def echo(text: str = "", *, error: bool = False, newline: bool = True) -> None:
     """Write a line."""
-    click.echo(text, err=error, nl=newline)
+    click.echo(text, err=error, nl=newline, color=_coloured())
 
 
 def styled(text: str, style: str) -> str:
@@ -217,19 +226,6 @@ def styled(text: str, style: str) -> str:
     return click.style(text, **known[style])
 
 
-def ask(question: str, *, default: str | None = None, hidden: bool = False) -> str:
-    """Ask at the terminal. Raises `KeyboardInterrupt` when whoever is asked has enough."""
-    try:
-        answer: Any = click.prompt(
-            question,
-            default=default if default is not None else "",
-            show_default=bool(default),
-            hide_input=hidden,
-            err=True,
-        )
-    except click.Abort:
-        raise KeyboardInterrupt from None
-    return str(answer)
 
 
 def confirmed(question: str, *, default: bool = False) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from .showing import visible
+
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
 
 _WIDTH: Final = 30
+_LONGEST: Final = 200
 
 
 class Progress:
@@ -18,6 +24,7 @@ class Progress:
         """Nothing is shown before the first step."""
         self._shown = sys.stderr.isatty()
         self._written = False
+        self._aside = 0
 
     def __enter__(self) -> Self:
         return self
@@ -29,12 +36,23 @@ class Progress:
 
     def step(self, step: Any) -> None:
         """How far it is."""
-        if not self._shown:
+        if not self._shown or self._aside:
             return
-        message = f" {step.message}" if step.message else ""
-        sys.stderr.write(f"\r\x1b[K{bar(step.progress, step.total)}{' '.join(message.split())[:200]}")
+        line = f"{bar(step.progress, step.total)} {visible(str(step.message or ''), _LONGEST)}".rstrip()
+        line = line[: shutil.get_terminal_size((80, 24)).columns - 1]  # of a second row nothing would be taken away
+        sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
         self._written = True
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """Somebody else has the screen: it is taken away, and does not come back before they are done."""
+        self.pause()
+        self._aside += 1
+        try:
+            yield
+        finally:
+            self._aside -= 1
 
     def pause(self) -> None:
         """Take it away."""
@@ -47,7 +65,7 @@ class Progress:
 def bar(done: float, total: float | None) -> str:
     """`███░░░  50 %`, or how much where nobody knows of how much."""
     if not total or total <= 0:
-        return f"… {done:g} "
+        return f"… {done:g}"
     share = max(0.0, min(1.0, done / total))
     full = round(share * _WIDTH)
-    return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%} "
+    return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.wire import is_array
 
+from .asking import asked
 from .door import echo, styled
 from .endings import Misused
 from .showing import as_json, heading
-from .targets import connected, first, way
+from .targets import first, way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +42,10 @@ def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequen
 
 
 async def _read(where: Any, resource: str, words: Sequence[str]) -> ResourceReply:
-    async with connected(where) as client:
-        return await client.read_resource(await _uri(client, resource, words))
+    async with asked(where) as (client, desk):
+        read = client.within(None).read_resource(await _uri(client, resource, words))
+        reply: ResourceReply = await desk.patiently(client.settings.request_timeout, "resources/read", read)
+        return reply
 
 
 async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
@@ -87,8 +90,10 @@ def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, *
 
 
 async def _prompt(where: Any, name: str, arguments: dict[str, str]) -> PromptReply:
-    async with connected(where) as client:
-        return await client.get_prompt(name, arguments)
+    async with asked(where) as (client, desk):
+        got = client.within(None).get_prompt(name, arguments)
+        reply: PromptReply = await desk.patiently(client.settings.request_timeout, "prompts/get", got)
+        return reply
 
 
 def _pair(word: str) -> tuple[str, str]:

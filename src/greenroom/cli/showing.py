@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from typing import TYPE_CHECKING, Any
+import unicodedata
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _WIDEST = 100
+_UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 
 
 def as_json(value: Any) -> None:
@@ -55,3 +57,13 @@ def arguments(schema: Mapping[str, Any]) -> str:
 def first_line(text: object) -> str:
     """The first sentence or line of a description."""
     return str(text or "").strip().partition("\n")[0]
+
+
+def visible(text: str, longest: int | None = None, *, lines: bool = False) -> str:
+    """What somebody else wrote, as it can be shown: what moves a cursor, colours or hides is spelt out. One line, unless it may have several."""
+    if longest is not None and len(text) > longest:
+        text = f"{text[:longest]}…"
+    text = text.replace("\r\n", "\n").replace("\t", " ") if lines else " ".join(text.split())
+    return "".join(
+        each if each == "\n" or unicodedata.category(each) not in _UNSEEN else f"\\u{ord(each):04x}" for each in text
+    )
