@@ -89,6 +89,11 @@ class Agent:
         return self._naming.separator
 
     @property
+    def patience(self) -> float:
+        """How long a server may take to say what it offers."""
+        return self._patience
+
+    @property
     def pins(self) -> Pins | None:
         """What tools are held against; None when nothing is pinned."""
         return self._pins

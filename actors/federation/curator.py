@@ -49,7 +49,7 @@ _AGAIN: Final = Backoff(first=1.0, factor=2.0, longest=60.0, jitter=0.5)
 
 
 class Curator(GenServer):
-    """One for each upstream. It has no messages: two tasks follow the line, and a third one fetches."""
+    """One for each upstream. Two tasks follow the line, and a third one fetches."""
 
     def __init__(self, upstream: Upstream) -> None:
         """What it fetches goes there."""
@@ -61,6 +61,7 @@ class Curator(GenServer):
 
     def init(self) -> None:
         """Follow the line."""
+        self._upstream.curator = self.pid
         self._tasks = [vital(self._follow()), vital(self._hear())]
 
     async def _follow(self) -> None:
@@ -70,26 +71,34 @@ class Curator(GenServer):
             upstream.refresh()
             if status.phase is Phase.READY and status.generation != self._generation:
                 self._generation = status.generation
-                self._fetch(tuple(upstream.spec.lists), at_once=True)
+                self._fetch(upstream.lists, at_once=True)
 
     async def _hear(self) -> None:
         """What the server says of its lists."""
         async with self._upstream.line.listen(*_CHANGED) as updates:
             async for told in updates:
-                kept = self._upstream.spec.lists
+                kept = self._upstream.lists
                 parts: tuple[Part, ...] = tuple(
                     part for part in kept if told.gap or _LISTS[part].changed == told.method
                 )
                 if parts:
                     self._fetch(parts)
 
-    def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False) -> None:
+    def complete(self) -> None:
+        """Somebody wants a list that was not kept until now."""
+        upstream = self._upstream
+        missing = tuple(part for part in upstream.lists if part not in upstream.had)
+        if missing and upstream.line.status.phase is Phase.READY:  # else the next handshake asks for it
+            self._fetch(missing, pause=0.0)
+
+    def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False, pause: float | None = None) -> None:
         self._wanted.update(parts)
         if at_once and self._fetching is not None:
             self._fetching.cancel()  # which waits for a connection that is gone, or to ask that one again
             self._fetching = None
         if self._fetching is None or self._fetching.done():
-            self._fetching = vital(self._fetch_all(0.0 if at_once else self._upstream.spec.settling))
+            settling = self._upstream.spec.settling if pause is None else pause
+            self._fetching = vital(self._fetch_all(0.0 if at_once else settling))
 
     async def _fetch_all(self, pause: float) -> None:
         upstream = self._upstream
@@ -111,7 +120,7 @@ class Curator(GenServer):
                 tries += 1
             else:
                 tries = 0
-                upstream.publish(upstream.offering.with_lists(lists))
+                upstream.publish(upstream.offering.with_lists(lists), parts)
 
     async def _every_page(self, what: _List) -> list[Any]:
         line = self._upstream.line

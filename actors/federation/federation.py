@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from .annexes import Annexes, Room
     from .news import Reader
-    from .offering import Offering
+    from .offering import Offering, Part
     from .specs import UpstreamSpec
     from .upstream import Upstream
 
@@ -61,6 +61,8 @@ class Federation:
         """Who is about to take a place."""
         self.leaving: dict[int, Upstream] = {}
         """Who has lost it, and still has something under way."""
+        self.kept: set[Part] = set()
+        """Which lists are kept of all of them, whatever their specs say."""
         self.news = News()
         """Whose state has changed."""
         self.bell = Bell()
@@ -204,15 +206,36 @@ class Federation:
         upstream = self.roster.get(id)
         return upstream.offering if upstream is not None and upstream.fetched else None
 
-    async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
-        """What a server offers, once that is known. Raises `ClientError` when it is parked, stopped, or takes too long."""
+    def keep(self, *parts: Part) -> None:
+        """Keep these lists of all servers from now on, also of those whose specs leave them to whoever wants them."""
+        if not self.kept.issuperset(parts):
+            self.kept.update(parts)
+            for upstream in self.roster.values():
+                upstream.complete()
+
+    async def listed(self, *parts: Part, timeout: float | None) -> dict[str, Exception]:
+        """Keep these lists, and wait until they are here, of all servers that have said what they offer. Returns who has failed to, and why."""
+        self.keep(*parts)
+        wanted = frozenset(parts)
+        missing = [id for id, each in self.roster.items() if each.fetched and not each.had >= wanted]
+        asked = (self.offering(id, timeout=timeout, parts=parts) for id in missing)
+        failed: dict[str, Exception] = {}
+        for id, answer in zip(missing, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(answer, Exception):
+                failed[id] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+        return failed
+
+    async def offering(self, id: str, *, timeout: float | None = 30.0, parts: Collection[Part] = ()) -> Offering:
+        """What a server offers, once that is known, with these lists. Raises `ClientError` when it is parked, stopped, or takes too long."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         while True:
             upstream = self.roster.get(id)
             if upstream is None:
                 raise ClientClosed(f"{id} is not in the federation")
-            if upstream.fetched:
+            if upstream.fetched and upstream.had.issuperset(parts):
                 return upstream.offering
             refusal = upstream.gate.refusal() or upstream.trouble
             if refusal is not None:
@@ -258,7 +281,7 @@ class Federation:
     def move(self, old: Upstream, new: Upstream) -> None:
         """Another one has its place. What that offers is what the old one did, until it is known."""
         if not new.fetched:
-            new.offering, new.fetched = old.offering, old.fetched
+            new.offering, new.fetched, new.had = old.offering, old.fetched, old.had
         old.tell = None
         self._put(new)
         old.bell.ring()

@@ -97,7 +97,7 @@ class UpstreamSpec:
     tool_timeout: float | None = field(default=_AS_ANY, kw_only=True)
     """How long a call of a tool may take whose caller does not say; by default as long as any request."""
     lists: Sequence[Part] = field(default=PARTS, kw_only=True)
-    """Which of its lists are kept; the others are asked for by whoever wants them."""
+    """Which of its lists are kept from the beginning; the others from when somebody wants them."""
     settling: float = field(default=0.05, kw_only=True)
     """For how long changes of a list are collected before it is fetched anew."""
     isolation: Isolation = field(default=None, kw_only=True)

@@ -187,7 +187,8 @@ class Steward(GenServer):
         return upstream
 
     def _fresh(self, id: str, spec: UpstreamSpec) -> Upstream:
-        return Upstream(id, spec, current_node().random, self._federation.room(id, spec))
+        federation = self._federation
+        return Upstream(id, spec, current_node().random, federation.room(id, spec), federation.kept)
 
     def _enter(self, upstream: Upstream) -> None:
         self._federation.admit(upstream)

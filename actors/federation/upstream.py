@@ -18,7 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.client.seam import Phase
-from greenroom.supervision import Crash, Exit, Supervisor, child, is_alive
+from greenroom.supervision import Crash, Exit, Ref, Supervisor, child, is_alive
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.supervisors.intensity import RestartWindow
 
@@ -26,13 +26,13 @@ from .breaker import Breaker
 from .curator import Curator
 from .gate import Gate
 from .news import Bell
-from .offering import NOTHING, Offering
+from .offering import NOTHING, PARTS, Offering
 from .sentry import Sentry
 from .specs import Standing, State
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from greenroom.actors.client.seam import Line
     from greenroom.supervision import (
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from greenroom.supervision.supervisors.children import Child
 
     from .annexes import Room
+    from .offering import Part
     from .specs import UpstreamSpec
 
 _serials: Final = count(1)
@@ -56,13 +57,21 @@ _serials: Final = count(1)
 class Upstream:
     """What stays while its processes come and go. Another one takes its place when it is replaced."""
 
-    def __init__(self, id: str, spec: UpstreamSpec, source: random.Random, room: Room | None = None) -> None:
-        """`source` is where the jitter comes from; `room` is where its connections run, if not here."""
+    def __init__(
+        self,
+        id: str,
+        spec: UpstreamSpec,
+        source: random.Random,
+        room: Room | None = None,
+        also: Collection[Part] = (),
+    ) -> None:
+        """`source` is where the jitter comes from; `room` is where its connections run, if not here; `also` are lists to keep besides its spec's."""
         self.id = id
         self.name = str(id)
         self.spec = spec
         self.serial = next(_serials)
         self.room = room
+        self._also = also
         self.connection, made = spec.connected(id, room)
         self.line: Line = made
         """The bare line: nothing is bounded on it, and no breaker asked."""
@@ -72,7 +81,11 @@ class Upstream:
         """Rings whenever anything of this is different."""
         self.offering: Offering = NOTHING
         self.fetched = False
-        """Whether its lists were ever had."""
+        """Whether its lists were ever had,"""
+        self.had: frozenset[Part] = frozenset()
+        """and which of them."""
+        self.curator: Pid | None = None
+        """Who fetches them."""
         self.trouble: Exception | None = None
         """Why its lists could not be had the last time."""
         self.pid: Pid | None = None
@@ -126,6 +139,17 @@ class Upstream:
         if self.was_ready or status.attempts or cause is not None or self.last_end is not None:
             return State.DEGRADED, cause
         return State.STARTING, None
+
+    @property
+    def lists(self) -> tuple[Part, ...]:
+        """Which of its lists are kept."""
+        return tuple(part for part in PARTS if part in self.spec.lists or part in self._also)
+
+    def complete(self) -> None:
+        """More lists are kept than were."""
+        if self.curator is not None and is_alive(self.curator):
+            curator: Ref[Curator] = Ref(self.curator)
+            curator.cast(Curator.complete)
 
     @property
     def settled(self) -> bool:
@@ -185,9 +209,10 @@ class Upstream:
         self.gate.abandon()
         self.refresh()
 
-    def publish(self, offering: Offering) -> None:
-        """What it offers now, by one assignment."""
+    def publish(self, offering: Offering, parts: Iterable[Part]) -> None:
+        """What it offers now, by one assignment; these lists are as they were just fetched."""
         self.offering = offering
+        self.had |= frozenset(parts)
         self.fetched = True
         self.trouble = None
         self.refresh()

@@ -15,6 +15,7 @@ from greenroom.actors.answers import ANSWERS
 from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.federation.agent_errors import FederationError
+from greenroom.actors.federation.offering import PARTS
 from greenroom.actors.lists import LISTINGS
 from greenroom.actors.scopes import may_use
 from greenroom.actors.subscriptions import Subscriptions
@@ -91,10 +92,13 @@ class Gateway:
     # --- what there is
 
     async def view(self) -> View:
-        """What is offered. Only whoever asks first waits for upstreams that are slow to begin."""
-        patience = None if self._patient else 0.0
+        """What is offered. Only whoever asks first waits for upstreams that are slow to begin, or to list what nobody has wanted before."""
+        agent = self.host.agent
+        patience = agent.patience if self._patient else 0.0
         self._patient = False
-        return self._view(await self.host.agent.catalogue(timeout=patience))
+        catalogue = await agent.catalogue(timeout=patience)
+        await self.host.federation.listed(*PARTS, timeout=patience)  # whose lists are late is told when they come
+        return self._view(catalogue)
 
     def _view(self, catalogue: ToolCatalogue) -> View:
         host = self.host

@@ -14,6 +14,7 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from greenroom.actors.federation.offering import PARTS
 from greenroom.actors.tree import Tree
 from greenroom.supervision import DynamicSupervisor, GenServer, Ref, TaskSupervisor, child, send_after, spawn_link
 
@@ -48,7 +49,8 @@ class Keeper(GenServer):
         self._opened = False
 
     async def init(self) -> None:
-        """Open the host, and listen."""
+        """Open the host, and listen. Whoever lists here wants all that there is, and to hear when it is something else."""
+        self._gateway.host.federation.keep(*PARTS)
         await self._gateway.host.open()
         self._opened = True
         spawn_link(_announce, self._gateway, self._changed)

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from greenroom.actors.federation.seam import Upstreams
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line
     from greenroom.actors.federation.agent import Agent
-    from greenroom.actors.federation.seam import Upstreams
+    from greenroom.actors.federation.offering import Part
     from greenroom.actors.federation.specs import Change
     from greenroom.supervision import ChildSpec
+
+
+class Listed(Upstreams, Protocol):
+    """Servers, of which all lists can be had."""
+
+    def keep(self, *parts: Part) -> None:
+        """Keep these lists of all of them from now on."""
+        ...
+
+    async def listed(self, *parts: Part, timeout: float | None) -> dict[str, Exception]:
+        """The same, and wait until they are here. Returns who has failed to list them, and why."""
+        ...
 
 
 class Hosted(Protocol):
@@ -24,7 +38,7 @@ class Hosted(Protocol):
         ...
 
     @property
-    def federation(self) -> Upstreams:
+    def federation(self) -> Listed:
         """The servers, each with one connection that is the host's own."""
         ...
 

@@ -104,7 +104,9 @@ async def _list(asked: Asked, part: Part, fields: Fields, seconds: float) -> Out
         line_of(federation, fields)
     ids = list(federation.ids()) if one is None else [one]
     patience = seconds * 0.8 if one is not None else min(seconds * 0.8, PATIENCE)
-    found = await asyncio.gather(*(federation.offering(id, timeout=patience) for id in ids), return_exceptions=True)
+    federation.keep(part)
+    asking = (federation.offering(id, timeout=patience, parts=(part,)) for id in ids)
+    found = await asyncio.gather(*asking, return_exceptions=True)
     items: dict[str, Any] = {}
     away: dict[str, str] = {}
     for id, offering in zip(ids, found, strict=True):

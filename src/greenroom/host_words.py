@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from greenroom.actors.federation.agent import AS_SET
 from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Progress
     from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation
+    from greenroom.actors.federation.offering import Part
     from greenroom.actors.federation.tool_catalogue import ToolCatalogue
     from greenroom.protocol.pins import PinReport
     from greenroom.protocol.received import PromptReply, ResourceReply, ToolReply
 
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("greenroom.agent")
 
 
 class HostWords:
@@ -110,17 +113,17 @@ class HostWords:
 
     async def resources(self) -> list[Resource]:
         """All resources of the servers that have said what they offer, by URIs that say whose they are: `git:file:///x`."""
-        entries = [{**one, "uri": self._name(id, uri)} for id, uri, one in self._offered("resources")]
+        entries = [{**one, "uri": self._name(id, uri)} for id, uri, one in await self._listed("resources")]
         return list(read_page(Resource, {"resources": entries}).items)
 
     async def resource_templates(self) -> list[ResourceTemplate]:
         """All templates, likewise."""
-        entries = [{**one, "uriTemplate": self._name(id, uri)} for id, uri, one in self._offered("templates")]
+        entries = [{**one, "uriTemplate": self._name(id, uri)} for id, uri, one in await self._listed("templates")]
         return list(read_page(ResourceTemplate, {"resourceTemplates": entries}).items)
 
     async def prompts(self) -> list[Prompt]:
         """All prompts, likewise."""
-        entries = [{**one, "name": self._name(id, name)} for id, name, one in self._offered("prompts")]
+        entries = [{**one, "name": self._name(id, name)} for id, name, one in await self._listed("prompts")]
         return list(read_page(Prompt, {"prompts": entries}).items)
 
     async def read_resource(self, uri: str) -> ResourceReply:
@@ -133,7 +136,13 @@ class HostWords:
         words, own = self._split(name)
         return await words.get_prompt(own, arguments, **more)
 
-    def _offered(self, part: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
+    async def _listed(self, part: Part) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """The same, once all of them have listed it: where nobody has wanted it before, they are asked only now."""
+        for id, error in (await self.federation.listed(part, timeout=self.agent.patience)).items():
+            _log.warning("the %s of %s are left out: %s", part, id, error)
+        return self._offered(part)
+
+    def _offered(self, part: Part) -> list[tuple[str, str, Mapping[str, Any]]]:
         known = {id: self.federation.known(id) for id in self.federation.ids()}
         return [
             (id, name, one)

@@ -85,6 +85,9 @@ def spec_of(
         intensity=restart.intensity,
         period=restart.period,
         grace=times.grace,
+        lists=(
+            "tools",
+        ),  # the others are listed when somebody wants them: most have many resources, and few are ever mentioned
         tool_timeout=times.tool,
         isolation="process" if server.isolation == "process" else None,
     )
