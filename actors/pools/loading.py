@@ -7,6 +7,7 @@ host raise `ImportEnds` here, and whatever has been defined until then is what t
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -20,6 +21,8 @@ from greenroom.errors import GreenroomError
 from .places import MAIN, RUN_AS
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from .places import Found, Main
 
 
@@ -65,39 +68,45 @@ def become_worker() -> None:
     _loader.is_worker = True
 
 
-def load(found: Found, main: Main | None) -> Any:
-    """The function at that place. Blocks for as long as imports take. Raises `NotLoaded`."""
+@contextlib.contextmanager
+def importing() -> Generator[None]:
+    """What is imported meanwhile, by `imported` or `run_file`, ends where it would begin to serve, to call or to open a node."""
     with _loader.lock:
         _loader.is_importing, _loader.has_ended = True, False
         try:
-            module = _module(found, main)
+            yield
         finally:
             _loader.is_importing = False
-        here: Any = module
-        try:
-            for step in found.name.split("."):
-                here = getattr(here, step)
-            for _ in range(found.inner):
-                here = here.__wrapped__
-        except AttributeError as error:
-            raise NotLoaded(
-                f"{found} is not there when a worker imports it ({error}): define it where the import comes before "
-                'anything that is only done once, and not under `if __name__ == "__main__"`'
-            ) from None
-        return here
+
+
+def load(found: Found, main: Main | None) -> Any:
+    """The function at that place. Blocks for as long as imports take. Raises `NotLoaded`."""
+    with importing():
+        here: Any = _module(found, main)
+    try:
+        for step in found.name.split("."):
+            here = getattr(here, step)
+        for _ in range(found.inner):
+            here = here.__wrapped__
+    except AttributeError as error:
+        raise NotLoaded(
+            f"{found} is not there when a worker imports it ({error}): define it where the import comes before "
+            'anything that is only done once, and not under `if __name__ == "__main__"`'
+        ) from None
+    return here
 
 
 def _module(found: Found, main: Main | None) -> ModuleType:
     try:
         if found.module != MAIN:
-            return _imported(found.module)
+            return imported(found.module)
         assert main is not None
         return _program(main)
     except BaseException as error:  # a program may end in any way, and whoever calls wants to know why
         raise NotLoaded(f"{found} cannot be imported by a worker: {type(error).__name__}: {error}") from error
 
 
-def _imported(name: str) -> ModuleType:
+def imported(name: str) -> ModuleType:
     """The module; one whose import ends early as far as it has come, which importlib would throw away."""
     known = sys.modules.get(name)
     if known is not None:
@@ -128,19 +137,20 @@ def _program(main: Main) -> ModuleType:
     if known is not None:
         return known
     if main.module is not None:
-        module = _imported(main.module)
+        module = imported(main.module)
         sys.modules[MAIN] = module
     else:
         assert main.file is not None
         folder = str(Path(main.file).parent)
         if folder not in sys.path:
             sys.path.insert(0, folder)
-        module = _run(main.file)
+        module = run_file(main.file)
     _programs[main] = module
     return module
 
 
-def _run(file: str) -> ModuleType:
+def run_file(file: str) -> ModuleType:
+    """The file as the program that runs here, under another name than `__main__`: other processes find by it what is registered in it."""
     module = ModuleType(RUN_AS)
     module.__file__ = file
     sys.modules[RUN_AS] = sys.modules[MAIN] = module

@@ -39,10 +39,21 @@ def render() -> str:
     for command in COMMANDS:
         for path, each in _all(command, ()):
             lines += _section(path, each)
-    codes = [line.strip() for line in (endings.__doc__ or "").splitlines() if line[:6].strip()[:1].isdigit()]
     lines += ["", "## Exit codes", "", "| Code | Meaning |", "| ---: | --- |"]
-    lines += [f"| {line.partition('  ')[0]} | {line.partition('  ')[2].strip()} |" for line in codes]
+    lines += [f"| {code} | {meaning} |" for code, meaning in codes()]
     return "\n".join(lines) + "\n"
+
+
+def codes() -> list[tuple[str, str]]:
+    """The exit codes, as the module about them lists them: a line that begins with spaces goes on with the one before."""
+    found: list[tuple[str, str]] = []
+    for line in (endings.__doc__ or "").splitlines():
+        code, _, meaning = line.partition("  ")
+        if code.isdigit():
+            found.append((code, meaning.strip()))
+        elif found and not code and meaning:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {meaning.strip()}")
+    return found
 
 
 def _all(command: Command, path: Sequence[str]) -> Iterator[tuple[Sequence[str], Command]]:

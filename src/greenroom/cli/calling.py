@@ -9,7 +9,7 @@ import asyncio
 import sys
 from base64 import b64decode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.protocol.received import ToolReply
+
+
+_TRUTH: Final = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
 def call(
@@ -62,7 +65,7 @@ async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | 
             if args_json is not None and words:
                 arguments |= from_words(words, schema)
             called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
-            reply: ToolReply = await desk.patiently(client.settings.request_timeout, "tools/call", called)
+            reply: ToolReply = await desk.patiently(client.times.tool, "tools/call", called)
             return reply
 
 
@@ -82,8 +85,8 @@ def from_json(text: str) -> dict[str, Any]:
     elif text.startswith("@"):
         try:
             text = Path(text[1:]).read_text()
-        except OSError as error:
-            raise Misused(f"--args-json: {error}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise Misused(f"--args-json: {text[1:]}: {getattr(error, 'strerror', None) or error}") from None
     try:
         found: Any = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -115,6 +118,8 @@ def typed(key: str, value: str, schema: Mapping[str, Any]) -> Any:
     wanted = _types(schema)
     if "string" in wanted or not wanted:
         return value
+    if "boolean" in wanted and value.lower() in _TRUTH:
+        return _TRUTH[value.lower()]
     try:
         found: Any = msgspec.json.decode(value)
     except msgspec.DecodeError:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .door import echo, styled
 from .endings import FAILED, FINE, UNREACHED, Ended, Misused
+from .loading import is_server_name, load_server
 from .showing import as_json
-from .targets import Way, connected, is_server_name, load_server
+from .targets import Way, connected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

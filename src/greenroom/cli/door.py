@@ -5,6 +5,7 @@ Whatever a command raises ends here, as one line on stderr and an exit code; nob
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from importlib import import_module
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of
 from .words import COMMANDS
@@ -19,12 +21,27 @@ from .words import COMMANDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .words import Command, Option
+    from .words import Argument, Command, Option
+
+
+class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic since click 8.5
+    """How long something may take."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < math.inf:
+            self.fail(f"{value!r} is no number of seconds, more than 0.", param, ctx)
+        return seconds
+
 
 _KINDS: Final[dict[str, Any]] = {
     "text": click.STRING,
-    "whole": click.INT,
-    "seconds": click.FLOAT,
+    "seconds": _Seconds(),
     "path": click.Path(path_type=Path),
 }
 
@@ -96,11 +113,17 @@ def _told(error: BaseException) -> int:
         if code == BROKEN:
             _say("this is a fault of greenroom itself: please report it, with what stands above")
     else:
-        _say(str(error) or type(error).__name__)
+        _say(_text(error))
         cause = error.__cause__
         if cause is not None and str(cause) and str(cause) not in str(error):
             _say(f"because: {cause}")
     return code
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _say(text: str) -> None:
@@ -159,6 +182,7 @@ def _made(command: Command) -> click.Command:
             required=each.needed and not each.many,
             nargs=-1 if each.many else 1,
             type=_KINDS["path" if each.path else "text"],
+            shell_complete=_completion(each),
         )
         for each in command.arguments
     ]
@@ -174,21 +198,45 @@ def _made(command: Command) -> click.Command:
     )
 
 
+def _completion(argument: Argument) -> Any:
+    """What a shell offers for it; of several words the first is the target."""
+    if not argument.completes:
+        return None
+
+    def offered(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+        if argument.completes == "target" and argument.many and ctx.params.get(argument.name):
+            return []
+        from .completing import names  # noqa: PLC0415 - only for a shell that asks
+
+        found = [CompletionItem(name, help=help_) for name, help_ in names(begun, ctx.params.get("config"))]
+        if argument.completes == "target" and not found:
+            found.append(CompletionItem(begun, type="file"))
+        return found
+
+    return offered
+
+
 def _option(option: Option) -> click.Option:
     names = [f"--{option.name}", option.name.replace("-", "_")] + ([f"-{option.short}"] if option.short else [])
-    told: dict[str, Any] = {
-        "help": option.help,
-        "envvar": option.variable or None,
-        "show_envvar": bool(option.variable),
-    }
+    told: dict[str, Any] = {"help": option.help + (f" [or {option.variable}]" if option.variable else "")}
     if option.kind == "flag":
         return click.Option(names, is_flag=True, **told)
-    kind = click.Choice(list(option.choices)) if option.kind == "choice" else _KINDS[option.kind]
+    kind = _kind(option)
     if option.shown:
         told["metavar"] = option.shown
     if option.default is not None:
         told["default"] = option.default  # to click, None is a value as well
     return click.Option(names, type=kind, multiple=option.many, required=option.needed, **told)
+
+
+def _kind(option: Option) -> Any:
+    match option.kind:
+        case "choice":
+            return click.Choice(list(option.choices))
+        case "whole":
+            return click.IntRange(1, option.most)
+        case kind:
+            return _KINDS[kind]
 
 
 def _callback(command: Command) -> Callable[..., Any]:
@@ -224,8 +272,6 @@ def styled(text: str, style: str) -> str:
         "odd": {"fg": "yellow"},
     }
     return click.style(text, **known[style])
-
-
 
 
 def confirmed(question: str, *, default: bool = False) -> bool:

@@ -20,7 +20,7 @@ from greenroom.protocol.wire import is_object
 
 from .door import confirmed, echo, is_terminal, styled
 from .endings import CONFIG, DENIED, Ended, Misused
-from .targets import is_server_name, load_server
+from .loading import is_server_name, load_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

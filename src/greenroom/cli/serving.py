@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .endings import FINE, Misused
-from .targets import load_server
+from .loading import load_server
 
 
 def serve(

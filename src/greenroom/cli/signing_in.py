@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .door import echo, is_terminal, styled
 from .endings import FINE, SIGN_IN, Ended, Misused
 from .showing import as_json, entry
+from .targets import environment, log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ class _Place:
     auth: OAuth
 
 
-def login(
+def login(  # noqa: PLR0913 - a keyword for each option
     *,
     target: str,
     mcp_oauth_port: int | None,
@@ -41,16 +42,22 @@ def login(
     account: str | None,
     scope: Sequence[str],
     config: Path | None,
+    json: bool,
 ) -> int:
     """Sign in, unless that was done."""
+    log()
     if not is_terminal() and not device:
         raise Ended(SIGN_IN, "nobody is at this terminal to sign in: run it where a browser is, or say --device")
-    place = _place(target, config, port=mcp_oauth_port, account=account, scopes=scope)
+    port = environment().oauth_port
+    place = _place(target, config, usual=port, port=mcp_oauth_port, account=account, scopes=scope)
     if device:
         from greenroom.auth.client.browsers import show_code  # noqa: PLC0415 - not for help
 
         place = _Place(place.name, place.url, replace(place.auth, device=show_code))
     record = asyncio.run(_signed_in(place))
+    if json:
+        as_json({"server": place.name, "login": _told(record)})
+        return FINE
     if record is None:
         echo(f"{place.name} asks nobody who they are: there is nothing to sign in to")
         return FINE
@@ -66,12 +73,37 @@ async def _signed_in(place: _Place) -> Record | None:
         return await _kept(place)
 
 
-def logout(*, target: str, account: str | None, config: Path | None) -> int:
-    """Forget the login, here; the server is told where it can be."""
+def logout(*, target: str, account: str | None, config: Path | None, json: bool) -> int:
+    """Forget the login here, whatever comes of the rest; and have the tokens taken back by who gave them."""
+    log()
     place = _place(target, config, account=account)
-    record = asyncio.run(_forgotten(place))
-    echo(f"you were not signed in at {place.name}" if record is None else styled(f"signed out of {place.name}", "good"))
+    record, why = asyncio.run(_signed_out(place))
+    if json:
+        as_json({"server": place.name, "signed_out": record is not None, "revoked": why is None, "why_not": why})
+        return FINE
+    if record is None:
+        echo(f"you were not signed in at {place.name}")
+        return FINE
+    echo(styled(f"signed out of {place.name}", "good"))
+    if why is not None:
+        told = f"greenroom: the tokens are forgotten here, and good elsewhere until they end: {why}"
+        echo(styled(told, "odd"), error=True)
     return FINE
+
+
+async def _signed_out(place: _Place) -> tuple[Record | None, str | None]:
+    """What is not kept any more, and why its tokens could not be taken back, if they could not."""
+    from greenroom.auth.client.revoking import revoke  # noqa: PLC0415 - as above
+    from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
+
+    record = await _forgotten(place)
+    if record is None:
+        return None, "there was no login"
+    try:
+        await revoke(place.auth, place.url, record)
+    except GreenroomError as error:
+        return record, str(error)
+    return record, None
 
 
 async def _forgotten(place: _Place) -> Record | None:
@@ -112,8 +144,15 @@ async def _all(places: Sequence[_Place]) -> list[Record | None]:
 
 
 def _place(
-    target: str, config: Path | None, *, port: int | None = None, account: str | None = None, scopes: Sequence[str] = ()
+    target: str,
+    config: Path | None,
+    *,
+    usual: int = 0,
+    port: int | None = None,
+    account: str | None = None,
+    scopes: Sequence[str] = (),
 ) -> _Place:
+    """`usual` is the port that the environment names: a server's own wins over it, and what was typed over both."""
     from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - as above
     from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
 
@@ -125,12 +164,13 @@ def _place(
     if scopes:
         changes["scopes"] = tuple(scopes)
     if target.startswith(("http://", "https://")):
+        changes.setdefault("port", usual)
         return _Place(target, target, OAuth(store=best_store(), **changes))
     from greenroom.config.lookup import server_named  # noqa: PLC0415 - as above
     from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
 
     server = server_named(target, config)
-    auth = oauth_of(server)
+    auth = oauth_of(server, port=usual)
     if auth is None or server.url is None:
         raise Misused(f'nobody signs in at {target}: write oauth = "auto" in {server.source}, if it wants that')
     return _Place(target, server.url, replace(auth, **changes))

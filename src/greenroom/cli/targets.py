@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .door import echo, is_terminal, styled
+from greenroom.actors.client.settings import ClientSettings
+from greenroom.client import Client
+from greenroom.errors import ConfigError
+
+from .door import echo, styled
 from .endings import Misused
+from .loading import aside, is_server_name, load_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
+    from pathlib import Path
 
-    from greenroom.client import Client
-    from greenroom.config.values import ServerConfig
-    from greenroom.server import Server
+    from greenroom.config.environment import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +61,53 @@ def first(words: Sequence[str], command: Sequence[str] | None, what: str) -> tup
     return words[0], list(words[1:])
 
 
+class Times(NamedTuple):
+    """How many seconds things may take."""
+
+    connect: float
+    tool: float
+    request: float
+    user: float = 0.0
+    """What whoever has to sign in first has besides, before there is a connection."""
+
+
+class Place(NamedTuple):
+    """What a client is made with."""
+
+    target: Any
+    times: Times
+    options: Mapping[str, Any]
+    inside: bool = False
+    """Whether the server's code runs in this process, where what it prints would be taken for our answer."""
+
+
+class Reached(Client):
+    """A client that was made from what was typed."""
+
+    times: Times
+
+
 @asynccontextmanager
-async def connected(where: Way) -> AsyncGenerator[Client]:
+async def connected(where: Way) -> AsyncGenerator[Reached]:
     """A client that is."""
-    from greenroom.client import Client  # noqa: PLC0415 - whoever asks for help needs none
+    log(verbose=where.verbose)
+    place = _place(where)
+    times, limit = place.times, where.timeout
+    if limit is not None:
+        times = Times(limit, limit, limit, times.user)
+    settings = ClientSettings(init_timeout=times.connect + times.user, request_timeout=times.request)
+    try:
+        client = Reached(place.target, settings=settings, **place.options, **where.callbacks)
+    except ConfigError as error:  # what a file says was read before: this was typed
+        raise Misused(str(error)) from error
+    client.times = times
+    with aside() if place.inside else nullcontext():
+        async with client:
+            yield client
 
-    _log(verbose=where.verbose)
-    more: dict[str, Any] = dict(where.callbacks)
-    if where.timeout is not None:
-        more["timeout"] = where.timeout
-    async with Client(_target(where, more), **more) as client:
-        yield client
 
-
-def _log(*, verbose: bool) -> None:
+def log(*, verbose: bool = False) -> None:
+    """What is logged is for whoever wants to know: else only what has failed."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.ERROR,
         stream=sys.stderr,
@@ -80,34 +115,48 @@ def _log(*, verbose: bool) -> None:
     )
 
 
-def _target(where: Way, more: dict[str, Any]) -> Any:
+def environment() -> Environment:
+    """What the environment says for all servers; what is wrong with it is told, and passed over."""
+    from greenroom.config.environment import Environment  # noqa: PLC0415 - not for help
+
+    found, mistakes = Environment.of(os.environ)
+    for one in mistakes:
+        echo(styled(f"greenroom: {one}", "odd"), error=True)
+    return found
+
+
+def _place(where: Way) -> Place:
     env = dict(_pair(each, "=", "--env", "NAME=value") for each in where.env)
     headers = dict(_pair(each, ":", "--header", "'Name: value'") for each in where.header)
+    said = environment()
+    times = Times(said.connect, said.tool, request=30.0)
     if where.command is not None:
         _refuse(headers, "--header", "a URL")
-        return _program(where, where.command, env)
+        return Place(_program(where, where.command, env), times, {})
     target = str(where.target)
-    if target.startswith(("http://", "https://")):
-        _refuse(env, "--env", "a command")
-        if headers:
-            more["headers"] = headers
-        if "authorization" not in {name.lower() for name in headers}:
-            more["auth"] = _kept_login()
-        return target
     _refuse(env, "--env", "a command")
+    if target.startswith(("http://", "https://")):
+        options: dict[str, Any] = {"headers": headers} if headers else {}
+        if "authorization" not in {name.lower() for name in headers}:
+            options["auth"] = _kept_login()
+        return Place(target, times, options)
     _refuse(headers, "--header", "a URL")
     if is_server_name(target):
-        return load_server(target)
-    return _configured(target, where)
+        return Place(load_server(target), times, {}, inside=True)
+    return _configured(target, where, said)
 
 
 def _program(where: Way, command: Sequence[str], env: Mapping[str, str]) -> Any:
     from greenroom.transports.client.command import Command  # noqa: PLC0415 - whoever has a URL needs none of it
 
-    def told(line: str) -> None:
-        echo(styled(line, "dim"), error=True)
+    try:
+        return Command(*command, env=env, stderr=_overheard if where.verbose else None)
+    except ConfigError as error:
+        raise Misused(str(error)) from error
 
-    return Command(*command, env=env, stderr=told if where.verbose else None)
+
+def _overheard(line: str) -> None:
+    echo(styled(line, "dim"), error=True)
 
 
 def _pair(text: str, separator: str, option: str, form: str) -> tuple[str, str]:
@@ -122,10 +171,19 @@ def _refuse(given: Mapping[str, str], option: str, what: str) -> None:
         raise Misused(f"{option} is for {what}")
 
 
-def _configured(name: str, where: Way) -> Any:
-    from greenroom.config.lookup import route_named  # noqa: PLC0415 - only for names
+def _configured(name: str, where: Way, said: Environment) -> Place:
+    from greenroom.config.lookup import server_named  # noqa: PLC0415 - only for names
+    from greenroom.config.routes import route_of  # noqa: PLC0415 - as above
+    from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - as above
 
-    return route_named(name, where.config, _sign_in)
+    server = server_named(name, where.config)
+    auth = None if server.oauth == "off" else usual_sign_in(said.oauth_port, named=where.config is not None)(server)
+    user: float = getattr(auth, "patience", 0.0)
+    times = Times(server.timeouts.connect, server.timeouts.tool, server.timeouts.request, user)
+    route: Any = route_of(server, lambda _: auth)
+    if where.verbose and server.command is not None:
+        route.sink = _overheard
+    return Place(route, times, {"name": name})
 
 
 def _kept_login() -> Any:
@@ -133,71 +191,5 @@ def _kept_login() -> Any:
     from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - not for help
     from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
 
-    return OAuth(store=best_store(), browser=None)
-
-
-def _sign_in(server: ServerConfig) -> Any:
-    """As the configuration says; where nobody is at the terminal, with what is kept."""
-    from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
-
-    port = int(os.environ.get("GREENROOM_MCP_OAUTH_PORT") or 0)
-    return oauth_of(server, port=port) if is_terminal() else oauth_of(server, port=port, browser=None)
-
-
-# --- servers of this machine's own Python
-
-
-def is_server_name(target: str) -> bool:
-    """Whether it is written as a server's place in some code: `module:server`, `file.py:server`, `file.py`."""
-    path, _, _ = target.rpartition(":")
-    module = path or target
-    return target.endswith(".py") or module.endswith(".py") or (bool(path) and module.replace(".", "_").isidentifier())
-
-
-def load_server(name: str) -> Server:
-    """Import it. Raises `Misused` that says what there is instead."""
-    from greenroom.server import Server  # noqa: PLC0415 - as above
-
-    place, _, attribute = (name, "", "") if name.endswith(".py") else name.rpartition(":")
-    module = _file(Path(place)) if place.endswith(".py") else _module(place or attribute)
-    if not place.endswith(".py") and not place:
-        attribute = ""
-    servers = _servers(module, Server)
-    if attribute:
-        found: Any = module
-        for step in attribute.split("."):
-            found = getattr(found, step, None)
-        if not isinstance(found, Server):
-            there = f"it has {', '.join(servers)}" if servers else "it has none"
-            raise Misused(f"{place} has no server called {attribute!r}: {there}")
-        return found
-    if len(set(map(id, servers.values()))) != 1:
-        there = (
-            f"it has {', '.join(servers)}: say which, as in {place}:{next(iter(servers))}" if servers else "it has none"
-        )
-        raise Misused(f"{place or name} should have one server: {there}")
-    return next(iter(servers.values()))
-
-
-def _servers(module: object, kind: type[Server]) -> dict[str, Server]:
-    names: dict[str, object] = vars(module)
-    return {key: value for key, value in names.items() if isinstance(value, kind)}
-
-
-def _module(name: str) -> Any:
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise Misused(f"there is no module {name!r} here, nor where Python looks: {sys.executable}") from None
-        raise
-
-
-def _file(path: Path) -> Any:
-    if not path.is_file():
-        raise Misused(f"there is no file {path}")
-    if (folder := str(path.resolve().parent)) not in sys.path:
-        sys.path.insert(0, folder)
-    return importlib.import_module(path.stem)
+    advice = "run `greenroom login` with this URL in a terminal, once"
+    return OAuth(store=best_store(), browser=None, advice=advice)

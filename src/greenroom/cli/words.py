@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Kind: TypeAlias = Literal["text", "flag", "whole", "seconds", "path", "choice"]
+Completion: TypeAlias = Literal["", "target", "name"]
+"""Nothing; whatever can be a target: configured names and files of Python; configured names only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Argument:
     needed: bool = True
     many: bool = False
     path: bool = False
+    completes: Completion = ""
+    """What a shell offers for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,9 @@ class Option:
     needed: bool = False
     choices: Sequence[str] = ()
     variable: str = ""
-    """The environment's variable that stands for it."""
+    """The environment's variable that stands for it, which the command reads where nothing was typed."""
+    most: int | None = None
+    """The highest that a whole number may be; the lowest is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ TARGET: Final = Argument(
     "target",
     "where the server is: a URL, a name of your configuration, or module:server; or nothing, and a command after --",
     needed=False,
+    completes="target",
 )
 JSON: Final = Option("json", "answer as JSON, for programs", "flag")
 CONNECTING: Final = (
@@ -88,7 +95,7 @@ COMMANDS: Final[Sequence[Command]] = (
         (
             Option("stdio", "on stdin and stdout, which is what is done without --http", "flag"),
             Option("http", "over HTTP, at this host and port", shown="[HOST:]PORT"),
-            Option("workers", "with so many processes that share the port", "whole", shown="N"),
+            Option("workers", "with so many processes that share the port", "whole", shown="N", most=64),
             Option("watch", "begin anew when one of its files changes", "flag"),
             Option("inspect", "let `greenroom tree` look at it, through a socket that is only yours", "flag"),
         ),
@@ -111,7 +118,7 @@ COMMANDS: Final[Sequence[Command]] = (
         "call",
         "Call a tool",
         "greenroom.cli.calling:call",
-        (Argument("words", "the target, the tool, and its arguments as key=value", many=True),),
+        (Argument("words", "the target, the tool, and its arguments as key=value", many=True, completes="target"),),
         (
             Option(
                 "args-json", "all arguments as one JSON object; @file reads it from a file, - from stdin", shown="JSON"
@@ -129,7 +136,14 @@ COMMANDS: Final[Sequence[Command]] = (
         "read",
         "Read a resource",
         "greenroom.cli.reading:read",
-        (Argument("words", "the target, and a URI, or a resource's name with the words of its template", many=True),),
+        (
+            Argument(
+                "words",
+                "the target, and a URI, or a resource's name with the words of its template",
+                many=True,
+                completes="target",
+            ),
+        ),
         (Option("save", "write what is in it into this file, - for stdout", "path", shown="FILE"), JSON, *CONNECTING),
         more="greenroom read weather:server weather://oslo",
         behind=True,
@@ -138,7 +152,7 @@ COMMANDS: Final[Sequence[Command]] = (
         "prompt",
         "Get a prompt",
         "greenroom.cli.reading:prompt",
-        (Argument("words", "the target, the prompt, and its arguments as key=value", many=True),),
+        (Argument("words", "the target, the prompt, and its arguments as key=value", many=True, completes="target"),),
         (JSON, *CONNECTING),
         behind=True,
     ),
@@ -236,6 +250,7 @@ COMMANDS: Final[Sequence[Command]] = (
                         "server:tool, a whole server, or Elicit(server); all there are without any",
                         needed=False,
                         many=True,
+                        completes="name",
                     ),
                 ),
                 (CONNECTING[3], CONNECTING[0], JSON),
@@ -248,7 +263,7 @@ COMMANDS: Final[Sequence[Command]] = (
         "login",
         "Sign in at a server, and keep the login",
         "greenroom.cli.signing_in:login",
-        (Argument("target", "a URL, or a name of your configuration"),),
+        (Argument("target", "a URL, or a name of your configuration", completes="name"),),
         (
             Option(
                 "mcp-oauth-port",
@@ -256,26 +271,32 @@ COMMANDS: Final[Sequence[Command]] = (
                 "whole",
                 shown="PORT",
                 variable="GREENROOM_MCP_OAUTH_PORT",
+                most=65535,
             ),
             Option("device", "with a code to type on another machine, where the server has such", "flag"),
             Option("account", "as whom, for those who are several", shown="NAME"),
             Option("scope", "ask for this as well; again for more", shown="SCOPE", many=True),
             CONNECTING[3],
+            JSON,
         ),
         more="greenroom login calendar\ngreenroom login https://mcp.example.org/mcp --device",
     ),
     Command(
         "logout",
-        "Forget the login at a server",
+        "Forget the login at a server, and have its tokens taken back",
         "greenroom.cli.signing_in:logout",
-        (Argument("target", "a URL, or a name of your configuration"),),
-        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3]),
+        (Argument("target", "a URL, or a name of your configuration", completes="name"),),
+        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
     ),
     Command(
         "whoami",
         "Where you are signed in, as whom, and for how long",
         "greenroom.cli.signing_in:whoami",
-        (Argument("target", "a URL, or a name of your configuration; all of those without", needed=False),),
+        (
+            Argument(
+                "target", "a URL, or a name of your configuration; all of those without", needed=False, completes="name"
+            ),
+        ),
         (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
     ),
     Command(

@@ -1,0 +1,158 @@
+"""Servers of this machine's own Python: `module:server`, `file.py:server`, `file.py`.
+
+What the code prints while it is imported goes to stderr: a command's stdout is its answer. What it raises is its author's affair, and is told with
+the line. `server.run()` without a guard ends the import, as it does in workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import traceback
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .endings import FAILED, Ended, Misused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import ModuleType
+
+    from greenroom.server import Server
+
+
+def is_server_name(target: str) -> bool:
+    """Whether it is written as a server's place in some code: `module:server`, `file.py:server`, `file.py`."""
+    path, _, _ = target.rpartition(":")
+    module = path or target
+    return target.endswith(".py") or module.endswith(".py") or (bool(path) and module.replace(".", "_").isidentifier())
+
+
+def parted(name: str) -> tuple[str, str]:
+    """A place, and the server's name there, if that was said."""
+    place, _, attribute = (name, "", "") if name.endswith(".py") else name.rpartition(":")
+    return (place, attribute) if place else (attribute, "")
+
+
+def load_server(name: str) -> Server:
+    """Import it. Raises `Misused` that says what there is instead, and `Ended` that says where its code has failed."""
+    from greenroom.server import Server  # noqa: PLC0415 - whoever asks for help needs none
+
+    place, attribute = parted(name)
+    with aside():
+        module = _file(Path(place)) if place.endswith(".py") else _module(place)
+    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+    if attribute:
+        found: Any = module
+        for step in attribute.split("."):
+            found = getattr(found, step, None)
+        if not isinstance(found, Server):
+            there = f"it has {', '.join(servers)}" if servers else "it has none"
+            raise Misused(f"{place} has no server called {attribute!r}: {there}")
+        return found
+    if len(set(map(id, servers.values()))) != 1:
+        there = (
+            f"it has {', '.join(servers)}: say which, as in {place}:{next(iter(servers))}" if servers else "it has none"
+        )
+        raise Misused(f"{place} should have one server: {there}")
+    return next(iter(servers.values()))
+
+
+@contextlib.contextmanager
+def aside() -> Generator[None]:
+    """Whatever is printed meanwhile, by Python or by anything else in the program, goes to stderr."""
+    before = sys.stdout
+    if before is not None:
+        before.flush()
+    try:
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed: then nothing can be printed where it would be read
+        kept = -1
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept >= 0:
+            if before is not None:
+                before.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def _module(name: str) -> ModuleType:
+    from greenroom.actors.pools.loading import imported  # noqa: PLC0415 - as above
+
+    here = Path.cwd()
+    if str(here) not in sys.path:
+        sys.path.insert(0, str(here))
+    try:
+        return _loaded(name, here, lambda: imported(name))
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise Misused(f"there is no module {name!r} here, nor where Python looks: {sys.executable}") from None
+        raise Ended(FAILED, _why(name, here, error)) from error
+
+
+def _file(path: Path) -> ModuleType:
+    """By its name, so that other processes and other modules import the same; where the name is another's, as a program is run."""
+    from greenroom.actors.pools.loading import imported, run_file  # noqa: PLC0415 - as above
+
+    if not path.is_file():
+        raise Misused(f"there is no file {path}")
+    whole = path.resolve()
+    folder = str(whole.parent)
+    importlib.invalidate_caches()
+    own = _is_known_as(whole)
+    if folder not in sys.path:
+        # A name that is another's stays so for whatever else is imported here: then the folder comes last.
+        sys.path.insert(0 if own else len(sys.path), folder)
+    try:
+        return _loaded(str(path), whole.parent, lambda: imported(whole.stem) if own else run_file(str(whole)))
+    except ModuleNotFoundError as error:
+        raise Ended(FAILED, _why(str(path), whole.parent, error)) from error
+
+
+def _is_known_as(file: Path) -> bool:
+    """Whether an import of the file's name brings the file, and could bring nothing else that somebody wants."""
+    name = file.stem
+    known = sys.modules.get(name)
+    if known is not None:
+        return _is_of(file, getattr(known, "__file__", None))
+    if "." in name or name in sys.stdlib_module_names:
+        return False
+    there, elsewhere = PathFinder.find_spec(name, [str(file.parent)]), importlib.util.find_spec(name)
+    return there is not None and all(_is_of(file, each.origin) for each in (there, elsewhere) if each is not None)
+
+
+def _is_of(file: Path, origin: str | None) -> bool:
+    return origin is not None and Path(origin).resolve() == file
+
+
+def _loaded(place: str, folder: Path, load: Callable[[], ModuleType]) -> ModuleType:
+    from greenroom.actors.pools.loading import importing  # noqa: PLC0415 - as above
+
+    try:
+        with importing():
+            return load()
+    except ModuleNotFoundError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise Ended(FAILED, _why(place, folder, error)) from error
+
+
+def _why(place: str, folder: Path, error: BaseException) -> str:
+    """What its code has raised, and in which line of it."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if _is_below(folder, each.filename)]
+    where = f" ({os.path.relpath(own[-1].filename)}, line {own[-1].lineno})" if own else ""
+    return f"{place} cannot be loaded: {what}{where}"
+
+
+def _is_below(folder: Path, file: str) -> bool:
+    path = Path(file)
+    return path.is_relative_to(folder) and not {"site-packages", "dist-packages"} & set(path.parts)
