@@ -178,6 +178,7 @@ def test_the_port_that_is_typed_wins_over_a_servers_own(
     assert found == [7003, 7002]
 
 
+@pytest.mark.usefixtures("port")
 @pytest.mark.parametrize(
     "words", [("list", "sky"), ("call", "weather.py", "fail"), ("login", "http://127.0.0.1:9/mcp")]
 )
