@@ -1,7 +1,8 @@
 """A thousand random edits of a host's file while fifty callers work: what became of every call.
 
 Some servers are never touched by an edit, and their calls have to be as if there were none. The calls of the others end in one result, of some version that
-the file has had, or in one typed error. At the end no child is left.
+the file has had, or in one typed error. One of those is at a URL, and the others are programs. Edits are of what a server is, of what is looked up at each call
+(limits, rules), of whether it is disabled, of the order; and some are mistakes. At the end no child is left: whoever has the run's mark in its environment is looked for.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from tests.client_command.tree import MARK, PATIENCE, children, marked
+
+from greenroom import Server
 from greenroom.actors.client.errors import ClientError
+from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.actors.federation.agent_errors import FederationError
 from greenroom.config.mistakes import BadConfig
 from greenroom.host import Host
@@ -27,7 +33,12 @@ if TYPE_CHECKING:
 
 CALLERS = 50
 SPARED = ("kept-1", "kept-2")
-TOUCHED = tuple(f"s{number}" for number in range(6))
+WEB = "web"
+TOUCHED = (*(f"s{number}" for number in range(6)), WEB)
+KINDS = (
+    *("change", "change", "change", "add", "remove", "reorder", "break", "half"),
+    *("limits", "limits", "rules", "rules", "disabled"),
+)
 
 
 @dataclass
@@ -41,25 +52,52 @@ class Trial:
     spared: int = 0
     wrong: list[str] = field(default_factory=list[str])
     pids: set[int] = field(default_factory=set[int])
+    kinds: Counter[str] = field(default_factory=Counter[str])
+    left: dict[int, str] = field(default_factory=dict[int, str])
+    """Who still runs when all is over."""
+
+
+@dataclass
+class Entry:
+    """A server as it stands in the file."""
+
+    which: str = "0"
+    tokens: int = 25_000
+    denied: bool = False
+    disabled: bool = False
 
 
 class Editor:
     """Somebody at the file."""
 
-    def __init__(self, path: Path, source: random.Random) -> None:
+    def __init__(self, path: Path, source: random.Random, url: str) -> None:
         self._path = path
         self._source = source
+        self._url = url
         self._count = 0
-        self.now = dict.fromkeys(TOUCHED[:3], "0")
+        self.mark = f"{path} {uuid4()}"
+        self.now = {name: Entry() for name in (*TOUCHED[:3], WEB)}
         self.versions: dict[str, set[str]] = {name: {"0"} for name in TOUCHED}
         self.write()
 
+    @property
+    def enabled(self) -> dict[str, Entry]:
+        """Those that are to run."""
+        return {name: one for name, one in self.now.items() if not one.disabled}
+
     def text(self) -> str:
         """All servers, in any order."""
-        blocks = [block(name, "kept") for name in SPARED]
-        blocks += [block(name, which) for name, which in self.now.items()]
+        blocks = [self._block(name, Entry("kept")) for name in SPARED]
+        blocks += [self._block(name, one) for name, one in self.now.items()]
         self._source.shuffle(blocks)
         return "\n".join(blocks)
+
+    def _block(self, name: str, one: Entry) -> str:
+        more = f"limits = {{ output_tokens = {one.tokens} }}\n" + ("disabled = true\n" if one.disabled else "")
+        rules = f"[server.{name}.permissions]\nallow = ['*']\n" + ("deny = ['slow']\n" if one.denied else "")
+        if name == WEB:
+            return f"[server.{name}]\ntransport = 'http'\nurl = '{self._url}?{one.which}'\n{more}{rules}"
+        return block(name, one.which, more + rules, **{MARK: self.mark})
 
     def write(self, text: str | None = None) -> None:
         """In place, as the worst editors do, or by a rename."""
@@ -71,32 +109,67 @@ class Editor:
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(self._path)
 
-    def edit(self) -> bool:
-        """Something else; returns whether the file is good."""
+    def edit(self) -> tuple[str, bool]:
+        """Something else; returns what, and whether the file is good."""
         self._count += 1
-        name = self._source.choice(TOUCHED)
-        match self._source.choice(["change", "change", "change", "add", "remove", "reorder", "break", "half"]):
+        name, kind = self._source.choice(TOUCHED), self._source.choice(KINDS)
+        match kind:
             case "remove":
                 self.now.pop(name, None)
             case "reorder":
                 pass
             case "break":
                 self.write(self.text() + "[server.s9]\ncomand = 'x'\n")
-                return False
+                return kind, False
             case "half":
                 self.write(self.text() + "[server.s9]\nargs = [")
-                return False
-            case _:
-                self.now[name] = str(self._count)
+                return kind, False
+            case "change" | "add":
+                self.now[name] = Entry(str(self._count))
                 self.versions[name].add(str(self._count))
+            case _ if name in self.now:
+                one = self.now[name]
+                one.tokens += kind == "limits"
+                one.denied ^= kind == "rules"
+                one.disabled ^= kind == "disabled"
+            case _:
+                pass
         self.write()
-        return True
+        return kind, True
+
+
+@asynccontextmanager
+async def _web() -> AsyncGenerator[str]:
+    """The server at a URL: what it says is what its address says."""
+    server = Server("web")
+
+    @server.tool
+    async def which() -> str:
+        return "web"
+
+    @server.tool
+    async def slow(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "web 0"
+
+    async with server.started():
+        yield await server.listen(port=0)
 
 
 async def trial(path: Path, edits: int, seed: int, *, watch: bool, deaths: bool = False) -> Trial:
     """All of it. With `deaths`, those who carry the edits out are killed now and then."""
-    source = random.Random(seed)
-    editor, found = Editor(path, source), Trial()
+    async with _web() as url:
+        source = random.Random(seed)
+        editor, found = Editor(path, source, url), Trial()
+        before = set(children())
+        await _edited(path, editor, found, source, edits, seed, watch=watch, deaths=deaths)
+        found.left = await _left(editor.mark, before)
+    return found
+
+
+async def _edited(  # noqa: PLR0913 - all that there is
+    path: Path, editor: Editor, found: Trial, source: random.Random, edits: int, seed: int, *, watch: bool, deaths: bool
+) -> None:
     options: dict[str, Any] = {"watch": 0.01} if watch else {}
     async with Host.from_config(path, environment={}, project=path.parent, **options) as host:
         await host.started()
@@ -107,7 +180,8 @@ async def trial(path: Path, edits: int, seed: int, *, watch: bool, deaths: bool 
                 found.edits += 1
                 if dying is not None:
                     dying.one()
-                good = editor.edit()
+                kind, good = editor.edit()
+                found.kinds[kind] += 1
                 if watch:
                     await asyncio.sleep(source.random() * 0.1)
                     continue
@@ -122,10 +196,30 @@ async def trial(path: Path, edits: int, seed: int, *, watch: bool, deaths: bool 
         editor.write()
         await _at_rest(host, editor)
         reports = await host.started()
-        assert {name: one.state for name, one in reports.items()} == dict.fromkeys((*SPARED, *editor.now), "connected")
-        assert {name: await host.call(f"{name}:which") for name in editor.now} == editor.now
+        states = {name: "disabled" if one.disabled else "connected" for name, one in editor.now.items()}
+        assert {name: one.state for name, one in reports.items()} == {**dict.fromkeys(SPARED, "connected"), **states}
+        expected = {name: "web" if name == WEB else one.which for name, one in editor.enabled.items()}
+        assert {name: await host.call(f"{name}:which") for name in editor.enabled} == expected
         assert {name: int(await host.call(f"{name}:pid")) for name in SPARED} == before
-    return found
+        assert host.limiter is not None
+        assert host.consent is not None
+        for name, one in editor.enabled.items():
+            assert host.limiter.limits.of(name, "which").tokens == one.tokens
+            assert host.consent.permissions.of_tool(name, "slow").verdict == ("deny" if one.denied else "allow")
+
+
+async def _left(mark: str, before: set[int]) -> dict[int, str]:
+    """Who still runs, or has ended and was not waited for, once there was time enough."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            while _now(mark, before):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.05)
+    return _now(mark, before)
+
+
+def _now(mark: str, before: set[int]) -> dict[int, str]:
+    mine = {pid: what for pid, what in children().items() if pid not in before}
+    return {**mine, **marked(mark)}
 
 
 class Deaths:
@@ -153,7 +247,7 @@ async def _at_rest(host: Host, editor: Editor) -> None:
         while True:
             with suppress(ActorError):
                 await host.reload()
-                if set(host.status()) == {*SPARED, *editor.now}:
+                if set(host.status()) == {*SPARED, *editor.enabled}:
                     return
             await asyncio.sleep(0.1)
 
@@ -180,7 +274,7 @@ async def _call(host: Host, editor: Editor, found: Trial, name: str, seconds: fl
     try:
         async with asyncio.timeout(40):
             which, pid = str(await host.call(f"{name}:slow", seconds=seconds)).rsplit(" ", 1)
-    except (ClientError, FederationError) as error:
+    except (ClientError, FederationError, ConsentDenied) as error:
         found.ends[type(error).__name__] += 1
         if name in SPARED:
             found.wrong.append(f"{name}: {error!r}")
@@ -190,11 +284,12 @@ async def _call(host: Host, editor: Editor, found: Trial, name: str, seconds: fl
     except BaseException as error:
         found.wrong.append(f"{name}: {error!r}")
         raise
-    found.pids.add(int(pid))
+    if name != WEB:
+        found.pids.add(int(pid))
     found.ends["answer"] += 1
     if name in SPARED:
         found.spared += 1
         if which != "kept":
             found.wrong.append(f"{name} says {which}")
-    elif which not in editor.versions[name]:
+    elif which not in ({"web"} if name == WEB else editor.versions[name]):
         found.wrong.append(f"{name} says {which}, which it never was")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .edits import trial
+from .edits import KINDS, trial
 from .files import alive
 
 if TYPE_CHECKING:
@@ -22,8 +22,10 @@ def judge(found: Trial) -> None:
     assert found.wrong == []
     assert found.spared > found.edits
     assert found.ends["answer"] > found.edits
-    assert set(found.ends) <= {"answer", "UnknownServer", "ClientClosed"}, found.ends
+    assert set(found.ends) <= {"answer", "UnknownServer", "ClientClosed", "ConsentDenied"}, found.ends
+    assert found.left == {}
     assert alive(found.pids) == set()
+    assert set(found.kinds) <= set(KINDS)
 
 
 @pytest.mark.parametrize("watch", [False, True])
@@ -32,7 +34,7 @@ async def test_fifty_edits(tmp_path: Path, *, watch: bool) -> None:
     judge(found)
     if not watch:
         assert found.refused
-        assert {"add", "replace", "remove"} <= set(found.steps)
+        assert {"add", "replace", "remove", "adjust"} <= set(found.steps)
 
 
 @pytest.mark.parametrize("seed", [4, 5])
@@ -44,4 +46,6 @@ async def test_fifty_edits_while_those_who_carry_them_out_die(tmp_path: Path, se
 @pytest.mark.parametrize("watch", [False, True])
 @pytest.mark.parametrize("seed", [2, 3])
 async def test_a_thousand_edits(tmp_path: Path, seed: int, *, watch: bool) -> None:
-    judge(await trial(tmp_path / "greenroom.toml", EDITS, seed, watch=watch))
+    found = await trial(tmp_path / "greenroom.toml", EDITS, seed, watch=watch)
+    judge(found)
+    assert set(found.kinds) == set(KINDS)
