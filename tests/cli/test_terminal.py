@@ -319,3 +319,26 @@ def test_colour_is_for_terminals_and_for_who_wants_it(sit: Sit, folder: Path) ->
     with sit("list", "gone.py") as terminal:
         assert terminal.end() == 2
         assert "\x1b[31m" in terminal.written
+
+
+# --- install
+
+
+@pytest.mark.row("ST-22")
+@pytest.mark.parametrize(("said", "code"), [("", 0), ("n", 6), (CTRL_C, 130)])
+def test_what_is_installed_is_shown_first_and_written_for_who_agrees(
+    sit: Sit, folder: Path, said: str, code: int
+) -> None:
+    file = folder.parent / "home" / ".cursor" / "mcp.json"
+    with sit("install", "curious.py", "--to", "cursor") as terminal:
+        terminal.see('+    "curious": {')
+        terminal.see(f"Write this to {file}? [Y/n]: ")
+        assert not file.exists()
+        if said == CTRL_C:
+            terminal.type(said)
+        else:
+            terminal.enter(said)
+        assert terminal.end() == code
+        assert "Traceback" not in terminal.screen
+        assert "\x1b[32m+" in terminal.written
+    assert file.exists() == (code == 0)
