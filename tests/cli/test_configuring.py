@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +16,7 @@ from greenroom.auth.client.oauth import OAuth, login_name
 from greenroom.auth.client.stores import FileStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from .conftest import Typed
@@ -163,3 +166,57 @@ def test_where_nobody_sits_signing_in_fails_at_once_and_says_what_to_do(typed: T
     (folder / "greenroom.toml").write_text(f'[server.one]\ntransport = "http"\nurl = "{URL}"\n')
     seen = typed("login", "one")
     assert "nobody" in seen.err
+
+
+class _Guarded(BaseHTTPRequestHandler):
+    """A server that lets nobody in."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def guarded() -> Iterator[str]:
+    """Where it is."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Guarded)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/mcp"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.row("CB-10")
+def test_what_holds_for_a_server_that_nobody_is_signed_in_at_is_said_without_a_browser(
+    typed: Type, signed_in: FileStore, folder: Path, guarded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert signed_in.path.exists()
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setenv("GREENROOM_MCP_OAUTH_PORT", "no port")
+    text = f'[server.one]\ntransport = "http"\nurl = "{guarded}"\noauth = "manual"\n[server.one.oauth_config]\n'
+    text += (
+        'client_id = "me"\nauthorization_endpoint = "https://id.example/a"\ntoken_endpoint = "https://id.example/t"\n'
+    )
+    (folder / "greenroom.toml").write_text(text)
+
+    seen = typed("config", "effective")
+    assert "one does not answer" in seen.out
+    assert "run `greenroom login one` in a terminal, once" in seen.out
+    assert (seen.code, opened) == (0, [])
+    seen = typed("call", "one", "echo", "--config", str(folder / "greenroom.toml"))
+    assert (seen.code, "run `greenroom login one" in seen.err) == (5, True)
+    seen = typed("list", guarded)
+    assert (seen.code, "greenroom login" in seen.err, opened) == (5, True, [])
