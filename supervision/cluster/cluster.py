@@ -39,7 +39,7 @@ _SLACK: Final = 3.0
 
 
 class Cluster:
-    """One application's."""
+    """One application's processes and machines: a child for its tree, and who is asked for nodes."""
 
     def __init__(self, settings: ClusterSettings | None = None) -> None:
         """Nothing runs before its child spec is started."""
@@ -48,8 +48,6 @@ class Cluster:
         self._name_of_engine: Final = ("greenroom.engine", number)
         self._name_of_nodes: Final = ("greenroom.nodes", number)
         self._name_of_machines: Final = ("greenroom.machines", number)
-        self.machines: Final[Ref[Membership]] = Ref(self._name_of_machines)
-        """Who knows the other machines, when there is a convention: ``call(Membership.machines)``, ``call(Membership.watch, ref)``."""
         self.engine: Final[Ref[Engine]] = Ref(self._name_of_engine)
 
     def child_spec(self) -> ChildSpec[Ref[Any]]:
@@ -68,6 +66,11 @@ class Cluster:
         falling: ChildSpec[Any] = child(Supervisor, base, strategy=REST_FOR_ONE, **bounds).but(id="base")
         nodes = child(DynamicSupervisor).but(id="nodes", name=self._name_of_nodes)
         return await launch(Options(label="cluster"), Supervisor, ([falling, nodes],), bounds, link=True)
+
+    @property
+    def machines(self) -> Ref[Membership]:
+        """Who knows the other machines, when there is a convention: ``call(Membership.machines)``, ``call(Membership.watch, ref)``."""
+        return Ref(self._name_of_machines)
 
     @property
     def peers(self) -> Peers:

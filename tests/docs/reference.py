@@ -97,6 +97,9 @@ DETAILS = {
 }
 
 NODE_MEMBERS = {
+    "Cluster": ("child_spec", "start_node", "machines", "peers"),
+    "Host": ("node_name", "process_id"),
+    "Membership": ("machines", "here", "watch", "unwatch"),
     "Peers": (
         *("addresses", "connect", "introduce", "forget", "connected", "wait_for"),
         *("watch", "unwatch", "disconnect", "patient", "end", "closed"),
@@ -197,7 +200,7 @@ def index() -> str:
 
 def shown(name: str, value: object) -> str:
     """A name as one writes it: a function with its parameters, and so a class that one makes by hand."""
-    made = isinstance(value, type) and (is_dataclass(value) or name in {*MADE_BY_HAND, "Peers", "Peering"})
+    made = isinstance(value, type) and (is_dataclass(value) or name in {*MADE_BY_HAND, "Cluster", "Peers", "Peering"})
     return f"{name}{parameters(value)}" if made or isinstance(value, FunctionType) else name
 
 
@@ -306,17 +309,29 @@ def nodes() -> str:
     lines = [
         "# Several nodes",
         "",
-        "Everything that `greenroom.supervision.cluster` exports: links between nodes, and what runs over them ([how",
-        "to](../how-to/use-several-nodes.md)). `On(name, node)` and all words that take a `Ref` or a pid are those of [the supervision",
-        "room](supervision.md). This page is written by `python tests/docs/reference.py`.",
-        "",
+        "Everything that `greenroom.supervision.cluster` exports. `On(name, node)` and all words that take a `Ref` or a pid are those of [the",
+        "supervision room](supervision.md). This page is written by `python tests/docs/reference.py`.",
     ]
-    for name in sorted(cluster.__all__, key=lambda name: (not isinstance(getattr(cluster, name), type), name)):
-        value: object = getattr(cluster, name)
-        lines += entry(f"`{shown(name, value)}`", sentence(value))
-        for member in NODE_MEMBERS.get(name, ()):
-            found = inspect.getattr_static(value, member)
-            lines += entry(f"`{shown(member, found)}`", sentence(found), "  ")
+    engine = set(cluster._ENGINE)
+    for title, about, names in (
+        (
+            "Links",
+            "Nodes that find each other, and what runs over them ([how to](../how-to/use-several-nodes.md)).",
+            set(cluster.__all__) - engine,
+        ),
+        (
+            "Processes and machines",
+            "Nodes in processes of their own, on this machine and on others ([how to](../how-to/use-several-machines.md)).",
+            engine,
+        ),
+    ):
+        lines += ["", f"## {title}", "", about, ""]
+        for name in sorted(names, key=lambda name: (not isinstance(getattr(cluster, name), type), name)):
+            value: object = getattr(cluster, name)
+            lines += entry(f"`{shown(name, value)}`", sentence(value))
+            for member in NODE_MEMBERS.get(name, ()):
+                found = inspect.getattr_static(value, member)
+                lines += entry(f"`{shown(member, found)}`", sentence(found), "  ")
     return "\n".join(lines) + "\n"
 
 
