@@ -181,7 +181,7 @@ class _Guarded(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - so it is called there
         """Nothing."""
 
 
