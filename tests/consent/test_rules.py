@@ -15,15 +15,23 @@ from greenroom.actors.consent.rules import ORDER, BadRule, Decided, Permissions,
 STEPS = ["global deny", "server deny", "server ask", "server allow", "global ask", "global allow"]
 
 
+PRESENT = pytest.mark.parametrize(
+    "present", list(itertools.product((False, True), repeat=6)), ids=lambda bits: "".join("01"[bit] for bit in bits)
+)
+
+
 def rule(step: str, pattern: str = "push") -> Rule:
     scope, verdict = step.split()
     return Rule(verdict, pattern if scope == "server" else f"git:{pattern}", "git" if scope == "server" else None)  # type: ignore[arg-type]
 
 
+def elicit_rule(step: str, other: str = "git") -> Rule:
+    scope, verdict = step.split()
+    return Rule(verdict, "Elicit" if scope == "server" else f"Elicit({other})", "git" if scope == "server" else None)  # type: ignore[arg-type]
+
+
 @pytest.mark.row("CB-16")
-@pytest.mark.parametrize(
-    "present", list(itertools.product((False, True), repeat=6)), ids=lambda bits: "".join("01"[bit] for bit in bits)
-)
+@PRESENT
 def test_the_first_step_that_says_something_decides(present: tuple[bool, ...]) -> None:
     there = [step for step, one in zip(STEPS, present, strict=True) if one]
     expected = there[0] if there else "default"
@@ -35,12 +43,44 @@ def test_the_first_step_that_says_something_decides(present: tuple[bool, ...]) -
         assert decided.verdict == ("ask" if expected == "default" else expected.split()[1])
 
 
-@pytest.mark.row("CB-16")
-def test_what_was_denied_for_all_no_server_allows_whatever_is_written_first() -> None:
-    deny, allow = Rule("deny", "git:push"), Rule("allow", "push", "git")
+@pytest.mark.row("CB-13", "CB-16")
+@pytest.mark.parametrize("whose", ["git", "*", "g?t"])
+@PRESENT
+def test_what_a_server_may_ask_the_user_is_decided_in_the_same_order(present: tuple[bool, ...], whose: str) -> None:
+    there = [step for step, one in zip(STEPS, present, strict=True) if one]
+    expected = there[0] if there else "default"
+    about_tools = [rule(step, "*") for step in STEPS]  # which have no say in it, whatever they are
 
-    for written in ([deny, allow], [allow, deny]):
-        assert Permissions(written).of_tool("git", "push") == Decided("deny", deny)
+    for written in itertools.islice(itertools.permutations(there), 24):
+        permissions = Permissions([*about_tools, *(elicit_rule(step, whose) for step in written)])
+
+        decided = permissions.of_elicitation("git")
+        assert decided.step == expected
+        assert decided.verdict == ("ask" if expected == "default" else expected.split()[1])
+        assert permissions.of_tool("git", "push").step == STEPS[0]  # and the other way round
+
+
+@pytest.mark.row("CB-16")
+@pytest.mark.parametrize("fillers", [0, 1, 7])
+@pytest.mark.parametrize("place", ["before", "behind", "between"])
+def test_calibans_bug_a_servers_allow_does_not_beat_a_global_deny_by_where_it_is_written(
+    place: str, fillers: int
+) -> None:
+    """In caliban a server's allow once beat a global deny: all rules were in one list, which was split by position, and the server's part came first.
+
+    Here rules are parted by what they say and for whom they stand, so nothing can be gained by where one is written, or by how many are written around it.
+    """
+    deny, allow = Rule("deny", "git:push"), Rule("allow", "push", "git")
+    more = [Rule(verdict, f"other{number}", "git") for number in range(fillers) for verdict in ("allow", "deny")]
+    written = {
+        "before": [allow, *more, deny],
+        "behind": [deny, *more, allow],
+        "between": [*more, allow, deny, *more],
+    }[place]
+
+    assert Permissions(written).of_tool("git", "push") == Decided("deny", deny)
+    asked, answered = Rule("deny", "Elicit(*)"), Rule("allow", "Elicit", "git")
+    assert Permissions([answered, *written, asked]).of_elicitation("git") == Decided("deny", asked)
 
 
 @pytest.mark.row("CB-16", "CB-17")
@@ -145,15 +185,23 @@ globs = st.sampled_from(["push", "p*", "*", "?", "a?", "*g", "r*m", "zz"])
 def some_rule(draw: st.DrawFn) -> Rule:
     verdict: Verdict = draw(st.sampled_from(["allow", "ask", "deny"]))
     if draw(st.booleans()):
+        if draw(st.booleans()):
+            return Rule(verdict, f"Elicit({draw(st.sampled_from(['git', 'hub', '*', 'g*', '?it', 'zz']))})")
+        home = draw(servers)
+        return Rule(verdict, draw(st.sampled_from(["Elicit", f"Elicit({home})"])), home)
+    if draw(st.booleans()):
         return Rule(verdict, draw(globs), draw(servers))
     whose = draw(st.sampled_from(["", "git:", "hub:", "*:", "mcp__git__"]))
     return Rule(verdict, whose + draw(globs))
 
 
-def model(rules: list[Rule], server: str, tool: str) -> str:
-    """The verdict, by sorting the rules that fit by what the order of merging says of each."""
+def model(rules: list[Rule], server: str, tool: str | None) -> str:
+    """The verdict, by sorting the rules that fit by what the order of merging says of each. Without a tool it is about what the server asks."""
 
     def fits(each: Rule) -> bool:
+        if each.pattern.startswith("Elicit") or tool is None:
+            whose = each.pattern.removeprefix("Elicit").strip("()") or str(each.server)
+            return tool is None and each.pattern.startswith("Elicit") and fnmatch.fnmatchcase(server, whose)
         if each.server is not None:
             return each.server == server and fnmatch.fnmatchcase(tool, each.pattern)
         if each.pattern.startswith("mcp__git__"):
@@ -177,6 +225,7 @@ def model(rules: list[Rule], server: str, tool: str) -> str:
 @given(st.lists(some_rule(), max_size=8), servers, names)
 def test_random_rules_decide_as_the_model_says(rules: list[Rule], server: str, tool: str) -> None:
     assert Permissions(rules).of_tool(server, tool).verdict == model(rules, server, tool)
+    assert Permissions(rules).of_elicitation(server).verdict == model(rules, server, None)
 
 
 @given(st.lists(some_rule(), max_size=6), st.lists(servers, min_size=1))
@@ -190,6 +239,7 @@ def test_a_rule_that_is_called_dead_changes_nothing(rules: list[Rule], known: li
     for server in known:
         for tool in ("push", "pull", "log", "rm", "a", "ab"):
             assert Permissions(left).of_tool(server, tool).verdict == permissions.of_tool(server, tool).verdict
+        assert Permissions(left).of_elicitation(server).verdict == permissions.of_elicitation(server).verdict
 
 
 patterns = st.text("ab*?", max_size=8)
