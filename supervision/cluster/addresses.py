@@ -69,7 +69,7 @@ class Listening:
 
 
 def _socket_path() -> str:
-    """Where to listen: in the abstract namespace, of which nothing stays behind, or in a directory of our own."""
+    """Where to listen: in the abstract namespace, of which nothing stays behind, or in a file of our own."""
     name = f"greenroom-{secrets.token_hex(16)}"
     if sys.platform == "linux" and hasattr(socket, "AF_UNIX"):
         return f"\0{name}"
