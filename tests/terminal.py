@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -38,9 +39,12 @@ class NotSeenError(AssertionError):
 class Terminal:
     """One program at it."""
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        """The program begins at once."""
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (24, 80)
+    ) -> None:
+        """The program begins at once. `size` is how many lines and columns it thinks that there are."""
         self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, size)
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _LEADER, *command],
@@ -116,9 +120,11 @@ class Terminal:
 
 
 @contextmanager
-def at_terminal(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Generator[Terminal]:
+def at_terminal(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (24, 80)
+) -> Generator[Terminal]:
     """Somebody sits there, for as long as it lasts."""
-    terminal = Terminal(command, folder, environment)
+    terminal = Terminal(command, folder, environment, size)
     try:
         yield terminal
     finally:

@@ -67,6 +67,24 @@ async def test_the_time_of_whoever_thinks_about_a_question_is_not_the_calls() ->
             await one.patiently(2, "tools/call", asyncio.gather(calls(), asyncio.sleep(600)))
 
 
+async def test_a_call_may_be_over_with_the_answer() -> None:
+    bridge = ElicitationBridge()
+    one = desk(bridge)
+
+    async def lingers(question: Any, prompt: Any) -> None:
+        del prompt
+        question.decline()
+        await asyncio.sleep(5)
+
+    one._prompt = Prompt(0)
+    one._attend = lingers  # type: ignore[method-assign]
+    async with one.open():
+        answer = await one.patiently(2, "tools/call", bridge.form("git", FORM))
+        assert answer.action == "decline"
+        await asyncio.sleep(6)
+        assert (await one.patiently(2, "tools/call", bridge.form("git", FORM))).action == "decline"
+
+
 @pytest.mark.row("CB-11")
 async def test_where_nobody_sits_all_is_declined_but_what_has_answers_of_its_own_for_who_says_yes() -> None:
     bridge = ElicitationBridge()

@@ -93,16 +93,20 @@ class Desk:
         """Wait so long for the work, not counting the time that somebody thinks about a question. Raises `RequestTimeout`."""
         from greenroom.actors.client.errors import RequestTimeout  # noqa: PLC0415 - as above
 
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as self._limit:
+            async with limit:
+                self._limit = limit
                 return await work
         except asyncio.CancelledError:
             self._leaving = True
             raise
         except TimeoutError:
-            if seconds is None or self._limit is None or not self._limit.expired():
+            if seconds is None or not limit.expired():
                 raise
             raise RequestTimeout(what, seconds) from None
+        finally:
+            self._limit = None
 
     @contextmanager
     def _time_out(self) -> Generator[None]:
@@ -116,7 +120,8 @@ class Desk:
         try:
             yield
         finally:
-            limit.reschedule(loop.time() + left)
+            if self._limit is limit:  # the call may have ended with the answer
+                limit.reschedule(loop.time() + left)
 
     async def _answer_all(self, questions: Any) -> None:
         async for question in questions:

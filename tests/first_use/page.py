@@ -1,0 +1,216 @@
+"""Reads a page as what somebody does at terminals, and does it: each command is typed, each question answered, and what is seen compared with the page.
+
+A `console` block is what one terminal shows: `$ ` and a command, and below it all that was seen of it, answers included. A second word (`console second`)
+is another terminal. `^C` is a key. `console clone` is the way from nothing to a clone that can be used: that is for whoever begins with nothing, and what
+it says is not compared. A block `python no-run: saved as NAME` is a file that is there from then on.
+
+What is different in every run is put as the page has it: where the home is, which ports are free, what an authorization server makes up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tests.docs.pages import blocks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "tutorial" / "first-use.md"
+PORTS: Final = ("8000", "8100", "9000")
+PROMPT: Final = "$"
+HOME: Final = "/home/ada"
+WITHIN: Final = 120.0
+_SETTLED: Final = 0.2
+_SAVED: Final = re.compile(r"python no-run: saved as (\S+)")
+_MADE_UP: Final = (
+    (re.compile(r"\b(client_id|redirect_uri|state|code_challenge)=[^&\s]+"), r"\1=…"),
+    (re.compile(r"\bc-[0-9a-f]{16}\b"), "c-…"),
+    (re.compile(r"\bfor \d+ minutes\b"), "for 60 minutes"),
+)
+
+
+class NotAsOnThePageError(AssertionError):
+    """Somebody who does what the page says sees something else."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to type, at one of the terminals, and what is seen then."""
+
+    line: int
+    terminal: str
+    typed: str
+    shows: Sequence[str]
+    goes_on: bool = False
+    """Whether it runs until ^C is pressed there, which is the next thing at that terminal."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether what is seen is on the page."""
+        return self.terminal != "clone"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A file to write."""
+
+    line: int
+    name: str
+    text: str
+
+
+class Shell(Protocol):
+    """A terminal with a shell in it, which asks by `$ `."""
+
+    def type(self, text: str) -> None:
+        """Press these keys."""
+        ...
+
+    def look(self, seconds: float) -> bool:
+        """Wait for something new, for so long at most; whether there was."""
+        ...
+
+    @property
+    def screen(self) -> str:
+        """All that is to be seen, up to where the cursor is; no line has anything behind what can be seen."""
+        ...
+
+
+@dataclass
+class Words:
+    """What the page says, as it is here."""
+
+    here: Mapping[str, str]
+    """What the page has, and what is in its place: the longest first."""
+    made_up: Sequence[tuple[re.Pattern[str], str]] = field(default=_MADE_UP)
+
+    def typed(self, text: str) -> str:
+        """As it is typed here."""
+        for page, actual in self.here.items():
+            text = actual.join(re.split(rf"(?<!\d){re.escape(page)}(?!\d)", text))
+        return text
+
+    def seen(self, text: str) -> str:
+        """As the page would have it."""
+        for page, actual in self.here.items():
+            text = text.replace(actual, page)
+        for pattern, shown in self.made_up:
+            text = pattern.sub(shown, text)
+        return text
+
+
+def free_ports() -> dict[str, str]:
+    """Ports that nobody has, in place of those of the page."""
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
+        return {page: str(each.getsockname()[1]) for page, each in zip(PORTS, taken, strict=True)}
+
+
+def steps_of(text: str) -> list[Step | Saved]:
+    """All of a page, in order."""
+    found: list[Step | Saved] = []
+    for block in blocks_of(text):
+        if saved := _SAVED.fullmatch(block.info):
+            found.append(Saved(block.line, saved[1], block.text))
+        elif block.info.split()[:1] == ["console"]:
+            found += _steps(block.line, block.info.partition(" ")[2], block.text.splitlines())
+    return [_going_on(each, found[place + 1 :]) for place, each in enumerate(found)]
+
+
+def _going_on(step: Step | Saved, later: Sequence[Step | Saved]) -> Step | Saved:
+    if isinstance(step, Saved):
+        return step
+    there = (each for each in later if isinstance(each, Step) and each.terminal == step.terminal)
+    following = next(there, None)
+    return replace(step, goes_on=following is not None and following.typed == "^C")
+
+
+def _steps(start: int, terminal: str, lines: Sequence[str]) -> list[Step]:
+    begins = [place for place, line in enumerate(lines) if line.startswith(f"{PROMPT} ") or line == "^C"]
+    if not begins or begins[0] != 0:
+        raise NotAsOnThePageError(f"line {start}: a console begins with what is typed: `$ …`, or ^C")
+    return [
+        Step(
+            start + 1 + begin,
+            terminal,
+            lines[begin].removeprefix(f"{PROMPT} "),
+            [line.rstrip() for line in lines[begin + 1 : end]],
+        )
+        for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True)
+    ]
+
+
+def play(
+    page: str,
+    steps: Sequence[Step | Saved],
+    home: Path,
+    shell: Callable[[str], Shell],
+    words: Words,
+    tell: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Do it all. `shell` is the terminal of that name. Raises `NotAsOnThePageError`."""
+    for step in steps:
+        if isinstance(step, Saved):
+            (home / step.name).write_text(words.typed(step.text), encoding="utf-8")
+            continue
+        seen = _done(step, shell("" if step.terminal == "clone" else step.terminal), words)
+        tell(f"{page}, line {step.line}: {step.typed}")
+        if step.compared and seen != list(step.shows):
+            raise NotAsOnThePageError(_different(page, step, seen))
+
+
+def _done(step: Step, shell: Shell, words: Words) -> list[str]:
+    """Type it, answer what is asked, and return what was seen."""
+    _until(shell, lambda lines: lines[-1] == ("" if step.typed == "^C" else PROMPT))
+    first = len(shell.screen.split("\n")) - 1
+    if step.typed == "^C":
+        shell.type("\x03")
+    else:
+        shell.type(f"{words.typed(step.typed)}\n")
+        _until_more(shell, first + 1)
+    deadline = time.monotonic() + WITHIN * (1 if step.compared else 10)
+    while True:
+        moves = shell.look(_SETTLED)
+        lines = words.seen(shell.screen).split("\n")[first:]
+        if lines[-1] == PROMPT:
+            return lines[1:-1]
+        if step.goes_on and lines[1:] == [*step.shows, ""]:
+            return lines[1:-1]
+        if (answer := _answer(lines[1:], step.shows)) is not None and not moves:
+            shell.type("\x03" if answer == "^C" else f"{answer}\n")
+            _until_more(shell, first + len(lines))
+        if time.monotonic() > deadline:
+            return lines[1:]
+
+
+def _answer(seen: Sequence[str], shows: Sequence[str]) -> str | None:
+    """What the page has been answered here, if something asks; None when nothing does."""
+    place = len(seen) - 1
+    if not 0 <= place < len(shows) or list(seen[:place]) != list(shows[:place]) or not seen[place].endswith(":"):
+        return None
+    return shows[place][len(seen[place]) :].strip() if shows[place].startswith(seen[place]) else None
+
+
+def _until(shell: Shell, there: Callable[[list[str]], bool]) -> None:
+    deadline = time.monotonic() + WITHIN
+    while not there(shell.screen.split("\n")):
+        if time.monotonic() > deadline:
+            raise NotAsOnThePageError(f"nothing comes any more:\n{shell.screen}")
+        shell.look(_SETTLED)
+
+
+def _until_more(shell: Shell, lines: int) -> None:
+    _until(shell, lambda now: len(now) > lines)
+
+
+def _different(page: str, step: Step, seen: Sequence[str]) -> str:
+    lines = "\n".join(difflib.unified_diff(step.shows, seen, "the page", "the terminal", lineterm=""))
+    return f"{page}, line {step.line}: {step.typed}\n{lines}"
