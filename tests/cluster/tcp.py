@@ -10,14 +10,19 @@ _LISTENS = "0A"
 
 def listeners(*pids: int) -> set[tuple[str, int]]:
     """The addresses and ports where these processes listen, or anybody."""
+    return set(sockets(*pids).values())
+
+
+def sockets(*pids: int) -> dict[str, tuple[str, int]]:
+    """The same, by the socket's number, which is nobody else's: a port that is free again may be taken by whoever runs beside a test."""
     inodes = {inode for pid in pids for inode in _sockets(pid)}
-    found: set[tuple[str, int]] = set()
+    found: dict[str, tuple[str, int]] = {}
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]:
             fields = line.split()
             if fields[3] == _LISTENS and (not pids or fields[9] in inodes):
                 address, port = fields[1].split(":")
-                found.add((_address(address), int(port, 16)))
+                found[fields[9]] = _address(address), int(port, 16)
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from greenroom.supervision.cluster import pids
 
-from .tcp import listeners
+from .tcp import sockets
 
 APPLICATION = Path(__file__).parent / "programs" / "application.py"
 SECONDS = 5 * 3.0
@@ -37,12 +37,12 @@ def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: sign
             running: dict[str, int] = json.loads(application.stdout.readline())
             assert {"warden", "admin", "logger", "keeper", "executed"} < set(running)
             assert all(pids.is_alive(pid) for pid in running.values())
-            ports = listeners(*running.values())
-            assert ports
+            listening = sockets(*running.values())
+            assert listening
         finally:
             application.send_signal(number)
         assert not left(running, SECONDS)
-    assert not ports & listeners()
+    assert not listening.keys() & sockets().keys()
 
 
 @pytest.mark.parametrize(("way", "code"), [("in order", 0), ("at once", 3)])
