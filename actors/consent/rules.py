@@ -35,6 +35,7 @@ ORDER: Final[tuple[tuple[str, Verdict], ...]] = (
 )
 VERDICTS: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
 _ELICIT: Final = re.compile(r"Elicit(?:\((?P<server>[^()]*)\))?")
+_CALL: Final = re.compile(r"\w+\(")
 _LONGEST: Final = 300
 
 
@@ -94,6 +95,11 @@ def _parse(rule: Rule) -> _Meaning:
         return _Meaning(elicits=True, server=who, tool="")
     if pattern.startswith("Elicit("):
         raise BadRule(f"{rule.where or 'a rule'}: {pattern!r} is not closed: write Elicit(server)")
+    if _CALL.match(pattern):
+        # `elicit(git)` would deny nothing, and looks as if it did; and so does another host's `Bash(rm:*)`.
+        raise BadRule(
+            f"{rule.where or 'a rule'}: {pattern!a} is no tool: with a bracket there is only Elicit(server); ? stands for one in a tool's name"
+        )
     if home is not None:
         return _Meaning(elicits=False, server=home, tool=pattern)
     if pattern.startswith("mcp__"):
@@ -169,7 +175,7 @@ class Permissions:
         found: list[Dead] = []
         for place, (rule, meaning) in enumerate(self._steps):
             if not any(_is_about(rule, meaning, each) for each in known):
-                found.append(Dead(rule, f"there is no server called {meaning.server!r}"))
+                found.append(Dead(rule, f"there is no server called {meaning.server!a}"))
                 continue
             before = next((other for other, wide in self._steps[:place] if _takes_all(wide, meaning)), None)
             if before is not None:

@@ -54,6 +54,11 @@ class ResourceShelf:
         """That server's lists are not what they were."""
         self._turns[server] = self._turns.get(server, 0) + 1
 
+    def forget(self, server: str) -> None:
+        """There is no such server any more, or another one by its name."""
+        self.changed(server)
+        self._entries.pop(server, None)
+
     def known(self, server: str) -> Offered | None:
         """What is there at once, without asking anybody."""
         entry = self._entries.get(server)

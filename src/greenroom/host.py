@@ -286,10 +286,12 @@ class Host(HostFiles, HostWords):
         if not self._runs:
             self._at_rest(id, spec)
             self._settle(id, spec, guest)
+            self.shelf.forget(id)
             return
         async with _running(guest):
             await self.federation.replace(id, spec, ready_within=ready_within, keep_old=keep_old)
         before = self._settle(id, spec, guest)
+        self.shelf.forget(id)
         if before is not None:
             await before.leave()
 
@@ -302,6 +304,7 @@ class Host(HostFiles, HostWords):
             self._at_rest(id, None)
         self._specs.pop(id, None)
         self._words.pop(id, None)
+        self.shelf.forget(id)
         guest = self._guests.pop(id, None)
         if guest is not None:
             await guest.leave()

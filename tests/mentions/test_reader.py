@@ -151,6 +151,31 @@ async def test_a_server_whose_lists_have_changed_is_asked_again_and_no_other(mon
         assert host.shelf.known("hub") is others
 
 
+@pytest.mark.row("CB-14")
+async def test_another_server_under_the_same_name_is_not_taken_for_the_one_before() -> None:
+    def one(name: str) -> Server:
+        server = Server(name)
+
+        @server.resource(f"note://{name}", name=name)
+        def note() -> str:
+            return name
+
+        return server
+
+    async with Host({"lib": lazily(one("old"))}) as host:
+        assert await host.mentions.completions("@lib:") == ["old", "note://old"]
+
+        await host.replace("lib", lazily(one("new")))
+
+        assert await host.mentions.completions("@lib:") == ["new", "note://new"]
+        assert text_of(await host.mentions.read("@lib:new")) == "new"
+        await host.remove("lib")
+        assert host.shelf.known("lib") is None
+        assert await host.mentions.completions("@lib:") == []
+        await host.add("lib", lazily(one("last")))
+        assert await host.mentions.completions("@lib:") == ["last", "note://last"]
+
+
 # --- the shelf, with a line that notes what it is asked
 
 

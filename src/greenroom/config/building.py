@@ -7,7 +7,6 @@ none once its variables are in place.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.consent.rules import BadRule, Rule
@@ -15,13 +14,14 @@ from greenroom.errors import ConfigError
 from greenroom.protocol.wire import is_array, is_object
 from greenroom.transports.client.http_address import Address
 
-from .documents import Unreadable, read_text
+from .documents import Unreadable, at_home, read_text
 from .fields import SERVER
 from .kinds import Book
 from .values import Budget, Limits, OAuthConfig, Restart, ServerConfig, Timeouts, ToolLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from greenroom.actors.consent.rules import Verdict
 
@@ -116,10 +116,17 @@ def _whole(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def _expanded(table: Mapping[str, Any], variables: Variables, tell: Tell) -> dict[str, Any]:
     found = dict(table)
+    told: set[str | int] = set()
+
+    def tell_once(path: tuple[str | int, ...], what: str, hint: str) -> None:
+        told.add(path[0])
+        tell(path, what, hint)
+
     for name in _EXPANDED:
         if name in found:
-            found[name] = _put(found[name], (name,), variables, tell)
-            _again(name, table[name], found[name], tell)
+            found[name] = _put(found[name], (name,), variables, tell_once)
+            if name not in told:  # what has a hole in it is not judged by its looks as well
+                _again(name, table[name], found[name], tell)
     return found
 
 
@@ -164,7 +171,7 @@ def _env_file(name: str | None, variables: Variables, folder: Path, tell: Tell) 
     if problems:
         return {}
     try:
-        text = read_text(folder / Path(place).expanduser())
+        text = read_text(folder / at_home(place))
     except Unreadable as error:
         tell(("envFile",), f"{error.what} ({name})", error.hint)
         return {}

@@ -10,17 +10,17 @@ import re
 import stat
 import tomllib
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.wire import is_object
 
 from .json_lines import NotJson, read
-from .mistakes import Mistake, Source
+from .mistakes import Mistake, Source, quoted
 from .toml_lines import Lines, TooDeep, positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path as FilePath
 
     from .toml_lines import Path
 
@@ -29,6 +29,8 @@ _AT: Final = re.compile(r"\s*\(at (?:line (?P<line>\d+), column \d+|end of docum
 _HEADER: Final = re.compile(
     r"^[ \t]*\[[ \t]*(?:server[ \t]*\.[ \t]*)(?P<name>[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE
 )
+_DIGITS: Final = re.compile(r"[0-9_]{4300}")
+"""So many are more than Python makes a number of."""
 _QUOTED: Final = re.compile(r"\"(?:[^\"\\]|\\.)*(?:\"|\Z)|'[^']*(?:'|\Z)")
 _DOTS: Final = 500
 _HALF: Final = "was it written only in part?"
@@ -95,8 +97,8 @@ def load(path: FilePath, folder: FilePath | None = None) -> Document:
             document.value = tomllib.loads(text)
             document.offsets = positions(text)
         else:
-            found = read(text)
-            document.value, document.offsets, document.twice = _object(found.value), found.positions, found.twice
+            made = read(text)
+            document.value, document.offsets, document.twice = _object(made.value), made.positions, made.twice
     except tomllib.TOMLDecodeError as error:
         problem, server = _toml_problem(str(error), text)
     except TooDeep as error:
@@ -108,6 +110,12 @@ def load(path: FilePath, folder: FilePath | None = None) -> Document:
         problem = Unreadable(f"is no JSON: {error.what}", half, document.lines.of(error.offset))
     except Unreadable as error:
         problem = error
+    except ValueError:
+        digits = _DIGITS.search(text)
+        if digits is None:
+            raise
+        line = document.lines.of(digits.start())
+        problem = Unreadable("has a number of more digits than anybody needs", "write a smaller one", line)
     else:
         return document
     document.mistakes.append(Mistake(Source(str(path), problem.line), server, None, problem.what, problem.hint))
@@ -142,15 +150,25 @@ def read_text(path: FilePath) -> str:
         raise Unreadable("is no file", "name one")
     with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
         try:
-            data = file.read(LARGEST + 1)
+            data: bytes | None = file.read(LARGEST + 1)
         except OSError as error:
             raise Unreadable(f"cannot be read: {error.strerror}") from None
+    if data is None:
+        raise Unreadable("is no file", "name one")  # it has nothing to say just now, as a device may
     if len(data) > LARGEST:
         raise Unreadable(f"is larger than {LARGEST} bytes", "a configuration is a small text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Unreadable("is no text in UTF-8", "save it as UTF-8", data.count(b"\n", 0, error.start) + 1) from None
+
+
+def at_home(name: str) -> FilePath:
+    """A path whose `~` is somebody's folder. Raises `Unreadable`."""
+    try:
+        return FilePath(name).expanduser()
+    except RuntimeError:
+        raise Unreadable("begins with a ~ for whose folder nobody is known", "write the whole path") from None
 
 
 def _toml_problem(message: str, text: str) -> tuple[Unreadable, str | None]:
@@ -163,11 +181,15 @@ def _toml_problem(message: str, text: str) -> tuple[Unreadable, str | None]:
     headers = [one for one in _HEADER.finditer(text) if lines.of(one.start()) <= line]
     server = headers[-1]["name"].strip("\"'") if headers else None
     if what.lower().startswith(_TWICE):
-        first = next((one for one in headers if one["name"].strip("\"'") == server), None)
-        where = "" if first is None else f": it begins in line {lines.of(first.start())}"
-        return Unreadable(
-            f"stands there twice{where}", "keep one of them; nothing of this file holds until then", line
-        ), server
+        header = headers[-1] if headers and lines.of(headers[-1].start()) == line else None
+        if header is None:  # a key, and not a whole server
+            key = text.split("\n")[line - 1].partition("=")[0].strip()
+            twice = f"{quoted(key)} stands there twice"
+        else:
+            first = next(one for one in headers if one["name"].strip("\"'") == server)
+            began = lines.of(first.start())
+            twice = "stands there twice" + (f": it begins in line {began}" if began != line else "")
+        return Unreadable(twice, "keep one of them; nothing of this file holds until then", line), server
     return Unreadable(
         f"is no TOML: {_plain(what)}", _HALF if at_end else "nothing of this file holds until then", line
     ), server

@@ -39,6 +39,8 @@ def _times(text: str) -> str:
     return f"How long {text}, in seconds."
 
 
+MOST_IMPORTS: Final = 50
+"""Files of other programs: nobody has as many, and each may be large."""
 _PATTERNS: Final = Texts(_PATTERN, most=500)
 
 PERMISSIONS: Final = Table(
@@ -266,7 +268,7 @@ ROOT: Final = Table(
             PERMISSIONS, "What holds for all servers; `Elicit(NAME)` is for questions of a server to the user."
         ),
         "import": Field(
-            Texts(_SOME),
+            Texts(_SOME, most=MOST_IMPORTS),
             "JSON files of other programs whose servers are taken over; relative paths count from the folder of this file.",
         ),
         "$schema": Field(Text(NO_NUL), "Which schema an editor is to use."),

@@ -149,9 +149,7 @@ class Household:
 
     def said(self, question: ConsentQuestion) -> bool | None:
         """Where nobody has written any rule nobody is asked: what is called is for the program to decide. What is not as it was pinned is not."""
-        if question.finding is not None or self.config.doubtful or self.config.permissions:
-            return None
-        return True
+        return None if question.finding is not None or self.config.ruled else True
 
     def _spec(self, server: ServerConfig) -> UpstreamSpec:
         return spec_of(server, self._settings, self._sign_in)

@@ -18,6 +18,8 @@ _SPACE: Final = re.compile(r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?P<float>(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.ASCII)
 _scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["scanstring"]
 """What the standard library reads texts with."""
+_OPEN: Final = re.compile(r'(?:[^"\\\n]|\\.)*\\?')
+"""A text that nothing closes, up to the end."""
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _DEEPEST: Final = 64
 _LONGEST_NUMBER: Final = 300
@@ -100,6 +102,8 @@ class _Reader:
         try:
             text, self._at = _scan(self._text, began + 1, True)  # noqa: FBT003 - strict: no control characters
         except json.JSONDecodeError as error:
+            if _OPEN.fullmatch(self._text, began + 1):
+                raise NotJson("the file ends before it is complete", len(self._text)) from None
             raise NotJson(
                 "a text in quotes that does not end on its line, or has a sign that JSON does not take", error.pos
             ) from None

@@ -116,7 +116,8 @@ class Flag:
     def judge(self, value: Any, path: Path, book: Book) -> None:
         """Nothing else stands for it."""
         if not isinstance(value, bool):
-            hint = f"write {value.lower()} without quotes" if str(value).lower() in {"true", "false"} else ""
+            quotes = isinstance(value, str) and value.lower() in {"true", "false"}
+            hint = f"write {value.lower()} without quotes" if quotes else ""
             book.tell(path, f"has to be {self.said}, not {kind_of(value)}", hint)
 
 
@@ -151,13 +152,17 @@ class Number:
                 path, f"has to be {self.said}, not {kind_of(value)}", f"write {value} without quotes" if number else ""
             )
         elif not self._fits(value):
-            shown = f"{value}"
-            book.tell(path, f"has to be {self.said}, not {shown if len(shown) < 20 else 'such a number'}")  # noqa: PLR2004 - digits
+            book.tell(path, f"has to be {self.said}, not {_shown(value)}")
 
     def _fits(self, value: float) -> bool:
         if not (self.least < value if self.more_than else self.least <= value) or not value <= self.most:
             return False
         return not self.whole or isinstance(value, int) or value.is_integer()
+
+
+def _shown(value: float) -> str:
+    """In figures, if those are few: of too many Python refuses to make a text at all."""
+    return "such a number" if isinstance(value, int) and abs(value) > 10**18 else f"{value}"
 
 
 def seconds() -> Number:
@@ -336,8 +341,14 @@ class Tables:
             return
         for name, one in value.items():
             if not self.name.takes(name):
-                book.tell((*path, name), f"has to be called by {self.name.said}")
+                book.tell((*path, name), f"has to be called by {self.name.said}", _stranger(name))
             self.table.judge(one, (*path, name), book)
+
+
+def _stranger(name: str) -> str:
+    """Which sign is none of ours: it may look as if it were."""
+    found = next((one for one in name if not one.isascii()), None)
+    return "" if found is None else f"{quoted(found)} is U+{ord(found):04X}"
 
 
 def kind_of(value: Any) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 20
 """Mistakes that an error shows; `mistakes` has all of them."""
 _LONG: Final = 60
+_LONGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,12 +47,10 @@ class Mistake:
     """Whether everything works all the same: it is said, and keeps nobody from anything."""
 
     def __str__(self) -> str:
-        where = "".join(
-            f"{part}: "
-            for part in (f"server {self.server}" if self.server is not None else "", self.field or "")
-            if part
-        )
-        return f"{self.source}: {where}{self.what}{f'; {self.hint}' if self.hint else ''}"
+        server = "" if self.server is None else f"server {self.server}"
+        where = "".join(f"{_seemly(part, _LONG)}: " for part in (server, self.field or "") if part)
+        said = f"{self.what}{f'; {self.hint}' if self.hint else ''}"
+        return f"{_seemly(str(self.source), _LONGEST)}: {where}{_seemly(said, _LONGEST)}"
 
 
 class BadConfig(ConfigError):
@@ -77,5 +76,10 @@ def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
 def quoted(word: str) -> str:
     """A word from a file, as it may stand in a message: on one line, and not for ever."""
-    text = "".join(one if one.isprintable() else "�" for one in word[:_LONG])
-    return f"{text!r}" if len(word) <= _LONG else f"{text + '…'!r}"
+    return f"{_seemly(word, _LONG)!r}"
+
+
+def _seemly(text: str, most: int) -> str:
+    """As it may be shown on a terminal, which obeys some signs."""
+    shown = "".join(one if one.isprintable() else "�" for one in text[:most])
+    return shown if len(text) <= most else f"{shown}…"

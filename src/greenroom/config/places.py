@@ -31,8 +31,8 @@ def project_folder(environment: Mapping[str, str], start: Path | None = None) ->
     """The project that one is in: what is named as such, else the nearest folder with a file of ours, else the repository, else this folder."""
     named = environment.get("GREENROOM_PROJECT_DIR") or environment.get("CLAUDE_PROJECT_DIR")
     if start is None and named:
-        return Path(named)
-    here = (start or Path.cwd()).absolute()
+        return current_folder() / named
+    here = current_folder() if start is None else start.absolute()
     folders = [here]
     for folder in (here, *here.parents):
         if folder not in folders:
@@ -42,6 +42,14 @@ def project_folder(environment: Mapping[str, str], start: Path | None = None) ->
     else:
         folders = [here]
     return next((one for one in folders if any(file.exists() for file in project_files(one))), folders[-1])
+
+
+def current_folder() -> Path:
+    """This one; where it was removed, the place where it was."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.sep, os.environ.get("PWD", ""))
 
 
 def project_files(folder: Path) -> tuple[Path, Path]:

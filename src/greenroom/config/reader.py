@@ -16,13 +16,13 @@ from greenroom.actors.output.limits import OutputLimit
 from greenroom.protocol.wire import is_array, is_object
 
 from .building import rules_of, server_of
-from .documents import Document, load
+from .documents import Document, Unreadable, at_home, load
 from .environment import Environment
-from .fields import ROOT, SERVER
+from .fields import MOST_IMPORTS, ROOT, SERVER
 from .imports import fitted, inputs_of, servers_of, shape_of, translate
 from .kinds import Book
 from .mistakes import Mistake, Source
-from .places import foreign, project_files, project_folder, user_file
+from .places import current_folder, foreign, project_files, project_folder, user_file
 from .values import HostConfig, ServerConfig
 from .variables import Variables
 
@@ -56,7 +56,9 @@ class Entry:
         own = (words.get(str(path[0]), path[0]), *path[1:]) if path else ()
         name = ".".join(map(str, own)) or None
         self.mistakes.append(
-            Mistake(self.source(own), self.name, name, what, hint.replace("NAME", self.name), harmless)
+            Mistake(
+                self.source(own), self.name, name, what, hint.replace("server.NAME", f"server.{self.name}"), harmless
+            )
         )
 
     def source(self, path: Keys = ()) -> Source:
@@ -81,7 +83,7 @@ def read(
     a file of VS Code's would ask for.
     """
     variables = os.environ if environment is None else environment
-    folder = Path(project).absolute() if project is not None else project_folder(variables)
+    folder = current_folder() / project if project is not None else project_folder(variables)
     reading = _Reading(folder, variables, dict(inputs or {}))
     if paths:
         for path in paths:
@@ -145,7 +147,7 @@ class _Reading:
                 self._doubtful = self._doubtful or keys[:1] == ("permissions",)
         imported = document.value.get("import")
         seen: dict[str, Entry] = {}
-        for index, name in enumerate(imported if is_array(imported) else ()):
+        for index, name in enumerate(imported[:MOST_IMPORTS] if is_array(imported) else ()):
             if isinstance(name, str):
                 self._take_over(document, ("import", index), name, seen)
         self._entries |= seen | own
@@ -161,8 +163,12 @@ class _Reading:
         """The servers of another program's file."""
         text, problems = self._words().put(name)
         self._mistakes += [document.mistake(keys, one.what, one.hint) for one in problems]
-        path = (document.folder or document.path.parent) / Path(text).expanduser()
         if problems:
+            return
+        try:
+            path = (document.folder or document.path.parent) / at_home(text)
+        except Unreadable as error:
+            self._mistakes.append(document.mistake(keys, error.what, error.hint))
             return
         if path.suffix.lower() != ".json":
             self._mistakes.append(

@@ -166,6 +166,11 @@ class HostConfig:
         return {name: one for name, one in self.servers.items() if not one.disabled}
 
     @property
+    def ruled(self) -> bool:
+        """Whether somebody has written a rule, or what may have been one: then what none of them allows is asked about."""
+        return self.doubtful or bool(self.rules) or any(one.rules for one in self.servers.values())
+
+    @property
     def permissions(self) -> Permissions:
         """All rules, as consent looks them up."""
         return Permissions((*self.rules, *(rule for one in self.servers.values() for rule in one.rules)))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .mistakes import nearest, quoted
+from .places import current_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 PROJECT: Final = ("CLAUDE_PROJECT_DIR", "GREENROOM_PROJECT_DIR")
 """Variables that are the project's folder unless they are set."""
@@ -111,9 +112,9 @@ class Variables:
             case "workspaceFolderBasename":
                 return self.project.name
             case "userHome":
-                return str(Path.home())
+                return os.path.expanduser("~")  # noqa: PTH111 - a path's own raises where nobody is known
             case "cwd":
-                return str(Path.cwd())
+                return str(current_folder())
             case "pathSeparator" | "/":
                 return os.sep
             case _:
