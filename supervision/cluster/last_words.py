@@ -1,6 +1,7 @@
 """What a process says when a fatal signal ends it: where each of its threads was, kept where it can be read when the process is gone.
 
-Python writes that by itself (`faulthandler`) into memory that the warden holds as well; nobody can be made to wait by it, and it is of one size.
+Python writes that by itself (`faulthandler`) into memory that the warden holds as well; nobody can be made to wait by it, and it is of one size. What is
+read of it is about the code that ran there, and not about Thespian, the loop and us, who stand below all of that: a log would be full of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import faulthandler
 import fcntl
 import os
+import re
 import signal
 import socket
 from typing import TYPE_CHECKING, Final
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 ROOM: Final = 16 * 1024
 MARK: Final = -1
 """The level of a note that brings the memory."""
+_THREAD: Final = re.compile(r"(?:Current t|T)hread 0x")
+_FRAME: Final = "  File "
+_LONGEST: Final = 512
+"""Of a line that is looked at closely: paths are cut there, and whoever has the memory may write what they like."""
+_MACHINERY: Final = re.compile(
+    r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uvloop|greenroom/supervision)/[^"]*|.*/threading\.py)", '
+)
 
 
 def arrange() -> None:
@@ -37,11 +46,28 @@ def arrange() -> None:
 
 
 def read(memory: int) -> str:
-    """What was written."""
+    """What was written, as far as somebody wants to read it."""
     try:
-        return os.pread(memory, ROOM, 0).rstrip(b"\0").decode(errors="replace").strip()
+        return brief(os.pread(memory, ROOM, 0).rstrip(b"\0").decode(errors="replace").strip())
     except OSError:
         return ""
+
+
+def brief(text: str) -> str:
+    """Without the frames that every thread of a node has at its bottom, and without threads that have no others, unless it was one of these."""
+    return "\n\n".join(filter(None, map(_brief_thread, text.split("\n\n"))))
+
+
+def _brief_thread(block: str) -> str:
+    if not _THREAD.match(block):
+        return block
+    lines = block.splitlines()
+    end = len(lines)
+    while _MACHINERY.match(lines[end - 1][:_LONGEST]):
+        end -= 1
+    if not any(line.startswith(_FRAME) for line in lines[:end]):
+        return block if block.startswith("C") else ""
+    return "\n".join((*lines[:end], *["  …"][: len(lines) - end]))
 
 
 def close(memories: Iterable[int]) -> None:

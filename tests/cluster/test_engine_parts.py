@@ -256,6 +256,62 @@ def test_there_is_room_for_so_many_lines() -> None:
 # --- last words
 
 
+CRASHED = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f60ed1f (most recent call first):
+  File "/venv/greenroom/supervision/behaviours/threads.py", line 128 in run
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007f60ed0f (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/srv/asyncio.py", line 16 in segfault
+  File "/venv/greenroom/supervision/kernel/workers.py", line 9 in run
+  File "/venv/greenroom/actors/worker.py", line 49 in work
+  File "/venv/greenroom/supervision/kernel/workers.py", line 185 in _begin
+  File "/usr/lib/python3.11/asyncio/events.py", line 80 in _run
+  File "/venv/greenroom/supervision/cluster/hosting.py", line 178 in _run
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Thread 0x00007f60ef23 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 468 in select
+  File "/venv/thespian/system/transport/TCPTransport.py", line 1158 in _runWithExpiry
+  File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
+  File "<string>", line 7 in <module>
+
+Extension modules: msgspec._core (total: 1)"""
+BRIEF = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f60ed0f (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/srv/asyncio.py", line 16 in segfault
+  File "/venv/greenroom/supervision/kernel/workers.py", line 9 in run
+  File "/venv/greenroom/actors/worker.py", line 49 in work
+  …
+
+Thread 0x00007f60ef23 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 468 in select
+  …
+
+Extension modules: msgspec._core (total: 1)"""
+OURS = """Current thread 0x1 (most recent call first):
+  File "/usr/lib/python3.11/asyncio/events.py", line 80 in _run
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap"""
+
+
+@pytest.mark.parametrize(
+    ("text", "brief"),
+    [(CRASHED, BRIEF), (OURS, OURS), ("", ""), ("Thread 0x1", ""), ("no\n\n\n\nthreads", "no\n\nthreads")],
+)
+def test_last_words_are_about_what_ran_there(text: str, brief: str) -> None:
+    assert last_words.brief(text) == brief
+
+
+@given(st.lists(st.sampled_from([*CRASHED.splitlines(), "", "  File ", "Thread 0x", '  File "' + "/asyncio" * 2000])))
+def test_last_words_may_be_anything(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    assert last_words.brief(last_words.brief(text)) == last_words.brief(text)
+
+
 def test_last_words_are_read_by_whoever_holds_them() -> None:
     memory = os.memfd_create("words")
     os.write(memory, b"Fatal Python error: at the end\n\0\0")
