@@ -229,7 +229,12 @@ async def test_the_rules_of_the_files_hold_and_follow_them(desk: Desk) -> None:
         desk.write("greenroom.toml", block("a", "1") + rules)
         assert [str(step) for step in await host.reload()] == ["adjust a"]
         assert await host.call("a:which") == "1"
-        with pytest.raises(ConsentDenied, match=r"greenroom.toml:\d+"):
+        line = len(block("a", "1").splitlines()) + 3
+        with pytest.raises(ConsentDenied, match=rf"greenroom.toml:{line}\)"):
+            await host.call("a:pid")
+        desk.write("greenroom.toml", "# moved\n" + block("a", "1") + rules)
+        assert await host.reload() == ()
+        with pytest.raises(ConsentDenied, match=rf"greenroom.toml:{line + 1}\)"):
             await host.call("a:pid")
         with pytest.raises(ConsentDenied):
             await host.call("a:slow", seconds=0)

@@ -11,7 +11,7 @@ import stat
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.protocol.wire import is_object
 
@@ -150,7 +150,7 @@ def read_text(path: FilePath) -> str:
         raise Unreadable("is no file", "name one")
     with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
         try:
-            data: bytes | None = file.read(LARGEST + 1)
+            data = cast("bytes | None", file.read(LARGEST + 1))
         except OSError as error:
             raise Unreadable(f"cannot be read: {error.strerror}") from None
     if data is None:

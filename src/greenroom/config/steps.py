@@ -33,7 +33,7 @@ def step_for(name: str, wanted: ServerConfig | None, running: ServerConfig | Non
         return None if running is None else Step("remove", name, None)
     if running is None:
         return Step("add", name, wanted)
-    if wanted == running:
+    if wanted.does_as(running):
         return None
     return Step("adjust" if wanted.runs_as(running) else "replace", name, wanted)
 

@@ -6,7 +6,7 @@ here as it was written, with the line where it stands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from greenroom.actors.consent.rules import Permissions
@@ -120,6 +120,10 @@ class ServerConfig:
     def __repr__(self) -> str:
         return f"<ServerConfig {self.name}, {self.transport}, {self.source}{', disabled' if self.disabled else ''}>"
 
+    def does_as(self, other: ServerConfig) -> bool:
+        """Whether a server of the other has nothing to do for this one: a rule may stand in another line."""
+        return replace(self, rules=()) == replace(other, rules=()) and _said(self.rules) == _said(other.rules)
+
     def runs_as(self, other: ServerConfig) -> bool:
         """Whether a server that runs by the other need not be touched for this one: what is different is nothing that its connection knows."""
         return self.limits.message_bytes == other.limits.message_bytes and all(
@@ -127,6 +131,10 @@ class ServerConfig:
             for one in fields(self)
             if one.compare and one.name not in _AT_EACH_CALL
         )
+
+
+def _said(rules: tuple[Rule, ...]) -> list[tuple[str, str, str | None]]:
+    return [(one.verdict, one.pattern, one.server) for one in rules]
 
 
 _AT_EACH_CALL: Final = frozenset({"limits", "rules"})
