@@ -290,7 +290,7 @@ def test_a_file_that_is_not_what_it_should_be_is_left_alone(typed: Type, folder:
         (("weather.py", "--to", "emacs"), 2, "emacs"),
         (("weather.py",), 2, "--to"),
         (("--to", "claude", "--yes", "--", "no-such-program-anywhere"), 2, "there is no program"),
-        (("nothing", "--to", "claude", "--yes"), 2, "is no server"),
+        (("nothing", "--to", "claude", "--yes"), 3, "no server is called 'nothing'"),
         (("nothing", "--to", "claude", "--remove", "--yes"), 2, "has no server 'nothing'; it has none"),
         (("weather.py", "--to", "claude", "-H", "A: b", "--yes"), 2, "--header is for a URL"),
     ],

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -136,11 +136,17 @@ def test_which_files_are_looked_at(tmp_path: Path) -> None:
 
 
 SUITE = """
-import json, sys, pathlib
+import json, sys, pathlib, subprocess, time
 words = sys.argv[sys.argv.index("server"):]
 name, place = words[words.index("--scenario") + 1], pathlib.Path(words[words.index("--output-dir") + 1])
 assert words[words.index("--url") + 1].startswith("http://127.0.0.1:")
 if name == "unknown": sys.exit("no such scenario")
+if name == "endless":
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    time.sleep(600)
+if name == "garbled":
+    (place / "checks.json").write_text('[{"what": 1')
+    sys.exit()
 status = "FAILURE" if name == "tools-list" else "SUCCESS"
 folder = place / f"server-{name}-x"
 folder.mkdir()
@@ -208,7 +214,77 @@ def test_without_its_node_it_says_so(
     assert (seen.code, says in seen.err) == (4, True)
 
 
-def test_only_what_can_be_served_is_checked(typed: Type, node: Callable[[str], str]) -> None:
-    suite: Any = node("v24.1.0")
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("git",), 3, "no server is called 'git'"),
+        (("sky",), 2, "sky is a program"),
+        (("sea",), 2, "sea wants headers, a login or SSE"),
+        (("--", "uvx", "mcp-server-git"), 2, "the suite speaks HTTP only"),
+        (("gone.py",), 2, "there is no file gone.py"),
+        (("broken.py",), 1, "broken.py cannot be loaded: ZeroDivisionError: division by zero (broken.py, line 2)"),
+    ],
+)
+def test_what_cannot_be_judged_says_why(
+    typed: Type, node: Callable[[str], str], folder: Path, words: tuple[str, ...], code: int, says: str
+) -> None:
+    suite = node("v24.1.0")
+    (folder / "broken.py").write_text("print('before')\n1 / 0\n")
+    (folder / "greenroom.toml").write_text(
+        '[server.sky]\ncommand = "uvx"\n[server.sea]\ntransport = "http"\nurl = "http://127.0.0.1:1/mcp"\nheaders = { A = "b" }\n'
+    )
+    seen = typed("check", "--suite", suite, *words)
 
-    assert typed("check", "git", "--suite", suite).code == 2
+    assert (seen.code, seen.out) == (code, "")
+    assert says in seen.err
+
+
+def test_a_configured_url_is_judged(
+    typed: Type, node: Callable[[str], str], program: Callable[..., Program], folder: Path
+) -> None:
+    suite = node("v24.1.0")
+    url = program("serve", "weather.py", "--http", "0").url()
+    (folder / "greenroom.toml").write_text(f'[server.sky]\ntransport = "http"\nurl = "{url}"\n')
+
+    assert typed("check", "sky", "--suite", suite, "--scenario", "ping").out == "passed  ping  (1 of 1 checks)\n"
+
+
+def test_whatever_a_server_writes_is_read_and_is_not_in_the_answer(
+    typed: Type, node: Callable[[str], str], folder: Path
+) -> None:
+    suite = node("v24.1.0")
+    noise = "\nimport sys\nfor stream in (sys.stdout, sys.stderr):\n    print('x' * 300_000, file=stream, flush=True)\n"
+    (folder / "noisy.py").write_text(f"{noise}from weather import server\n{noise}")
+
+    seen = typed("check", "noisy.py", "--suite", suite, "--scenario", "ping", "--json")
+
+    assert (seen.code, seen.err) == (0, "")
+    assert [each["status"] for each in json.loads(seen.out)["ping"]] == ["SUCCESS"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "says"),
+    [("endless", "it has not within 0.5 seconds"), ("garbled", "nobody can read it")],
+)
+def test_a_suite_that_says_nothing_has_found_nothing_good(
+    typed: Type, node: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, scenario: str, says: str
+) -> None:
+    suite = node("v24.1.0")
+    if scenario == "endless":
+        monkeypatch.setattr("greenroom.cli.checking._ENDS_WITHIN", 0.5)
+
+    seen = typed("check", "weather.py", "--suite", suite, "--scenario", scenario)
+
+    assert (seen.code, says in seen.out) == (1, True)
+
+
+def test_a_node_that_does_not_even_say_its_version_is_none(
+    typed: Type, node: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    node("v24.1.0")
+    (folder / "bin" / "node").write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr("greenroom.cli.checking._STARTS_WITHIN", 0.5)
+
+    seen = typed("check", "weather.py")
+
+    assert (seen.code, "there is none here" in seen.err) == (4, True)

@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json as json_library
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from .door import echo, styled
 from .endings import FAILED, FINE, UNREACHED, Ended, Misused
-from .loading import is_server_name, load_server
+from .loading import is_server_name
 from .showing import as_json
 from .targets import Way, connected
 
@@ -26,6 +30,11 @@ if TYPE_CHECKING:
 
 SUITE: Final = "@modelcontextprotocol/conformance@0.1.16"
 NODE: Final = 22
+_STARTS_WITHIN: Final = 60.0
+_ENDS_WITHIN: Final = 300.0
+_STOPS_WITHIN: Final = 10.0
+_KEPT: Final = 50
+"""Lines of what a server writes that are kept, to say why it does not serve."""
 _ANY: Final = ("server-initialize", "ping", "dns-rebinding-protection")
 _OF: Final = {
     "tools": "tools-list",
@@ -35,10 +44,10 @@ _OF: Final = {
 }
 
 
-def check(*, target: str, scenario: Sequence[str], suite: str | None, json: bool) -> int:
+def check(*, target: str, scenario: Sequence[str], suite: str | None, config: Path | None, json: bool) -> int:
     """Judge it; 1 when a check has failed."""
     words = _runner(suite)
-    with tempfile.TemporaryDirectory(prefix="greenroom-check-") as place, _served(target) as url:
+    with tempfile.TemporaryDirectory(prefix="greenroom-check-") as place, _reached(target, config) as url:
         scenarios = list(scenario) or asyncio.run(_fitting(url))
         found = {each: _judged(words, url, each, Path(place)) for each in scenarios}
     failed = [each for checks in found.values() for each in checks if each["status"] == "FAILURE"]
@@ -80,30 +89,98 @@ def _runner(suite: str | None) -> list[str]:
 
 
 def _said(node: str) -> str:
-    done = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)  # noqa: S603 - the user's own
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, check=False, timeout=_STARTS_WITHIN)  # noqa: S603 - the user's own
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
     return done.stdout
 
 
 @contextlib.contextmanager
-def _served(target: str) -> Generator[str]:
+def _reached(target: str, config: Path | None) -> Generator[str]:
     """The URL: what was given, or of a process that serves it for as long as this takes."""
     if target.startswith(("http://", "https://")):
         yield target
-        return
-    if not is_server_name(target):
-        raise Misused(f"{target!r} cannot be checked: give a URL, module:server or file.py")
-    load_server(target)  # which says here what is wrong with it
-    words = [sys.executable, "-m", "greenroom.cli", "serve", target, "--http", "0"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:  # noqa: S603 - ourselves
-        try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-            url = line.rpartition(" ")[2].strip()
-            if not url.startswith("http"):
-                raise Ended(UNREACHED, f"it does not serve: {line.strip()}")
+    elif is_server_name(target):
+        with _served(target) as url:
             yield url
-        finally:
-            process.terminate()
+    else:
+        yield _configured(target, config)
+
+
+def _configured(name: str, config: Path | None) -> str:
+    """The URL of a configured server, if the suite can go there."""
+    from greenroom.config.lookup import server_named  # noqa: PLC0415 - only for names
+
+    server = server_named(name, config)
+    if server.url is None:
+        raise Misused(
+            f"{name} is a program ({server.source}), and the suite speaks HTTP only: what stood between would be judged instead; "
+            "serve it over HTTP, and check the URL"
+        )
+    if server.headers or server.oauth != "off" or server.transport == "sse":
+        raise Misused(
+            f"{name} wants headers, a login or SSE ({server.source}), and the suite has none of them: check a server without"
+        )
+    return server.url
+
+
+@contextlib.contextmanager
+def _served(target: str) -> Generator[str]:
+    """A process of its own, since the suite may do it harm. What it writes is read all the time: a full pipe would stop it."""
+    words = [sys.executable, "-P", "-m", "greenroom.cli", "serve", target, "--http", "0"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - ourselves
+    assert process.stdout is not None
+    heard = _Heard(process.stdout)
+    try:
+        yield _url_of(process, heard)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOPS_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        heard.join()
+        process.stdout.close()
+
+
+class _Heard(threading.Thread):
+    """Reads what a server writes, until it has ended; the URL that it names, and the last lines, are kept."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        """Begins at once."""
+        super().__init__(daemon=True)
+        self._stream = stream
+        self.lines: deque[str] = deque(maxlen=_KEPT)
+        self.url = ""
+        self.known = threading.Event()
+        """Set when the URL is known, and when there will be none."""
+        self.start()
+
+    def run(self) -> None:
+        """In the thread."""
+        for line in self._stream:
+            self.lines.append(line.rstrip())
+            before, found, url = line.strip().rpartition(" serves on ")
+            if found and before.startswith("greenroom: ") and not self.known.is_set():
+                self.url = url
+                self.known.set()
+        self.known.set()
+
+
+def _url_of(process: subprocess.Popen[str], heard: _Heard) -> str:
+    heard.known.wait(_STARTS_WITHIN)
+    if heard.url:
+        return heard.url
+    if not heard.known.is_set():
+        raise Ended(UNREACHED, f"it does not serve within {_STARTS_WITHIN:g} seconds")
+    code = process.wait(_STOPS_WITHIN)
+    for line in list(heard.lines)[:-1]:
+        echo(line, error=True)
+    last = heard.lines[-1] if heard.lines else f"it has ended with {code}, and does not say why"
+    raise Ended(code if code > 0 else FAILED, last.removeprefix("greenroom: "))
 
 
 async def _fitting(url: str) -> list[str]:
@@ -116,8 +193,42 @@ def _judged(words: Sequence[str], url: str, scenario: str, place: Path) -> list[
     folder = place / scenario.replace("/", "-")
     folder.mkdir()
     command = [*words, "server", "--url", url, "--scenario", scenario, "--output-dir", str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)  # noqa: S603 - the suite
+    # In a session of its own: npx starts others, and who is killed takes none of them along.
+    running = subprocess.Popen(  # noqa: S603 - the suite
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = running.communicate(timeout=_ENDS_WITHIN)
+    except subprocess.TimeoutExpired:
+        _end(running)
+        return [_failure(scenario, "the suite comes to an end", f"it has not within {_ENDS_WITHIN:g} seconds")]
+    except BaseException:
+        _end(running)
+        raise
     files = list(folder.rglob("checks.json"))
-    if not files and done.returncode:
-        echo((done.stderr or done.stdout).strip()[-2000:], error=True)
-    return [each for file in files for each in json_library.loads(file.read_text()) if each["status"] != "INFO"]
+    if not files and running.returncode:
+        echo(said.strip()[-2000:], error=True)
+    try:
+        found = [each for file in files for each in json_library.loads(file.read_text(encoding="utf-8"))]
+        return [each for each in found if each["status"] != "INFO"]
+    except (ValueError, TypeError, KeyError) as error:
+        return [_failure(scenario, "the suite says what it has found", f"nobody can read it: {error!r}")]
+
+
+def _end(running: subprocess.Popen[str]) -> None:
+    """All that it has started, too."""
+    if hasattr(os, "killpg"):
+        os.killpg(running.pid, signal.SIGKILL)
+    else:
+        running.kill()
+    running.communicate()
+
+
+def _failure(name: str, what: str, why: str) -> dict[str, Any]:
+    return {"name": name, "description": what, "status": "FAILURE", "errorMessage": why}

@@ -47,7 +47,8 @@ def check(*, files: Sequence[Path], json: bool) -> int:
     if not there:
         echo(f"there is no configuration: {' or '.join(map(str, config.files))} would be it")
     elif config.good:
-        echo(styled(f"{len(config.servers)} servers in {', '.join(there)}: all is well", "good"))
+        count = len(config.servers)
+        echo(styled(f"{count} server{'' if count == 1 else 's'} in {', '.join(there)}: all is well", "good"))
     return FINE if config.good else CONFIG
 
 
@@ -155,8 +156,9 @@ async def _of_servers(
     return away
 
 
-def schema() -> None:
-    """The JSON Schema of greenroom.toml, for editors."""
+def schema(*, json: bool) -> None:
+    """The JSON Schema of greenroom.toml, for editors: JSON whether that is asked for or not."""
+    del json
     from greenroom.config.fields import schema as made  # noqa: PLC0415 - as above
 
     as_json(made())

@@ -49,6 +49,14 @@ _KINDS: Final[dict[str, Any]] = {
 class _Typed(click.Command):
     """A command, with examples behind its help."""
 
+    refused = ""
+    """What to say where a server's command stands behind `--`, and may not; before anything is said of the other words."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self.refused and ctx.obj is not None and not {"-h", "--help"} & set(args):
+            raise Misused(self.refused)
+        return super().parse_args(ctx, args)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it
         """Line by line, as it was written."""
         if self.epilog:
@@ -188,7 +196,7 @@ def _made(command: Command) -> click.Command:
     ]
     params += [_option(each) for each in command.options]
     listed = "\n".join(f"{each.name.upper()}: {each.help}" for each in command.arguments)
-    return _Typed(
+    made = _Typed(
         command.name,
         params=params,
         callback=_callback(command),
@@ -196,6 +204,10 @@ def _made(command: Command) -> click.Command:
         short_help=command.help,
         epilog=command.more or None,
     )
+    if not command.behind:
+        why = f": {command.not_behind}" if command.not_behind else ""
+        made.refused = f"greenroom {command.name} takes no command behind --{why}"
+    return made
 
 
 def _completion(argument: Argument) -> Any:
@@ -244,11 +256,8 @@ def _callback(command: Command) -> Callable[..., Any]:
     takes_command = command.behind
 
     def call(**given: Any) -> Any:
-        behind: list[str] | None = click.get_current_context().obj
-        if behind is not None and not takes_command:
-            raise Misused(f"greenroom {command.name} takes no command behind --")
         if takes_command:
-            given["command"] = behind
+            given["command"] = click.get_current_context().obj
         return getattr(import_module(module), name)(**given)
 
     return call

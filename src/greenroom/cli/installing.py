@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.attaching import desktop_file
-from greenroom.protocol.wire import is_object
+from greenroom.protocol.wire import is_array, is_object
 
 from .door import confirmed, echo, is_terminal, styled
 from .endings import CONFIG, DENIED, Ended, Misused
-from .loading import is_server_name, load_server
+from .entries import Entry, configured, entry_for, name_for
+from .loading import is_server_name
+from .showing import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,9 +37,12 @@ class Program(NamedTuple):
     key: str
     typed: bool
     """Whether each entry says its `type`."""
+    variable: str | None
+    """How a variable of the environment is written there; None where it cannot be."""
 
 
-HOSTS: Final = ("claude", "claude-code", "cursor", "vscode")
+_KEPT: Final = 9
+"""So many files from before a change are kept; the first of them for good."""
 
 
 def program(name: str) -> Program:
@@ -46,13 +51,25 @@ def program(name: str) -> Program:
     support = {"darwin": home / "Library" / "Application Support", "win32": Path(os.environ.get("APPDATA", home))}
     shared = support.get(sys.platform, Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config"))
     known = {
-        "claude": Program("Claude Desktop", desktop_file(), None, "mcpServers", typed=False),
-        "claude-code": Program("Claude Code", home / ".claude.json", Path(".mcp.json"), "mcpServers", typed=True),
+        "claude": Program("Claude Desktop", desktop_file(), None, "mcpServers", typed=False, variable=None),
+        "claude-code": Program(
+            "Claude Code", home / ".claude.json", Path(".mcp.json"), "mcpServers", typed=True, variable="${%s}"
+        ),
         "cursor": Program(
-            "Cursor", home / ".cursor" / "mcp.json", Path(".cursor") / "mcp.json", "mcpServers", typed=False
+            "Cursor",
+            home / ".cursor" / "mcp.json",
+            Path(".cursor") / "mcp.json",
+            "mcpServers",
+            typed=False,
+            variable="${env:%s}",
         ),
         "vscode": Program(
-            "VS Code", shared / "Code" / "User" / "mcp.json", Path(".vscode") / "mcp.json", "servers", typed=True
+            "VS Code",
+            shared / "Code" / "User" / "mcp.json",
+            Path(".vscode") / "mcp.json",
+            "servers",
+            typed=True,
+            variable="${env:%s}",
         ),
     }
     return known[name]
@@ -67,8 +84,10 @@ def install(  # noqa: PLR0913 - a keyword for each option
     remove: bool,
     header: Sequence[str],
     env: Sequence[str],
+    config: Path | None,
     yes: bool,
     dry_run: bool,
+    json: bool,
     command: Sequence[str] | None,
 ) -> None:
     """Write it down there."""
@@ -77,92 +96,58 @@ def install(  # noqa: PLR0913 - a keyword for each option
         raise Misused(f"{host.title} has no configuration of a project")
     path = host.project if project and host.project is not None else host.user
     before = read(path)
+    entry = Entry({})
     if remove:
         called = name or target or ""
         after = without(before, host, called, path)
     else:
-        entry = entry_for(target, command, header, env, typed=host.typed)
-        called = name or name_for(target, command)
-        after = {**before, host.key: {**_servers(before, host, path), called: entry}}
+        if target is None and not command:
+            raise Misused(
+                "say which server: a URL, a name of your configuration, module:server, or a command behind --"
+            )
+        if target is not None and command is not None:
+            raise Misused(f"either {target} or the command behind --, and not both")
+        if target is None or is_server_name(target) or target.startswith(("http://", "https://")):
+            called = name or name_for(target, command)
+            entry = entry_for(target, command, header, env, typed=host.typed)
+        else:
+            called = name or target
+            entry = configured(target, config, header, env, host)
+        after = {**before, host.key: {**_servers(before, host, path), called: entry.value}}
+    told = {"program": host.title, "file": str(path), "server": called, "left_out": list(entry.left)}
     if after == before:
-        echo(f"{host.title} has {called} as it is: nothing to do ({path})")
+        if json:
+            as_json({**told, "changed": False, "written": False, "before": None})
+        else:
+            echo(f"{host.title} has {called} as it is: nothing to do ({path})")
         return
-    echo(diff(path, before, after))
-    if dry_run:
+    echo(diff(path, before, after, entry.hidden), error=json)
+    if entry.left:
+        lost = f"greenroom: {host.title} knows nothing of {', '.join(entry.left)}: that holds only here"
+        echo(styled(lost, "odd"), error=True)
+    kept: Path | None = None
+    if not dry_run:
+        _ask(path, yes=yes)
+        kept = write(path, after)
+    if json:
+        kept_at = None if kept is None else str(kept)
+        as_json({**told, "changed": True, "written": not dry_run, "before": kept_at})
+    elif not dry_run:
+        echo(styled(f"written: {path}", "good") + (f" (before: {kept})" if kept else ""))
+        echo(f"{host.title} sees it when it is started anew.")
+
+
+def _ask(path: Path, *, yes: bool) -> None:
+    """Go on only when somebody agrees."""
+    if yes:
         return
-    if not yes and not (is_terminal() and confirmed(f"Write this to {path}?", default=True)):
+    if not is_terminal():
         raise Ended(DENIED, "nothing was written: say --yes where nobody can be asked")
-    kept = write(path, after)
-    echo(styled(f"written: {path}", "good") + (f" (before: {kept})" if kept else ""))
-    echo(f"{host.title} sees it when it is started anew.")
+    if not confirmed(f"Write this to {path}?", default=True):
+        raise Ended(DENIED, "nothing was written")
 
 
 # --- what is written
-
-
-def entry_for(
-    target: str | None, command: Sequence[str] | None, header: Sequence[str], env: Sequence[str], *, typed: bool
-) -> dict[str, Any]:
-    """A server as these files have it."""
-    variables = dict(_pair(each, "=", "--env", "NAME=value") for each in env)
-    headers = dict(_pair(each, ":", "--header", "'Name: value'") for each in header)
-    if target is None and not command:
-        raise Misused("say which server: a URL, module:server, or a command behind --")
-    if target is not None and target.startswith(("http://", "https://")):
-        if variables:
-            raise Misused("--env is for a command")
-        return {**({"type": "http"} if typed else {}), "url": target, **({"headers": headers} if headers else {})}
-    if headers:
-        raise Misused("--header is for a URL")
-    words = list(command) if command else _serving(str(target))
-    found = shutil.which(words[0])
-    if found is None:
-        raise Misused(f"there is no program {words[0]!r} here")
-    if command is None or os.sep in words[0]:
-        words[0] = found
-    entry: dict[str, Any] = {**({"type": "stdio"} if typed else {}), "command": words[0], "args": words[1:]}
-    return entry | ({"env": variables} if variables else {})
-
-
-def _serving(target: str) -> list[str]:
-    """The words that serve code of this machine, from wherever they are started."""
-    if not is_server_name(target):
-        raise Misused(f"{target!r} is no server: write a URL, module:server, file.py, or a command behind --")
-    load_server(target)  # which says what is wrong with it, now and not there
-    place, colon, attribute = (target, "", "") if target.endswith(".py") else target.rpartition(":")
-    module = sys.modules.get(Path(place).stem if place.endswith(".py") else place)
-    file = getattr(module, "__file__", None)
-    written = f"{Path(file).resolve()}{colon}{attribute}" if place.endswith(".py") and file else target
-    return [sys.executable, "-m", "greenroom.cli", "serve", written]
-
-
-def name_for(target: str | None, command: Sequence[str] | None) -> str:
-    """What it is called when nobody says so."""
-    if command:
-        words = [word for word in command if not word.startswith("-")]
-        last = Path(
-            words[-1]
-            if Path(words[0]).stem in ("uvx", "npx", "python", "python3", "uv") and len(words) > 1
-            else words[0]
-        ).stem
-        return _name(last.partition("@")[0] or last)
-    text = str(target)
-    if text.startswith(("http://", "https://")):
-        return _name(
-            text.partition("://")[2].partition("/")[0].partition(":")[0].removeprefix("www.").partition(".")[0]
-        )
-    return _name(Path(text.partition(":")[0]).stem)
-
-
-def _name(text: str) -> str:
-    return "".join(each if each.isalnum() or each in "_-" else "-" for each in text).strip("-")[:32] or "server"
-
-
-def _pair(text: str, separator: str, option: str, form: str) -> tuple[str, str]:
-    name, found, value = text.partition(separator)
-    if not found or not name.strip():
-        raise Misused(f"{option} is written {form}")
-    return name.strip(), value.strip()
 
 
 def without(before: Mapping[str, Any], host: Program, name: str, path: Path) -> dict[str, Any]:
@@ -210,20 +195,27 @@ def text_of(value: Mapping[str, Any]) -> str:
     return json_library.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def diff(path: Path, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """The change, as lines to look at. Values of variables and headers are not shown."""
-    old, new = (text_of(_shown(each)).splitlines() if each else [] for each in (before, after))
+def diff(path: Path, before: Mapping[str, Any], after: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> str:
+    """The change, as lines to look at. Values of variables and headers are not shown, nor is what is `hidden`."""
+    old, new = (text_of(_shown(each, hidden)).splitlines() if each else [] for each in (before, after))
     lines = list(difflib.unified_diff(old, new, str(path), str(path), lineterm="", n=2))
     colours = {"+": "good", "-": "bad", "@": "dim"}
     return "\n".join(styled(line, colours[line[0]]) if line[:1] in colours else line for line in lines)
 
 
-def _shown(value: Any, secret: bool = False) -> Any:  # noqa: FBT001, FBT002 - to itself
+def _shown(value: Any, hidden: frozenset[str], secret: bool = False) -> Any:  # noqa: FBT001, FBT002 - to itself
     if is_object(value):
-        return {key: _shown(each, secret or key in ("env", "headers")) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_shown(each, secret) for each in value]  # pyright: ignore[reportUnknownVariableType] - of whatever
-    return "…" if secret else value
+        return {key: _shown(each, hidden, secret or key in ("env", "headers")) for key, each in value.items()}
+    if is_array(value):
+        return [_shown(each, hidden, secret) for each in value]
+    return "…" if secret or value in hidden else value
+
+
+def _beside(target: Path) -> Path:
+    """Where it is kept as it was. The first one shows how it was before we came, and stays; of the others the last is overwritten when there are many."""
+    first = f"{target.name}.before-greenroom"
+    places = [target.with_name(first if number == 1 else f"{first}-{number}") for number in range(1, _KEPT + 1)]
+    return next((place for place in places if not place.exists()), places[-1])
 
 
 def write(path: Path, value: Mapping[str, Any]) -> Path | None:
@@ -234,7 +226,7 @@ def write(path: Path, value: Mapping[str, Any]) -> Path | None:
     mode = 0o600
     if target.exists():
         mode = target.stat().st_mode & 0o777
-        kept = target.with_name(f"{target.name}.before-greenroom")
+        kept = _beside(target)
         shutil.copy2(target, kept)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

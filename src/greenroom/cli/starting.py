@@ -5,14 +5,16 @@ from __future__ import annotations
 import json as json_library
 import keyword
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
 
 from .door import echo, styled
-from .endings import FAILED, FINE, Ended, Misused
+from .endings import FAILED, FINE, UNREACHED, Ended, Misused
+from .showing import as_json
 
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?")
 
 SERVER: Final = '''"""{title}: what it is for, in a line."""
 
@@ -68,6 +70,8 @@ README: Final = """# {title}
 
 An MCP server.
 
+<!-- mcp-name: io.github.YOUR-NAME/{dashed} -->
+
 ```console
 $ greenroom call {module}.py greet name=Ada
 Hello, Ada!
@@ -105,13 +109,15 @@ greenroom_mode = "auto"
 """
 
 
-def new(*, name: str, git: bool) -> int:
+def new(*, name: str, git: bool, json: bool) -> int:
     """Make it. Nothing that is there is overwritten."""
     folder = Path(name)
     word = folder.name
     module = re.sub(r"[^a-z0-9_]", "_", word.lower())
     if not _NAME.fullmatch(word) or keyword.iskeyword(module):
-        raise Misused(f"{word!r} cannot be a server's name: use letters, digits, - and _, a letter first")
+        raise Misused(
+            f"{word!r} cannot be a server's name: use letters, digits, - and _, a letter first and no - or _ last"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Ended(FAILED, f"{folder} is there already, and not empty: nothing was written")
     words = {"name": word.lower(), "title": _title(word), "module": module, "dashed": word.lower().replace("_", "-")}
@@ -127,12 +133,25 @@ def new(*, name: str, git: bool) -> int:
     (folder / "server.json").write_text(json_library.dumps(described(words), indent=2) + "\n", encoding="utf-8")
     (folder / ".gitignore").write_text("__pycache__/\n.venv/\n*.egg-info/\n", encoding="utf-8")
     if git:
-        subprocess.run(["git", "init", "--quiet", str(folder)], check=True)  # noqa: S603, S607 - the user's own git
+        _make_repository(folder)
+    if json:
+        made = sorted(path.name for path in folder.iterdir() if path.is_file())
+        as_json({"folder": str(folder), "server": f"{module}:server", "files": made})
+        return FINE
     echo(styled(f"{folder}: a server, its test, and what belongs to it", "good"))
     echo(
         f"\n  cd {folder}\n  greenroom call {module}.py greet name=Ada\n  pytest\n  greenroom serve {module}.py --http 8000"
     )
     return FINE
+
+
+def _make_repository(folder: Path) -> None:
+    program = shutil.which("git")
+    if program is None:
+        raise Ended(UNREACHED, f"{folder} was made, and is no repository: there is no git here")
+    done = subprocess.run([program, "init", "--quiet", str(folder)], capture_output=True, text=True, check=False)  # noqa: S603 - the user's own git
+    if done.returncode:
+        raise Ended(FAILED, f"{folder} was made, and is no repository: {done.stderr.strip()}")
 
 
 def described(words: dict[str, str]) -> dict[str, object]:

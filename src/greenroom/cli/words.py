@@ -63,6 +63,8 @@ class Command:
     """What the command's own help says besides: examples."""
     behind: bool = False
     """Whether a server's command may stand behind `--`."""
+    not_behind: str = ""
+    """Why it may not, where somebody could expect that."""
 
 
 TARGET: Final = Argument(
@@ -187,9 +189,9 @@ COMMANDS: Final[Sequence[Command]] = (
             Option("project", "into the configuration of this folder, instead of yours", "flag"),
             Option("remove", "take it out again", "flag"),
             Option("dry-run", "show what would be written, and write nothing", "flag"),
-            CONNECTING[1],
-            CONNECTING[2],
+            *CONNECTING[1:4],
             YES,
+            JSON,
         ),
         more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git",
         behind=True,
@@ -199,7 +201,7 @@ COMMANDS: Final[Sequence[Command]] = (
         "Begin a server: a folder with its code, a test, a README and a server.json",
         "greenroom.cli.starting:new",
         (Argument("name", "what it is called, or the folder it is to be in"),),
-        (Option("git", "make it a git repository, too", "flag"),),
+        (Option("git", "make it a git repository, too", "flag"), JSON),
         more="greenroom new weather",
     ),
     Command(
@@ -256,7 +258,13 @@ COMMANDS: Final[Sequence[Command]] = (
                 (CONNECTING[3], CONNECTING[0], JSON),
                 more="greenroom config effective git:push",
             ),
-            Command("schema", "The JSON Schema of greenroom.toml, for editors", "greenroom.cli.configuring:schema"),
+            Command(
+                "schema",
+                "The JSON Schema of greenroom.toml, for editors",
+                "greenroom.cli.configuring:schema",
+                (),
+                (JSON,),
+            ),
         ),
     ),
     Command(
@@ -303,7 +311,13 @@ COMMANDS: Final[Sequence[Command]] = (
         "check",
         "Have the official conformance suite judge a server (needs Node 22)",
         "greenroom.cli.checking:check",
-        (Argument("target", "a URL, module:server or file.py"),),
+        (
+            Argument(
+                "target",
+                "a URL, a name of your configuration that has one, or module:server or file.py, which is served for it",
+                completes="target",
+            ),
+        ),
         (
             Option(
                 "scenario",
@@ -312,8 +326,10 @@ COMMANDS: Final[Sequence[Command]] = (
                 shown="NAME",
             ),
             Option("suite", "a suite that is there already, instead of fetching it", shown="FILE"),
+            CONNECTING[3],
             JSON,
         ),
         more="greenroom check weather.py",
+        not_behind="the suite speaks HTTP only, and what stood between would be judged instead: serve it over HTTP, and check the URL",
     ),
 )

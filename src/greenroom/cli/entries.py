@@ -1,0 +1,169 @@
+"""A server as the files of other programs have it: from what was typed, or from our own configuration.
+
+A variable of the environment stays one wherever the program knows such: what it stands for may be a secret, and the file may be shared.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.protocol.wire import is_array, is_object
+
+from .endings import Misused
+from .loading import load_server, parted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenroom.config.values import ServerConfig
+
+    from .installing import Program
+
+_PLAIN: Final = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
+"""A variable without an otherwise."""
+_THEIRS: Final = frozenset({"transport", "command", "args", "env", "inherit", "cwd", "url", "headers"})
+"""What of our configuration the others have, too."""
+
+
+class Entry(NamedTuple):
+    """A server as it is to be written."""
+
+    value: dict[str, Any]
+    left: Sequence[str] = ()
+    """Fields of ours that the program has nothing of."""
+    hidden: frozenset[str] = frozenset()
+    """What variables stand for, where it has to be written out: nobody is shown it."""
+
+
+def entry_for(
+    target: str | None, command: Sequence[str] | None, header: Sequence[str], env: Sequence[str], *, typed: bool
+) -> Entry:
+    """Of what was typed."""
+    variables = dict(_pair(each, "=", "--env", "NAME=value") for each in env)
+    headers = dict(_pair(each, ":", "--header", "'Name: value'") for each in header)
+    if target is not None and target.startswith(("http://", "https://")):
+        if variables:
+            raise Misused("--env is for a command")
+        return Entry(
+            {**({"type": "http"} if typed else {}), "url": target, **({"headers": headers} if headers else {})}
+        )
+    if headers:
+        raise Misused("--header is for a URL")
+    words = list(command) if command else _serving(str(target))
+    found = shutil.which(words[0])
+    if found is None:
+        raise Misused(f"there is no program {words[0]!r} here")
+    if command is None or os.sep in words[0]:
+        words[0] = found
+    entry: dict[str, Any] = {**({"type": "stdio"} if typed else {}), "command": words[0], "args": words[1:]}
+    return Entry(entry | ({"env": variables} if variables else {}))
+
+
+def _serving(target: str) -> list[str]:
+    """The words that serve code of this machine, from wherever they are started."""
+    load_server(target)  # which says what is wrong with it, now and not there
+    place, attribute = parted(target)
+    if place.endswith(".py"):
+        target = f"{Path(place).resolve()}{f':{attribute}' if attribute else ''}"
+    return [sys.executable, "-m", "greenroom.cli", "serve", target]
+
+
+# --- of our own configuration
+
+
+def configured(name: str, config: Path | None, header: Sequence[str], env: Sequence[str], host: Program) -> Entry:
+    """A configured server. Raises `ConfigError`, and `Misused` for what the program cannot do."""
+    from greenroom.config.lookup import server_named  # noqa: PLC0415 - only for names
+
+    if header or env:
+        raise Misused(f"--header and --env are not for a configured server: {name} has its own")
+    server = server_named(name, config)
+    left = sorted(set(server.written) - _THEIRS)
+    words = _Words(host.variable)
+    if server.url is not None:
+        headers = words.of(server.written.get("headers"), dict(server.headers))
+        value = {
+            **({"type": server.transport} if host.typed else {}),
+            "url": words.of(server.written.get("url"), server.url),
+            **({"headers": headers} if headers else {}),
+        }
+        return Entry(value, left, frozenset(words.hidden))
+    if server.cwd is not None:
+        raise Misused(f"{host.title} starts programs where it is, and {name} has a cwd ({server.source}): take it out")
+    variables = _inherited(server, host) | words.of(server.written.get("env"), dict(server.env))
+    value = {
+        **({"type": "stdio"} if host.typed else {}),
+        "command": words.of(server.written.get("command"), server.command),
+        "args": words.of(server.written.get("args"), list(server.args)),
+        **({"env": variables} if variables else {}),
+    }
+    return Entry(value, left, frozenset(words.hidden))
+
+
+def _inherited(server: ServerConfig, host: Program) -> dict[str, str]:
+    there = {name: os.environ[name] for name in server.inherit if name in os.environ}
+    return {name: value if host.variable is None else host.variable % name for name, value in there.items()}
+
+
+class _Words:
+    """Values with their variables as a program writes them, as far as it can; in place elsewhere."""
+
+    def __init__(self, form: str | None) -> None:
+        """How it writes them, if it does."""
+        self._form = form
+        self.hidden: set[str] = set()
+
+    def of(self, written: Any, value: Any) -> Any:
+        """What is written for this value, which stands in our file as `written`."""
+        if is_object(value):
+            named: Mapping[str, Any] = written if is_object(written) else {}
+            return {key: self.of(named.get(key), each) for key, each in value.items()}
+        if is_array(value):
+            listed = written if is_array(written) and len(written) == len(value) else [None] * len(value)
+            return [self.of(one, each) for one, each in zip(listed, value, strict=True)]
+        if not isinstance(written, str) or "${" not in written:
+            return value
+        names = [found["name"] for found in _PLAIN.finditer(written)]
+        form = self._form
+        # One with an otherwise is ours alone, and so is one that is not the environment's.
+        if form is None or "${" in _PLAIN.sub("", written) or any(name not in os.environ for name in names):
+            self.hidden.add(str(value))
+            return value
+        return _PLAIN.sub(lambda found: form % found["name"], written)
+
+
+# --- what it is called
+
+
+def name_for(target: str | None, command: Sequence[str] | None) -> str:
+    """What it is called when nobody says so."""
+    if command:
+        words = [word for word in command if not word.startswith("-")]
+        last = Path(
+            words[-1]
+            if Path(words[0]).stem in ("uvx", "npx", "python", "python3", "uv") and len(words) > 1
+            else words[0]
+        ).stem
+        return _name(last.partition("@")[0] or last)
+    text = str(target)
+    if text.startswith(("http://", "https://")):
+        return _name(
+            text.partition("://")[2].partition("/")[0].partition(":")[0].removeprefix("www.").partition(".")[0]
+        )
+    return _name(Path(text.partition(":")[0]).stem)
+
+
+def _name(text: str) -> str:
+    return "".join(each if each.isalnum() or each in "_-" else "-" for each in text).strip("-")[:32] or "server"
+
+
+def _pair(text: str, separator: str, option: str, form: str) -> tuple[str, str]:
+    name, found, value = text.partition(separator)
+    if not found or not name.strip():
+        raise Misused(f"{option} is written {form}")
+    return name.strip(), value.strip()

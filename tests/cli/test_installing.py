@@ -1,0 +1,227 @@
+"""install: configured servers, with their variables as each program writes them; what was there before is kept. new: what a registry wants to know."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from .conftest import Typed
+
+    Type = Callable[..., Typed]
+
+FILES = {
+    "claude-code": (".mcp.json", "mcpServers"),
+    "cursor": (".cursor/mcp.json", "mcpServers"),
+    "vscode": (".vscode/mcp.json", "servers"),
+}
+
+
+@pytest.fixture
+def configured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a program and a URL, both with a secret that stands in the environment."""
+    monkeypatch.setenv("SKY_TOKEN", "very-secret")
+    monkeypatch.setenv("SKY_PLACE", "north")
+    monkeypatch.delenv("SKY_FOLDER", raising=False)
+    (folder / "greenroom.toml").write_text(
+        """
+[server.sky]
+command = "uvx"
+args = ["mcp-server-sky", "--key=${SKY_TOKEN}", "--in=${SKY_FOLDER:-/tmp}", "--here=${CLAUDE_PROJECT_DIR}"]
+env = { TOKEN = "${SKY_TOKEN}", PLAIN = "1" }
+inherit = ["SKY_PLACE", "SKY_FOLDER"]
+
+[server.sky.timeouts]
+tool = 5
+
+[server.sea]
+transport = "http"
+url = "http://127.0.0.1:1/mcp?key=${env:SKY_TOKEN}"
+headers = { Authorization = "Bearer ${SKY_TOKEN}" }
+oauth = "auto"
+
+[server.deep]
+command = "uvx"
+cwd = "below"
+"""
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("to", "token", "place"),
+    [
+        ("claude-code", "${SKY_TOKEN}", "${SKY_PLACE}"),
+        ("cursor", "${env:SKY_TOKEN}", "${env:SKY_PLACE}"),
+        ("vscode", "${env:SKY_TOKEN}", "${env:SKY_PLACE}"),
+    ],
+)
+def test_a_configured_server_is_installed_with_its_variables_as_the_program_writes_them(
+    typed: Type, configured: Path, to: str, token: str, place: str
+) -> None:
+    for name in ("sky", "sea"):
+        assert typed("install", name, "--to", to, "--project", "--yes").code == 0
+
+    file, key = FILES[to]
+    text = (configured / file).read_text()
+    servers = json.loads(text)[key]
+    assert servers["sky"]["args"] == ["mcp-server-sky", f"--key={token}", "--in=/tmp", f"--here={configured}"]
+    assert servers["sky"]["env"] == {"SKY_PLACE": place, "TOKEN": token, "PLAIN": "1"}
+    assert servers["sea"]["url"] == f"http://127.0.0.1:1/mcp?key={token}"
+    assert servers["sea"]["headers"] == {"Authorization": f"Bearer {token}"}
+    assert servers["sea"].get("type") == (None if to == "cursor" else "http")
+    assert "very-secret" not in text
+
+
+def test_where_a_program_knows_no_variables_they_are_in_place_and_nobody_is_shown_them(
+    typed: Type, configured: Path
+) -> None:
+    seen = typed("install", "sky", "--to", "claude", "--name", "other", "--yes")
+
+    assert (seen.code, "very-secret" in seen.out + seen.err) == (0, False)
+    (file,) = (configured.parent / "home").rglob("claude_desktop_config.json")
+    entry = json.loads(file.read_text())["mcpServers"]["other"]
+    assert entry["args"][1] == "--key=very-secret"
+    assert entry["env"] == {"SKY_PLACE": "north", "TOKEN": "very-secret", "PLAIN": "1"}
+    assert "Claude Desktop knows nothing of timeouts: that holds only here" in seen.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("skye", "--to", "cursor"), 3, "did you mean sky?"),
+        (("deep", "--to", "cursor"), 2, "deep has a cwd"),
+        (("sky", "--to", "cursor", "-e", "A=b"), 2, "sky has its own"),
+        (("sky", "--to", "cursor", "--", "uvx"), 2, "and not both"),
+        (("--to", "cursor"), 2, "say which server"),
+    ],
+)
+def test_what_of_a_configuration_cannot_be_installed(
+    typed: Type, configured: Path, words: tuple[str, ...], code: int, says: str
+) -> None:
+    seen = typed("install", *words, "--project", "--yes")
+
+    assert (seen.code, says in seen.err) == (code, True)
+    assert not (configured / ".cursor").exists()
+
+
+def test_programs_are_told_what_was_done(typed: Type, configured: Path) -> None:
+    words = ("install", "sky", "--to", "cursor", "--project", "--json")
+    assert typed(*words).code == 6
+
+    tried, done, again = (json.loads(typed(*words, more).out) for more in ("--dry-run", "--yes", "--yes"))
+
+    told = {"program": "Cursor", "file": ".cursor/mcp.json", "server": "sky", "left_out": ["timeouts"], "before": None}
+    assert tried == {**told, "changed": True, "written": False}
+    assert done == {**told, "changed": True, "written": True}
+    assert again == {**told, "changed": False, "written": False}
+    assert configured.exists()
+
+
+def test_what_was_there_first_is_kept_for_good(typed: Type, folder: Path) -> None:
+    file = folder / ".mcp.json"
+    file.write_text('{"mine": true}')
+    for number in range(12):
+        seen = typed(
+            "install", "http://127.0.0.1:1/mcp", "--to", "claude-code", "--project", "--name", f"n{number}", "-y"
+        )
+        assert seen.code == 0
+
+    kept = sorted(folder.glob(".mcp.json.before-greenroom*"), key=lambda path: (len(path.name), path.name))
+    assert [path.name.removeprefix(".mcp.json.before-greenroom") for path in kept] == [
+        "",
+        *(f"-{n}" for n in range(2, 10)),
+    ]
+    servers = [list(json.loads(path.read_text()).get("mcpServers", {})) for path in kept]
+    assert servers[0] == []
+    assert servers[1] == ["n0"]
+    assert servers[-1] == [f"n{number}" for number in range(11)]
+
+
+# --- new
+
+
+def wrong(entry: Mapping[str, Any]) -> list[str]:
+    """What the registry's schema of 2025-12-11 has against a server.json: its required fields, patterns and limits, as far as `new` uses them."""
+    rules: dict[str, tuple[str, int]] = {
+        "name": (r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", 200),
+        "description": (r".+", 100),
+        "version": (r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?", 255),
+    }
+    known = {"$schema", "title", "repository", "websiteUrl", "icons", "packages", "remotes", "_meta", *rules}
+    found = [f"{name} is not known" for name in entry if name not in known]
+    for name, (pattern, most) in rules.items():
+        value = entry.get(name)
+        if not isinstance(value, str) or len(value) > most or not re.fullmatch(pattern, value):
+            found.append(f"{name} is {value!r}")
+    if not re.fullmatch(
+        r"https://static\.modelcontextprotocol\.io/schemas/\d{4}-\d\d-\d\d/server\.schema\.json", entry["$schema"]
+    ):
+        found.append("$schema names no schema of the registry")
+    for package in entry["packages"]:
+        missing = {"registryType", "identifier", "transport"} - set(package)
+        found += [f"a package has no {name}" for name in sorted(missing)]
+        if package["registryType"] not in ("npm", "pypi", "oci", "nuget", "mcpb"):
+            found.append("its registryType is none")
+        if package["version"] == "latest" or not re.fullmatch(rules["version"][0], package["version"]):
+            found.append("a package has one version, and no range")
+        if package["transport"] != {"type": "stdio"} and "url" not in package["transport"]:
+            found.append("its transport has no url")
+    return found
+
+
+@pytest.mark.parametrize("name", ["sky", "My-Sky_2", "s" * 64])
+def test_a_registry_has_nothing_against_a_new_server(typed: Type, folder: Path, name: str) -> None:
+    seen = json.loads(typed("new", name, "--json").out)
+
+    made = folder / seen["folder"]
+    assert set(seen["files"]) == {path.name for path in made.iterdir()}
+    entry = json.loads((made / "server.json").read_text())
+    assert wrong(entry) == []
+    project = tomllib.loads((made / "pyproject.toml").read_text())["project"]
+    assert {entry["packages"][0]["identifier"]} == {project["name"]} == set(project["scripts"])
+    assert {entry["version"], entry["packages"][0]["version"]} == {project["version"]}
+    # Whoever publishes it has to show that the package is theirs: by the name, in the README.
+    assert f"mcp-name: {entry['name']} " in (made / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"name": "no-namespace"},
+        {"description": "x" * 101},
+        {"version": "^1.0"},
+        {"tools": []},
+        {
+            "packages": [
+                {"registryType": "pypi", "identifier": "x", "version": "latest", "transport": {"type": "stdio"}}
+            ]
+        },
+        {"packages": [{"registryType": "pypi", "version": "1.0.0", "transport": {"type": "stdio"}}]},
+    ],
+)
+def test_what_a_registry_would_refuse_is_found(typed: Type, folder: Path, fault: dict[str, Any]) -> None:
+    typed("new", "sky")
+
+    assert wrong({**json.loads((folder / "sky" / "server.json").read_text()), **fault})
+
+
+@pytest.mark.parametrize("name", ["sky-", "sky_", "-sky"])
+def test_a_name_that_no_package_can_have_is_refused(typed: Type, folder: Path, name: str) -> None:
+    assert typed("new", f"./{name}").code == 2
+    assert not (folder / name).exists()
+
+
+def test_a_repository_is_made_where_there_is_git(typed: Type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert typed("new", "sky", "--git").code == 0
+    assert (folder / "sky" / ".git").is_dir()
+    monkeypatch.setenv("PATH", str(folder))
+    seen = typed("new", "sea", "--git")
+    assert (seen.code, "there is no git here" in seen.err, (folder / "sea" / "sea.py").exists()) == (4, True, True)
