@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .rules import Verdict
 
 PATIENCE: Final = 300.0
+_log: Final = logging.getLogger("greenroom.consent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,10 @@ class Consent:
         answer = said if isinstance(said, ConsentAnswer) else ConsentAnswer(allow=said is True)
         if answer.remember != "once":
             seconds = None if answer.remember == "always" else answer.remember
-            self.memory.keep(key, seen, allow=answer.allow, seconds=seconds)
+            try:
+                self.memory.keep(key, seen, allow=answer.allow, seconds=seconds)
+            except OSError as error:  # what was said holds, until this program ends
+                _log.warning("what was decided about %s cannot be kept for good: %s", question.name, error)
         if not answer.allow:
             raise ConsentDenied(question.name, no)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -239,6 +240,57 @@ def test_a_file_of_decisions_that_is_broken_is_named(tmp_path: Path, written: st
     path.write_text(written)
 
     with pytest.raises(ConfigError, match=r"decisions\.json: the decisions that were kept cannot be read"):
+        Consent(remembers=path)
+
+
+async def test_hosts_that_share_a_file_share_what_was_decided(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.json"
+    always = [ConsentAnswer(allow=True, remember="always"), ConsentAnswer(allow=False, remember="always")]
+    one, other = Consent(ask=User(always[0]), remembers=path), Consent(ask=User(always[1]), remembers=path)
+
+    await push(one)
+    await push(other)  # nobody is asked again
+    with pytest.raises(ConsentDenied, match="the answer was no"):
+        await other.tool("git", "rm", {"name": "rm"}, {})
+    with pytest.raises(ConsentDenied, match="decided before"):
+        await one.tool("git", "rm", {"name": "rm"}, {})
+    assert sorted(json.loads(path.read_text())) == ["git:push", "git:rm"]
+
+    assert one.memory.forget() == 2
+    with pytest.raises(ConsentDenied, match="whoever was asked failed"):  # they had one answer
+        await push(one)
+    assert len(other.memory) == 0
+    path.unlink()
+    assert len(one.memory) == 0
+
+
+async def test_an_answer_that_cannot_be_kept_holds_for_now_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    user = User(ConsentAnswer(allow=True, remember="always"))
+    consent = Consent(ask=user, remembers=tmp_path / "file" / "decisions.json")
+
+    await push(consent)
+    await push(consent)
+
+    assert len(user.asked) == 1
+    assert "git:push cannot be kept for good" in caplog.text
+
+
+def test_what_stands_in_the_place_of_the_decisions_is_no_yes(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.json"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="it is no file"):
+        Consent(remembers=path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Consent(remembers=tmp_path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Consent(remembers="/dev/zero")
+    path.unlink()
+    path.write_text("{}")
+    path.chmod(0o666)
+    with pytest.raises(ConfigError, match="others may write to it"):
         Consent(remembers=path)
 
 
