@@ -1,0 +1,69 @@
+"""Run by an interpreter that has one of the two libraries: what its decorators, its server, its context and its client are called with, as JSON.
+
+`signatures.py mcp` or `signatures.py fastmcp`. By section of the page: each name that it has to have.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from typing import Any
+
+RUNNING = ("run", "run_async", "run_stdio_async", "run_sse_async", "run_streamable_http_async", "run_http_async")
+APPS = ("sse_app", "streamable_http_app", "http_app")
+DECORATORS = ("tool", "resource", "prompt", "completion", "custom_route")
+
+
+def options(*functions: Any) -> set[str]:
+    """What they can be given by name."""
+    names: set[str] = set()
+    for function in functions:
+        for each in inspect.signature(function).parameters.values():
+            if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL) and each.name not in ("self", "cls"):
+                names.add(each.name)
+    return names
+
+
+def members(kind: type, *, but: Any = ()) -> set[str]:
+    """What is public in a class, and not its base's."""
+    return {name for name in dir(kind) if not name.startswith("_")} - set(but)
+
+
+def of(server: Any, client: Any, context: Any, fields: set[str]) -> dict[str, set[str]]:
+    """All sections. `fields` are what is set on a client, rather than called."""
+    found = {each: options(getattr(server, each)) for each in DECORATORS}
+    runners = [name for name in (*RUNNING, *APPS) if hasattr(server, name)]
+    methods = members(client) - fields
+    calls = [getattr(client, name) for name in methods if inspect.isfunction(inspect.getattr_static(client, name))]
+    return {
+        "server": options(server.__init__),
+        **found,
+        "running": {*runners, *options(*(getattr(server, name) for name in runners))},
+        "methods": members(server, but=(*DECORATORS, *runners)),
+        "context": context,
+        "client": options(client.__init__),
+        "requests": methods,
+        "request options": options(*calls),
+    }
+
+
+def mcp() -> dict[str, set[str]]:
+    """The official SDK."""
+    from mcp import Client  # noqa: PLC0415 - the other interpreter has none of it
+    from mcp.server.mcpserver import Context, MCPServer  # noqa: PLC0415 - as above
+    from pydantic import BaseModel  # noqa: PLC0415 - as above
+
+    return of(MCPServer, Client, members(Context, but=dir(BaseModel)), options(Client.__init__))
+
+
+def fastmcp() -> dict[str, set[str]]:
+    """FastMCP."""
+    from fastmcp import Client, Context, FastMCP  # noqa: PLC0415 - as above
+
+    return of(FastMCP, Client, members(Context), set())
+
+
+if __name__ == "__main__":
+    found = {"mcp": mcp, "fastmcp": fastmcp}[sys.argv[1]]()
+    sys.stdout.write(json.dumps({section: sorted(names) for section, names in found.items()}, indent=1))
