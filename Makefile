@@ -11,7 +11,7 @@ PEERS  := .referees
 PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop servers inspector hosts tls format bench profile blast survival fire fuzz soak docs lock clean venv
+.PHONY: help run test check conformance interop servers inspector hosts terminal tls format bench profile blast survival fire fuzz soak docs lock clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ hosts: $(STAMP) ## two hosts with a cable between them, and what becomes of a cl
 
 inspector: $(STAMP) $(PEERS)/node/.installed $(PEERS)/servers/.installed ## the Inspector's command line and ours ask the same servers, and have to hear the same
 	$(BIN)/python -m tests.inspector
+
+terminal: $(STAMP) ## whoever does in tmux what the tutorial of first use says, from a fresh clone on, has to see what it shows; HERE=1: without the clone
+	$(BIN)/python -m tests.first_use $(if $(HERE),--here)
 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
 	$(BIN)/python -m tests.tls

@@ -1,8 +1,8 @@
 """Reads a page as what somebody does at terminals, and does it: each command is typed, each question answered, and what is seen compared with the page.
 
 A `console` block is what one terminal shows: `$ ` and a command, and below it all that was seen of it, answers included. A second word (`console second`)
-is another terminal. `^C` is a key. `console clone` is the way from nothing to a clone that can be used: that is for whoever begins with nothing, and what
-it says is not compared. A block `python no-run: saved as NAME` is a file that is there from then on.
+is another terminal. `^C` is a key. `console clone` is the way from nothing to a clone that can be used (`console clone second`, at that terminal): that is
+for whoever begins with nothing, and what it says is not compared. A block `python no-run: saved as NAME` is a file that is there from then on.
 
 What is different in every run is put as the page has it: where the home is, which ports are free, what an authorization server makes up.
 """
@@ -49,13 +49,10 @@ class Step:
     terminal: str
     typed: str
     shows: Sequence[str]
+    compared: bool = True
+    """Whether what is seen is on the page."""
     goes_on: bool = False
     """Whether it runs until ^C is pressed there, which is the next thing at that terminal."""
-
-    @property
-    def compared(self) -> bool:
-        """Whether what is seen is on the page."""
-        return self.terminal != "clone"
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def steps_of(text: str) -> list[Step | Saved]:
         if saved := _SAVED.fullmatch(block.info):
             found.append(Saved(block.line, saved[1], block.text))
         elif block.info.split()[:1] == ["console"]:
-            found += _steps(block.line, block.info.partition(" ")[2], block.text.splitlines())
+            found += _steps(block.line, block.info.split()[1:], block.text.splitlines())
     return [_going_on(each, found[place + 1 :]) for place, each in enumerate(found)]
 
 
@@ -133,16 +130,18 @@ def _going_on(step: Step | Saved, later: Sequence[Step | Saved]) -> Step | Saved
     return replace(step, goes_on=following is not None and following.typed == "^C")
 
 
-def _steps(start: int, terminal: str, lines: Sequence[str]) -> list[Step]:
+def _steps(start: int, where: Sequence[str], lines: Sequence[str]) -> list[Step]:
+    clone = where[:1] == ["clone"]
     begins = [place for place, line in enumerate(lines) if line.startswith(f"{PROMPT} ") or line == "^C"]
     if not begins or begins[0] != 0:
         raise NotAsOnThePageError(f"line {start}: a console begins with what is typed: `$ …`, or ^C")
     return [
         Step(
             start + 1 + begin,
-            terminal,
+            " ".join(where[1:] if clone else where),
             lines[begin].removeprefix(f"{PROMPT} "),
             [line.rstrip() for line in lines[begin + 1 : end]],
+            not clone,
         )
         for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True)
     ]
@@ -161,7 +160,7 @@ def play(
         if isinstance(step, Saved):
             (home / step.name).write_text(words.typed(step.text), encoding="utf-8")
             continue
-        seen = _done(step, shell("" if step.terminal == "clone" else step.terminal), words)
+        seen = _done(step, shell(step.terminal), words)
         tell(f"{page}, line {step.line}: {step.typed}")
         if step.compared and seen != list(step.shows):
             raise NotAsOnThePageError(_different(page, step, seen))
