@@ -19,13 +19,13 @@ from greenroom.protocol.messages import Failure, Notification, Request, encode_e
 from greenroom.supervision import ProcessExited
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from greenroom.protocol.messages import Message
 
     from .seam import Door, Event, Peer, Session
 
-    Send = Callable[[bytes], Awaitable[None]]
+    Send = Callable[[Sequence[bytes]], Awaitable[None]]
 
 log = logging.getLogger("greenroom.channel")
 
@@ -36,7 +36,7 @@ class Channel:
     """The company's end of a channel."""
 
     def __init__(self, door: Door, peer: Peer, send: Send, limit: int = LIMITS.size) -> None:
-        """`send` takes one or several messages, each with its line end, and returns when there is room for more.
+        """`send` takes messages, without their line ends, and returns when there is room for more.
 
         `limit` is how many bytes a message may have that comes in.
         """
@@ -78,7 +78,7 @@ class Channel:
             if refusal is not error:
                 log.exception("no session could begin")
             if isinstance(message, Request):
-                await self._send(encode_error(message.id, refusal) + b"\n")
+                await self._send((encode_error(message.id, refusal),))
             return
         # When it dies over this, what it owes is settled where its feed ends, and this request is on that list.
         with contextlib.suppress(ProcessExited):
@@ -86,7 +86,7 @@ class Channel:
 
     async def refuse(self, error: RemoteProtocolError) -> None:
         """Say that what has come was no message."""
-        await self._send(encode_error(error.id, error) + b"\n")
+        await self._send((encode_error(error.id, error),))
         if error.answers is not None and self._session is not None:
             with contextlib.suppress(ProcessExited):
                 await self._session.respond(Failure(error.answers, PeerError(error.code, error.message, error.data)))
@@ -133,8 +133,7 @@ class Channel:
             if event.data:
                 lines.append(event.data)
         if lines:
-            lines.append(b"")
-            await self._send(b"\n".join(lines))
+            await self._send(lines)
 
     async def _lost(self) -> None:
         """The session is gone: answer for it, and be ready for the next."""
@@ -145,7 +144,7 @@ class Channel:
         error = McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST)
         for request_id, count in owed.items():
             for _ in range(count):
-                await self._send(encode_error(request_id, error) + b"\n")
+                await self._send((encode_error(request_id, error),))
 
     # --- the end
 

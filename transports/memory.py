@@ -16,6 +16,7 @@ from .channel import Channel
 from .seam import Peer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from greenroom.supervision import ExitReason, Pid
@@ -32,7 +33,7 @@ class MemoryWire:
     def __init__(self, door: Door, peer: Peer | None = None) -> None:
         """`peer` is whom the company takes the other end for."""
         self._channel = Channel(door, peer or Peer("memory"), self._put)
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[Sequence[bytes]] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._writers: deque[asyncio.Future[None]] = deque()
         self._carrier: Pid | None = None
@@ -69,7 +70,7 @@ class MemoryWire:
         frame = self._frames.popleft()
         if self._writers:
             _wake(self._writers.popleft())
-        return frame.splitlines()
+        return list(frame)
 
     async def close(self) -> None:
         """The peer has done with it."""
@@ -79,7 +80,7 @@ class MemoryWire:
             await wait_down(self._carrier)
             self._carrier = None
 
-    async def _put(self, frame: bytes) -> None:
+    async def _put(self, frame: Sequence[bytes]) -> None:
         while len(self._frames) >= DEPTH and not self._ended:
             writer = asyncio.get_running_loop().create_future()
             self._writers.append(writer)

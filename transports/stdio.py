@@ -42,7 +42,7 @@ from .lingering import Lingering
 from .seam import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from greenroom.supervision import ChildSpec, ExitReason, Pid, Ref
 
@@ -55,6 +55,8 @@ PARENT_CHECKS = 2.0
 """How often it is looked whether the parent is still there, which a pipe that others hold open does not tell."""
 _LINES_AT_A_TIME = 32
 """How many are handed over before anybody else has their turn."""
+_JOINED = 256 * 1024
+"""Up to so many bytes, messages are worth copying behind each other."""
 _LAST_WORDS = 0.2
 """How long the session's end may take to answer what is owed."""
 
@@ -93,9 +95,14 @@ class StdioWire:
             self.source.close()
             self.sink.close()
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, messages: Sequence[bytes]) -> None:
         """Write messages, and come back when they are out. Ends whoever writes when nobody is there to read."""
-        self.sink.put(data)
+        if sum(map(len, messages)) <= _JOINED:
+            self.sink.put(b"\n".join((*messages, b"")))
+        else:  # to copy something long would hold everybody up
+            for message in messages:
+                self.sink.put(message)
+                self.sink.put(b"\n")
         if not self.channel.owed:
             self._lingering.answered()
         if self.sink.busy:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 _JOINED: Final = 64 * 1024
 """Up to this size, a body is worth copying behind its head."""
+_PIECE: Final = 256 * 1024
+"""A longer body goes out in pieces: to copy all of it for the kernel, and again for what that does not take, would hold up the loop."""
 _ASGI: Final = {"spec_version": "2.1", "version": "3.0"}
 _GONE: Final = "http.disconnect"
 
@@ -166,6 +168,21 @@ class Turn:
 
     async def send(self, message: Message) -> None:
         """Some of the answer. Raises `RuntimeError` for what makes none."""
+        body = message.get("body", b"")
+        if len(body) <= _PIECE:
+            await self._send(message)
+            return
+        view = memoryview(body)
+        for start in range(0, len(view), _PIECE):
+            if start:
+                await asyncio.sleep(0)  # a kernel that takes all of it must not keep everybody else waiting
+            if self.gone:
+                return
+            end = start + _PIECE
+            more = message.get("more_body", False) or end < len(view)
+            await self._send({**message, "body": view[start:end], "more_body": more})
+
+    async def _send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.body" and self._shape is not None and not self.answered:
             data, shape = self._framed(message, self._shape)

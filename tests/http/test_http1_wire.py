@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.transports.http1_wire import AHEAD
+from greenroom.transports.http1_wire import AHEAD, Http1Wire
 
 from .wire import house, request
 
@@ -57,6 +57,53 @@ async def test_an_answer_of_unknown_length_is_in_chunks() -> None:
         for _ in range(2):
             reply = await client.ask("GET", "/")
             assert (reply.body, reply.headers["transfer-encoding"]) == (b"abc", "chunked")
+
+
+@pytest.mark.parametrize("length", [0, 3_000_001])
+async def test_a_long_answer_goes_out_in_pieces_and_others_are_answered_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    written: list[tuple[Http1Wire, int]] = []
+    write = Http1Wire.write
+
+    def noted(wire: Http1Wire, data: bytes) -> None:
+        written.append((wire, len(data)))
+        write(wire, data)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        long = scope["path"] == "/long"
+        await says(body if long else b"short", headers=lengthy(length) if length and long else ())(scope, receive, send)
+
+    monkeypatch.setattr(Http1Wire, "write", noted)
+    body = bytes(range(251)) * 11_953
+    body = body[:3_000_001].ljust(3_000_001)
+    async with house(app) as opened:
+        client, other = await opened.client(), await opened.client()
+        for _ in range(2):  # the connection is as good as before
+            await client.send(request("GET", "/long"))
+            await other.send(request("GET", "/short"))
+            assert (await other.reply()).body == b"short"
+            assert (await client.reply()).body == body
+    assert max(size for _, size in written) < 257 * 1024
+    wires = [wire for wire, _ in written]
+    first = wires.index(next(wire for wire, size in written if size > 64 * 1024))
+    last = len(wires) - 1 - wires[::-1].index(wires[first])
+    assert any(wire is not wires[first] for wire in wires[first:last])
+
+
+async def test_whoever_leaves_in_the_middle_of_a_long_answer_is_no_error_and_its_application_ends() -> None:
+    ended = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await says(bytes(50_000_000), headers=lengthy(50_000_000))(scope, receive, send)
+        ended.set()
+
+    async with house(app) as opened:
+        client = await opened.client()
+        await client.send(request("GET", "/"))
+        await client.head()
+        client.abort()
+        await asyncio.wait_for(ended.wait(), 10)
 
 
 async def test_http_1_0_is_answered_until_the_end() -> None:

@@ -244,6 +244,15 @@ async def test_a_peer_that_does_not_read_is_not_listened_to() -> None:
         assert [each["id"] for each in heard if "id" in each] == list(range(401))
 
 
+async def test_long_messages_are_lines_like_all_others() -> None:
+    async with served(line_limit=1_000_000) as ends:
+        await ends.say_much(line("talk", 0, times=3, pad="x" * 400_000))
+        ends.say(line("echo", 1))
+        heard = [await ends.hear() for _ in range(5)]
+        assert [len(each["params"]["pad"]) for each in heard[:3]] == [400_000] * 3
+        assert [each["id"] for each in heard[3:]] == [0, 1]
+
+
 async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
     async with served() as ends:
         ends.say(line("echo", 1))
