@@ -144,21 +144,20 @@ class Server(Decorators, Lifespans, ThespianWords):
         """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds.
 
         `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. With `workers`, so many processes serve HTTP, and
-        this one looks after them; they import this server by its name. `inspect` lets its user look at the tree with `greenroom tree`. Ends the program with exit code 1 when it cannot be kept alive.
+        this one looks after them; they import this server by its name. `inspect` lets its user look at the tree with `greenroom tree`, and at those of the workers, which are
+        called `name-1`, `name-2` and so on. Ends the program with exit code 1 when it cannot be kept alive.
         """
         begins("server.run()")
         running.check_no_loop()
-        if inspect:
-            from .lookout import lookout_child  # noqa: PLC0415 - few are looked at
-
-            self._with.append(lookout_child(self.settings.name, lambda: self.urls))
+        if inspect and workers is None:
+            self._be_seen_as(self.settings.name)
         try:
             if transport == "stdio":
                 if workers is not None:
                     raise ConfigError('workers are for "http": on stdio there is one peer, and one process')
                 self._run_stdio(grace, line_limit)
             elif transport == "http":
-                self._run_http(http_config(config, host, port), grace, workers)
+                self._run_http(http_config(config, host, port), grace, workers, inspect=inspect)
             else:
                 raise ValueError(f'transport is "stdio" or "http", not {transport!r}')
         except (running.GaveUp, TaskStoreError) as error:
@@ -180,11 +179,16 @@ class Server(Decorators, Lifespans, ThespianWords):
             wire.close()
             streams.close()
 
-    def _run_http(self, config: HttpConfig, grace: float, workers: int | None) -> None:
+    def _be_seen_as(self, name: str) -> None:
+        from .lookout import lookout_child  # noqa: PLC0415 - few are looked at
+
+        self._with.append(lookout_child(name, lambda: self.urls))
+
+    def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
             from .working import run_workers  # noqa: PLC0415 - most servers have none, and it loads Thespian
 
-            run_workers(self, config, grace, workers)
+            run_workers(self, config, grace, workers, inspect=inspect)
             return
         config = replace(config, drain_grace=min(config.drain_grace, grace))
         spec = self._http_listener(config, bound(config))
@@ -192,13 +196,17 @@ class Server(Decorators, Lifespans, ThespianWords):
             print(f"greenroom: {self.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
         running.run(lambda: [self._spec([spec])], grace=grace)
 
-    def children_at(self, place: Place, config: HttpConfig, binding: Binding) -> Sequence[ChildSpec[Any]]:
+    def children_at(
+        self, place: Place, config: HttpConfig, binding: Binding, *, inspect: bool = False
+    ) -> Sequence[ChildSpec[Any]]:
         """What serves on one of several nodes, on sockets that they share. For workers."""
         from greenroom.actors.ensemble.spreading import Spread  # noqa: PLC0415 - as above
 
         if self._gate is not None:
             self._gate.share(place.key)
         self._stand_by()
+        if inspect:
+            self._be_seen_as(f"{self.settings.name}-{place.number + 1}")
         spread = Spread(self.company, place, self._renew)
         if binding.shares is not None:
             binding.shares.besides = lambda: count_sessions(self.company)

@@ -32,13 +32,21 @@ log: Final = logging.getLogger("greenroom.workers")
 class Wing(Supervisor):
     """One on each node that serves."""
 
-    def __init__(self, application: Application, config: HttpConfig, place: Place, ticket: Ticket) -> None:
-        """All of it has come from the program that was run."""
+    def __init__(
+        self,
+        application: Application,
+        config: HttpConfig,
+        place: Place,
+        ticket: Ticket,
+        inspect: bool = False,  # noqa: FBT001, FBT002 - it comes from afar, in its place
+    ) -> None:
+        """All of it has come from the program that was run. With `inspect` its user may look at this process as well."""
         super().__init__()
         self._application = application
         self._config = config
         self._place = place
         self._ticket = ticket
+        self._inspect = inspect
         self._company: Any = None
         self._serving: ChildSpec[Any] | None = None
 
@@ -47,7 +55,7 @@ class Wing(Supervisor):
         server = await asyncio.to_thread(self._application.load)
         binding = await taken_over(self._ticket, self._place.number)
         self._company = server.company.name("company")
-        desk, self._serving = server.children_at(self._place, self._config, binding)
+        desk, self._serving = server.children_at(self._place, self._config, binding, inspect=self._inspect)
         super().__init__([desk], intensity=_INTENSITY)
         return await super().init()
 

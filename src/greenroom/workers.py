@@ -7,6 +7,7 @@
     ├─ handover     the listening sockets, which every process gets
     ├─ roster       tells each node where the others are
     ├─ wings        a station for each process, restarted a little later each time
+    ├─ lookout      if somebody wants to look at all this
     └─ doors        open when all are there; the first to stop: has all of them let their peers go, at once
 
 A process that ends takes its own sessions with it, and nobody else's; connections that nobody had accepted yet are the others'. The program's own end,
@@ -75,9 +76,18 @@ class Workers:
     """All that a program has for its workers."""
 
     def __init__(
-        self, count: int, application: Application, config: HttpConfig, binding: Binding, grace: float
+        self,
+        count: int,
+        application: Application,
+        config: HttpConfig,
+        binding: Binding,
+        grace: float,
+        seen: Sequence[ChildSpec[Any]] = (),
     ) -> None:
-        """`binding` is that of the whole, and has listened since it was made. They have `grace` seconds to let their peers go."""
+        """`binding` is that of the whole, and has listened since it was made. They have `grace` seconds to let their peers go.
+
+        With `seen`, by which this program is looked at, each of them can be looked at as well.
+        """
         if config.is_tls:
             paths = {word: getattr(config, word) for word in ("certfile", "keyfile", "cacertfile")}
             config = replace(config, **{word: os.path.abspath(path) for word, path in paths.items() if path})  # noqa: PTH100
@@ -86,6 +96,7 @@ class Workers:
         self._config = config
         self._binding = binding
         self._grace = grace
+        self._seen = seen
         self._key = secrets.token_bytes(32)
         self._ticket = ticket()
         self._page = shared_page(count)
@@ -104,6 +115,7 @@ class Workers:
             child(Supervisor, wings, intensity=often, period=60.0, backoff=_BACKOFF).but(
                 id="wings", restart="transient", significant=True
             ),
+            *self._seen,
             porter_child(self._doors),
         ]
         # Who gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
@@ -113,7 +125,7 @@ class Workers:
         name = self.names[number]
         place = Place(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
-        wing = (self._application, self._config, place, self._ticket)
+        wing = (self._application, self._config, place, self._ticket, bool(self._seen))
         made = child(Station, self._cluster.engine, spec, wing, self._doors, self._grace)
         return made.but(id=name, shutdown=self._grace + _STOP + 1.0)
 

@@ -13,6 +13,7 @@ from greenroom.transports.handover import NotHandedOver
 from . import running
 from .applications import application_of
 from .listening import bound, urls_of
+from .lookout import lookout_child
 from .workers import Workers, check_workers, printing
 
 if TYPE_CHECKING:
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
     from .server import Server
 
 
-def run_workers(server: Server, config: HttpConfig, grace: float, count: int) -> None:
+def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *, inspect: bool = False) -> None:
     """Until they are told to stop, and have. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
     application = application_of(server)
     check_workers(count)
     config = replace(config, drain_grace=min(config.drain_grace, running.for_calls(grace)))
     binding = bound(config)
     try:
-        workers = Workers(count, application, config, binding, grace)
-        for url in urls_of(binding, config):
+        urls = urls_of(binding, config)
+        seen = [lookout_child(server.settings.name, lambda: urls)] if inspect else []
+        workers = Workers(count, application, config, binding, grace, seen)
+        for url in urls:
             print(f"greenroom: {server.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
         with printing():
             running.run(lambda: [workers.child_spec()], grace=grace)

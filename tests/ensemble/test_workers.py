@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import socket
+import tempfile
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import pytest
 
 from greenroom import Client, ConfigError, Server
 from greenroom.errors import GreenroomError
+from greenroom.lookout import look, lookouts
 
 from .crews import Crew, Line, crew, ended, events, is_free, is_running, wait_for
 from .town import until
@@ -217,6 +219,26 @@ def test_a_tool_with_a_process_of_its_own_has_one_in_a_worker_too(tmp_path: Path
         assert program.stop() == 0
         one.close()
         other.close()
+
+
+def test_the_program_and_each_worker_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.setenv("CREW_SEEN", "1")
+        with crew(tmp_path) as program:
+            one, other = program.lines()
+            seen = {each.name: look(each.path) for each in lookouts()}
+            assert set(seen) == {"crew", "crew-1", "crew-2"}
+            homes = {int(one.tool("where")), int(other.tool("where"))}
+            assert {seen["crew-1"]["pid"], seen["crew-2"]["pid"]} == homes
+            assert seen["crew"]["pid"] == program.process.pid
+            assert [each["urls"] for each in seen.values()] == [[program.url]] * 3
+            assert any("Session" in each["behaviour"] for each in seen["crew-1"]["processes"])
+            assert any("Station" in each["behaviour"] for each in seen["crew"]["processes"])
+            assert program.stop() == 0
+            one.close()
+            other.close()
+        assert lookouts() == []
 
 
 def test_what_a_worker_prints_is_printed(tmp_path: Path) -> None:

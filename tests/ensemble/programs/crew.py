@@ -62,4 +62,4 @@ if __name__ == "__main__":
     count, hung, restarts = [*map(int, sys.argv[1:]), *(2, workers.HUNG, workers.RESTARTS)[len(sys.argv) - 1 :]]
     for name, value in (("HUNG", hung), ("RESTARTS", restarts)):
         setattr(workers, name, value)
-    server.run("http", port=0, workers=count)
+    server.run("http", port=0, workers=count, inspect="CREW_SEEN" in os.environ)
