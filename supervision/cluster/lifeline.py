@@ -13,7 +13,11 @@ import os
 import select
 import signal
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import FrameType
 
 _SETSIG: Final[int | None] = getattr(fcntl, "F_SETSIG", None)  # Linux alone can say which signal it shall be
 
@@ -55,6 +59,12 @@ class _Armed:
 
     reading = -1
     own = -1
+    waiting = -1
+    """Another one, while something is waited for that is void when the application ends."""
+
+
+class Cut(BaseException):
+    """The application is gone. Not an error, and nobody's on the way to handle."""
 
 
 def arm_forks(reading: int) -> None:
@@ -75,19 +85,55 @@ def is_cut(reading: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _tie() -> None:
-    reading = _Armed.reading
-    if _SETSIG is None:
+@contextlib.contextmanager
+def waiting(reading: int) -> Generator[None]:
+    """For the warden: what waits in here, for whatever and as long as it likes, is given up when the application ends. Raises `Cut`."""
+    own = _armed(reading, signal.SIGIO)
+    if own is None:
+        yield
         return
-    before = _Armed.own
-    # A description of its own, since to whom a signal goes is a property of the description, which a fork shares.
+    _Armed.waiting = own
+    before = signal.signal(signal.SIGIO, _give_up)
+    try:
+        if is_cut(reading):
+            raise Cut
+        yield
+    finally:
+        # Forks that are under way have this description, too: nothing is to come of it any more.
+        fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK)
+        _Armed.waiting = -1
+        os.close(own)
+        signal.signal(signal.SIGIO, before)
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - how handlers are called
+    raise Cut
+
+
+def _armed(reading: int, number: int) -> int | None:
+    """A description of the pipe that is this process's own, and has it sent that signal. None where nobody can be asked for it."""
+    if _SETSIG is None:
+        return None
+    # To whom a signal goes is a property of the description, which a fork shares.
     try:
         own = os.open(f"/proc/self/fd/{reading}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return  # code in a node has closed what was not its own: the warden still sees to it
-    fcntl.fcntl(own, _SETSIG, signal.SIGKILL)
+        return None  # code in a node has closed what was not its own: the warden still sees to it
+    fcntl.fcntl(own, _SETSIG, number)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    return own
+
+
+def _tie() -> None:
+    reading, before = _Armed.reading, _Armed.own
+    if _Armed.waiting >= 0:
+        os.close(_Armed.waiting)
+        _Armed.waiting = -1
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+    own = _armed(reading, signal.SIGKILL)
+    if own is None:
+        return
     _Armed.own = own
     if before >= 0:
         with contextlib.suppress(OSError):

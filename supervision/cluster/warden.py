@@ -110,9 +110,10 @@ class Warden:
     # --- the system
 
     def start(self) -> None:
-        """Start a system. Raises `EngineFailed`."""
+        """Start a system. Raises `EngineFailed`, and `Cut` when there is nobody any more for whom."""
         began = time.monotonic()
-        system = self._system = System(self._begin)
+        with lifeline.waiting(self._line):  # Thespian waits for seconds for those who have ended with the application
+            system = self._system = System(self._begin)
         self._listen(system.door.fileno(), system.orders.fileno(), *(part.pidfd for part in system.parts))
         parts = {part.name: part.pid for part in system.parts}
         self._home.send(Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began, system.id))

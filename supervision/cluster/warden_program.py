@@ -39,7 +39,7 @@ def main(control: socket.socket, line: int) -> None:
             warden.run()
         finally:
             warden.finish()
-    except EOFError:
+    except (EOFError, lifeline.Cut):
         pass
     except EngineFailed as error:
         home.send(Failed(str(error)))
