@@ -2,7 +2,7 @@
 
 A `console` block is what one terminal shows: `$ ` and a command, and below it all that was seen of it, answers included. A second word (`console second`)
 is another terminal. `^C` is a key. `console clone` is the way from nothing to a clone that can be used (`console clone second`, at that terminal): that is
-for whoever begins with nothing, and what it says is not compared. A block `python no-run: saved as NAME` is a file that is there from then on.
+for whoever begins with nothing, and what it says is not compared. A block `python no-run: saved as NAME` is a file of the home that is there from then on.
 
 What is different in every run is put as the page has it: where the home is, which ports are free, what an authorization server makes up.
 """
