@@ -14,10 +14,13 @@ import pytest
 
 from greenroom.auth.client.oauth import OAuth, login_name
 from greenroom.auth.client.stores import FileStore
+from greenroom.transports.client.errors import ConnectFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from greenroom.transports.client.fetch import Fetched
 
     from .conftest import Typed
 
@@ -126,6 +129,14 @@ def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     store = FileStore(folder.parent / "logins")
     monkeypatch.setattr("greenroom.auth.client.keyring_store.best_store", lambda: store)
     monkeypatch.setattr("greenroom.config.sign_in.best_store", lambda: store)
+
+    async def nobody(url: str, **_: object) -> Fetched:
+        raise ConnectFailed(url)
+
+    def fetcher(_url: str, **_: object) -> object:
+        return nobody
+
+    monkeypatch.setattr("greenroom.auth.client.revoking.fetcher_for", fetcher)
     asyncio.run(store.put(login_name(OAuth(), URL), RECORD))
     return store
 

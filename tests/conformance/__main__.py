@@ -1,22 +1,25 @@
 """The command: `python -m tests.conformance [--url URL]`, which is `make conformance`.
 
-It starts the fixture, has both releases of the official suite judge it, then has them judge the client, and counts their checks. With
-`--url`, whatever serves there is judged instead, and with `--client` that command as a client: so the judge itself can be tried on what
+It starts the fixture, has both releases of the official suite judge it, then has them judge the client, and counts their checks; and it has
+`greenroom check` do what it does for a user. With `--url`, whatever serves there is judged instead, and with `--client` that command as a client: so the judge itself can be tried on what
 somebody else wrote.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.serving import served
 
-from .figures import CLIENT_LEGS, ISSUER, LEGS, complaints, count, summary
+from .figures import CLIENT_LEGS, COMMAND, ISSUER, LEGS, complaints, count, summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             server = judge(url, folder)
         with served([sys.executable, "-m", "greenroom.auth.testing"], folder / "issuer.log") as url:
             issuer = _judge(ISSUER, ("--url", url.removesuffix("/mcp")), folder)
-        return max(server, issuer, judge_client(f"{sys.executable} {HERE / 'client.py'}", folder))
+        client = judge_client(f"{sys.executable} {HERE / 'client.py'}", folder)
+        return max(server, issuer, client, judge_by_command(folder))
 
 
 def judge(url: str, folder: Path) -> int:
@@ -58,6 +62,33 @@ def judge(url: str, folder: Path) -> int:
 def judge_client(command: str, folder: Path) -> int:
     """The same for a client. All scenarios of a leg begin at once, so each gets its time."""
     return max(_judge(leg, ("--command", command, "--timeout", "60000"), folder) for leg in CLIENT_LEGS)
+
+
+def judge_by_command(folder: Path) -> int:
+    """As `greenroom check` has it judged, with the suite that is here: what it says has to be what the suite has counted."""
+    code, said = _checked(str(HERE / "server.py"))
+    counted = {name: Counter(check["status"] for check in checks) for name, checks in json.loads(said or "{}").items()}
+    wrong = complaints(COMMAND, counted)
+    if code != 0:
+        wrong.append(f"greenroom check ended with {code}")
+    bare = folder / "bare.py"
+    bare.write_text("from greenroom import Server\nserver = Server('bare')\n", encoding="utf-8")
+    for scenario, failures in (("tools-call-image", 1), ("no-such-scenario", 0)):
+        code, said = _checked(str(bare), "--scenario", scenario)
+        failed = Counter(check["status"] for check in json.loads(said or "{}").get(scenario, ()))["FAILURE"]
+        if (code, failed) != (1, failures):
+            wrong.append(f"{scenario} of a server that has nothing: {failed} failed, and it ended with {code}")
+    print(summary(COMMAND, counted), *wrong, sep="\n  ", flush=True)
+    return 1 if wrong else 0
+
+
+def _checked(target: str, *more: str) -> tuple[int, str]:
+    suite = str(MODULES / COMMAND.package / "dist" / "index.js")
+    words = [sys.executable, "-m", "greenroom.cli", "check", target, "--suite", suite, "--json", *more]
+    path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    env = {**os.environ, "PATH": path, "NODE_OPTIONS": f"--require {HERE / 'loopback.cjs'}"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=ENDS_WITHIN, check=False)
+    return done.returncode, done.stdout
 
 
 def _judge(leg: Leg, whom: Sequence[str], folder: Path) -> int:

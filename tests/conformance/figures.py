@@ -198,6 +198,25 @@ ISSUER = Leg(
     side="authorization",
 )
 
+# What `greenroom check` has run by itself, of a server that has something of everything.
+COMMAND = Leg(
+    release=STABLE.release,
+    package=STABLE.package,
+    arguments=("check",),
+    checks={
+        name: STABLE.checks[name]
+        for name in (
+            "server-initialize",
+            "ping",
+            "dns-rebinding-protection",
+            "tools-list",
+            "resources-list",
+            "prompts-list",
+            "logging-set-level",
+        )
+    },
+)
+
 LEGS = (STABLE, NEXT, OLDER)
 CLIENT_LEGS = (STABLE_CLIENT, NEXT_CLIENT, NEWEST_CLIENT)
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .figures import CLIENT_LEGS, LEGS, NEXT, STABLE, Leg, complaints, count, summary
+from greenroom.cli import checking
+
+from .figures import CLIENT_LEGS, COMMAND, LEGS, NEXT, STABLE, Leg, complaints, count, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +33,12 @@ def test_the_figures_are_those_that_were_promised() -> None:
     ]
     assert NEXT.beyond == {}
     assert STABLE.beyond == {"server-sse-polling": 3}
+
+
+def test_what_is_checked_by_the_command_fits_the_fixture() -> None:
+    offered = [name for name in checking._OF.values() if name in STABLE.checks]
+    assert list(COMMAND.checks) == [*checking._ANY, *offered]
+    assert STABLE.release in checking.SUITE
 
 
 def test_the_page_says_what_is_counted(root: Path) -> None:
