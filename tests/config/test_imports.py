@@ -251,7 +251,7 @@ def test_a_toml_file_takes_others_over(desk: Desk) -> None:
     assert set(config.servers) == {"api", "local", "new"}
     assert [told.split(";")[0] for told in desk.shown(config)] == [
         "greenroom.toml:1: import.2: is no JSON file",
+        "greenroom.toml:1: import.3: cannot be read: No such file or directory (none.json)",
         ".cursor/mcp.json:1: server old: is imported twice, also from .mcp.json:10",
-        "none.json: cannot be read: No such file or directory",
     ]
     assert [path.name for path in config.files] == ["greenroom.toml", ".mcp.json", "mcp.json", "none.json"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .targets import (
     channels,
+    configurations,
     connections,
     events,
     frames,
@@ -11,6 +12,7 @@ from .targets import (
     handshakes,
     headers,
     links,
+    mentions,
     old_streams,
     parsing,
     tasks,
@@ -23,5 +25,6 @@ TARGETS = {
     for module in (
         *(framing, values, parsing, events, templates, headers),
         *(connections, channels, frames, handshakes, old_streams, tasks, links),
+        *(configurations, mentions),
     )
 }

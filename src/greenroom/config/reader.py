@@ -175,7 +175,11 @@ class _Reading:
                 document.mistake(keys, "is no JSON file", "only those of other programs are imported")
             )
             return
-        other = self._load(path)
+        self._files.append(path)
+        other = load(path)
+        for one in other.mistakes:  # what is not there is told where it is named, and as it is named
+            named = document.mistake(keys, f"{one.what} ({name})", one.hint)
+            self._mistakes.append(one if one.source.line else named)
         if other.readable:
             self._import(other, seen)
 
