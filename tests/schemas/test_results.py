@@ -262,6 +262,13 @@ def test_the_registered_type_is_for_what_names_none() -> None:
     assert resource_contents({"text": "a", "mimeType": "t/own"}, "u:a", "t/x")["contents"][0]["mimeType"] == "t/own"
 
 
+@pytest.mark.parametrize("mime", ["application/json", "application/geo+json"])
+def test_a_list_without_anything_in_it_is_data_where_the_resource_is_json(mime: str) -> None:
+    assert resource_contents([], "u:a", mime) == {"contents": [{"uri": "u:a", "mimeType": mime, "text": "[]"}]}
+    assert resource_contents([], "u:a", "text/plain") == {"contents": []}
+    assert resource_contents(["a"], "u:a", mime)["contents"][0]["text"] == "a"  # a text is what it says
+
+
 def test_no_resource_is_not_found_rather_than_empty() -> None:
     with pytest.raises(McpError) as caught:
         resource_contents(None, "u:a")

@@ -219,10 +219,15 @@ def resource_contents(value: Any, uri: str, mime: str | None = None) -> dict[str
             raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
         case None:
             raise McpError(ErrorCode.RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
-        case _ if is_array(value) and all(_is_contents(item) for item in value):
+        case _ if is_array(value) and (value or not _says_json(mime)) and all(_is_contents(item) for item in value):
             return {"contents": [_contents(item, uri, mime) for item in value]}
         case _:
             return {"contents": [_contents(value, uri, mime)]}
+
+
+def _says_json(mime: str | None) -> bool:
+    """Whether a list without anything in it is data, as it would be with something in it."""
+    return mime is not None and (mime == "application/json" or mime.endswith("+json"))
 
 
 def _is_contents(value: Any) -> bool:
