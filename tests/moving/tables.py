@@ -21,6 +21,10 @@ SECTIONS: Final[Mapping[str, str]] = {
     "The client": "client",
     "What a client asks": "requests",
     "What its requests are called with": "request options",
+    "What handlers are written with": "imports",
+    "Who calls": "auth",
+    "Middleware, transforms and providers": "plumbing",
+    "Ways to a server": "ways",
 }
 """By the page's heading, what `signatures.py` calls it."""
 LIBRARIES: Final = ("mcp", "FastMCP")

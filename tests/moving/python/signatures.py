@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from importlib import import_module
 from typing import Any
 
 RUNNING = ("run", "run_async", "run_stdio_async", "run_sse_async", "run_streamable_http_async", "run_http_async")
@@ -30,8 +31,13 @@ def members(kind: type, *, but: Any = ()) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")} - set(but)
 
 
+def public(*modules: str) -> set[str]:
+    """What modules offer to be imported."""
+    return {name for module in modules for name in import_module(module).__all__}
+
+
 def of(server: Any, client: Any, context: Any, fields: set[str]) -> dict[str, set[str]]:
-    """All sections. `fields` are what is set on a client, rather than called."""
+    """All sections about calling. `fields` are what is set on a client, rather than called."""
     found = {each: options(getattr(server, each)) for each in DECORATORS}
     runners = [name for name in (*RUNNING, *APPS) if hasattr(server, name)]
     methods = members(client) - fields
@@ -54,14 +60,23 @@ def mcp() -> dict[str, set[str]]:
     from mcp.server.mcpserver import Context, MCPServer  # noqa: PLC0415 - as above
     from pydantic import BaseModel  # noqa: PLC0415 - as above
 
-    return of(MCPServer, Client, members(Context, but=dir(BaseModel)), options(Client.__init__))
+    found = of(MCPServer, Client, members(Context, but=dir(BaseModel)), options(Client.__init__))
+    return {**found, "imports": public("mcp.server.mcpserver"), "auth": set(), "plumbing": set(), "ways": set()}
 
 
 def fastmcp() -> dict[str, set[str]]:
     """FastMCP."""
     from fastmcp import Client, Context, FastMCP  # noqa: PLC0415 - as above
 
-    return of(FastMCP, Client, members(Context), set())
+    written = public(*(f"fastmcp{each}" for each in ("", ".dependencies", ".tools", ".resources", ".prompts")))
+    plumbing = public(*(f"fastmcp.server.{each}" for each in ("middleware", "transforms", "providers")))
+    return {
+        **of(FastMCP, Client, members(Context), set()),
+        "imports": written | {"Image", "Audio", "File"},
+        "auth": public("fastmcp.server.auth"),
+        "plumbing": plumbing,
+        "ways": public("fastmcp.client", "fastmcp.client.auth"),
+    }
 
 
 if __name__ == "__main__":
