@@ -5,6 +5,9 @@ elsewhere, while the worker may just be about to begin with them. So each call h
 has the call: the worker before it begins, home before it gives the call to somebody else. The system grants a lock to one of them, whatever
 the other is at. A worker keeps its locks; what it has locked is never run elsewhere, as long as it lives. When it is dead, its locks are
 gone, and home knows by the order of what it has sent which one call it can have begun.
+
+A lock alone would not do for the call that a worker is at: one whose handler closes all descriptors has lost its locks, and goes on. So a
+worker also writes down that it begins, before it does, and home has a call only when it has the lock and nothing is written.
 """
 
 from __future__ import annotations
@@ -12,6 +15,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from typing import Final
+
+_MARKS: Final = 4096
+"""How many marks there are: many more than calls that one worker can have before it, so that the file does not grow."""
 
 
 class Claims:
@@ -44,11 +51,30 @@ class Claims:
         """Where another process of the same user finds it."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
+    def begin(self, call: int) -> bool:
+        """In the worker: have that call, and say so for good. False when home has it, or when that cannot be known any more."""
+        if not self._lock(call):
+            return False
+        with contextlib.suppress(OSError):
+            if os.pwrite(self._fd, _mark(call), call % _MARKS) == 1:
+                return True
+        with contextlib.suppress(OSError):
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, call)
+        return False
+
     def take(self, call: int) -> bool:
-        """Have that call for this process. False when the other one has it; or when that cannot be known any more."""
+        """At home: have that call. False when its worker has begun it; or when that cannot be known any more."""
+        if not self._lock(call):
+            return False
+        try:
+            return os.pread(self._fd, 1, call % _MARKS) != _mark(call)
+        except OSError:
+            return False
+
+    def _lock(self, call: int) -> bool:
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, call)
-        except OSError:
+        except (OSError, ValueError):  # the other has it; or the file is closed
             return False
         return True
 
@@ -61,3 +87,8 @@ class Claims:
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(fd)
+
+
+def _mark(call: int) -> bytes:
+    """Another one than the call had that stood in the same place before."""
+    return bytes((1 + call // _MARKS % 255,))

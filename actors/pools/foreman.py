@@ -35,10 +35,11 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.kernel import clock
 
-from .hands import Hand
+from .attempts import Attempts
+from .hands import Hand, judged
 from .losses import why_lost
 from .minder import WORN, Lost, Minder, Ready
-from .plans import plan_of
+from .plans import plan_of, plans_of
 from .words import Outcome
 
 if TYPE_CHECKING:
@@ -57,12 +58,11 @@ _DOUBTED: Final = object()
 _DOUBT: Final = 0.05
 """How long a worker whose call was ended may have it still, before another takes its place."""
 _STUCK: Final = object()
-_AHEAD: Final = 8
-"""How many calls may be with one worker, the one that it is at included."""
+_BEGUN: Final = object()
+_MOMENT: Final = 0.5
+"""How often it is looked whether workers have begun with what they were given."""
 _TOO_LONG: Final = 0.05
 """How long a call may last, before those that lie behind it go elsewhere."""
-_FIRST_PAUSE: Final = 0.25
-_LONGEST_PAUSE: Final = 30.0
 _STOPPING: Final = 1.5
 """How long a minder may take to end its worker in order; then its process is killed."""
 UNUSED: Final = Shutdown("nothing runs in this pool any more")
@@ -91,11 +91,10 @@ class Foreman(GenServer):
         self._hands: dict[Pid, Hand] = {}
         self._free: list[Hand] = []
         self._waiting: OrderedDict[Order, None] = OrderedDict()
-        self._failures = 0
-        self._why = ""
-        self._retry_at = 0.0
+        self._attempts = Attempts()
         self._hiring = False
         self._watching = False
+        self._judged_at: float | None = None
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
@@ -136,7 +135,7 @@ class Foreman(GenServer):
         present = [hand for hand in self._hands.values() if not hand.is_leaving]
         if not present and not self._hiring:
             del self._waiting[order]
-            return Outcome(why=self._why)
+            return Outcome(why=self._attempts.why)
         coming = sum(hand.is_coming for hand in present) + self._hiring
         if len(self._waiting) > self._pool.queue + coming:
             del self._waiting[order]
@@ -157,6 +156,7 @@ class Foreman(GenServer):
 
     def drop(self, order: Order) -> None:
         """Whoever asked is gone: its worker is not waited for."""
+        order.is_dropped = True
         hand = self._hand_of(order)
         if hand is not None and order is not hand.orders[0]:
             self._take_back(hand, [order])
@@ -186,13 +186,15 @@ class Foreman(GenServer):
         hand.orders.append(order)
         order.minder, order.number = hand.ref.pid, hand.number
         hand.ref.cast(Minder.run, order, plan)
+        if self._judged_at is None:
+            self._judge_soon()
 
     def _give_ahead(self) -> None:
         """Where all are busy, and there will not be more, those have their next calls lying before them."""
         if self._hiring or len(self._hands) < self._pool.most:
             return
         for hand in self._hands.values() if self._waiting else ():
-            while self._waiting and hand.goes_on and 0 < len(hand.orders) < _AHEAD:
+            while self._waiting and hand.takes_ahead:
                 if not self._watching:
                     self._watching = True
                     self._arm(_TOO_LONG, _STUCK)
@@ -201,12 +203,8 @@ class Foreman(GenServer):
 
     def _take_back(self, hand: Hand, orders: Sequence[Order]) -> None:
         """These wait again, before all others; those of them that its worker has not begun."""
-        # The first may have begun whatever the file says: a worker that has closed all its files has lost its locks as well.
-        behind = [order for order in tuple(hand.orders)[1:] if order in orders]
-        for order in reversed(behind):
-            if hand.claims is not None and hand.claims.take(order.number):
-                hand.orders.remove(order)
-                self._wait_again(order)
+        for order in hand.take_back(orders):
+            self._wait_again(order)
 
     def _wait_again(self, order: Order) -> None:
         order.minder = None
@@ -224,10 +222,31 @@ class Foreman(GenServer):
                     hand.is_brisk = False  # until it has come to an end of it
                 else:
                     self._watching = True
-        while self._free and self._waiting:
-            self._take(self._free.pop())
+        self._serve()
         if self._watching:
             self._arm(_TOO_LONG, _STUCK)
+
+    def _judge_soon(self) -> None:
+        self._judged_at = self._now() + _MOMENT
+        self._arm(_MOMENT, _BEGUN)
+
+    def _judge(self) -> None:
+        now, due = self._now(), self._judged_at or 0.0
+        self._judged_at = None
+        verdict = judged(self._hands.values(), now, late=now - due > _MOMENT)
+        for order in verdict.back:
+            self._wait_again(order)
+        for hand in verdict.hung:
+            hand.ref.cast(Minder.give_up)
+        if verdict.is_open:
+            self._judge_soon()
+        self._serve()
+
+    def _serve(self) -> None:
+        """Those that wait have those that are free, and whoever has to come for them."""
+        while self._free and self._waiting:
+            self._take(self._free.pop())
+        self._staff_up()
 
     def _take(self, hand: Hand) -> None:
         """It can take a call: the first that waits, or none."""
@@ -260,8 +279,10 @@ class Foreman(GenServer):
                 return self._look()
             case _ if message is _STUCK:
                 self._look_ahead()
+            case _ if message is _BEGUN:
+                self._judge()
             case _ if message is _AGAIN:
-                self._retry_at = 0.0
+                self._attempts.renew()
                 self._staff_up()
             case _:
                 super().handle_info(message)
@@ -280,9 +301,9 @@ class Foreman(GenServer):
             hand.is_coming = False
             hand.claims = said.claims
         else:
-            self._failures = 0  # it can do what it is for; to have come up is not enough
+            self._attempts.succeeded()
             while hand.orders and hand.orders.popleft() is not said.order:
-                pass
+                ...
         hand.is_worn = hand.is_worn or said.worn
         hand.is_brisk, hand.since = True, self._now()
         hand.is_leaving = False  # also one that was doubted: its call has ended in time
@@ -313,9 +334,8 @@ class Foreman(GenServer):
             hand.claims.close()
         if hand.orders:
             hand.orders[0].settle(Outcome(why=why))  # if its minder has not
-            for order in reversed(
-                tuple(hand.orders)[1:]
-            ):  # it began with none of these: it goes on when home has heard of the one before
+            # It has begun with none of the others: it goes on when home has heard of the one before.
+            for order in reversed(tuple(hand.orders)[1:]):
                 self._wait_again(order)
         elif reason != WORN and (hand.is_coming or not hand.is_leaving):
             self._failed(why)
@@ -323,13 +343,9 @@ class Foreman(GenServer):
 
     def _failed(self, why: str) -> None:
         """One did not come up, or died of nothing: the next attempt has to wait, and so has nobody who has only that to wait for."""
-        self._failures += 1
-        self._why = why
-        if self._failures > 1:
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 2))
-            self._retry_at = self._now() + pause
-            if self._pool.warm:
-                self._arm(pause, _AGAIN)
+        pause = self._attempts.failed(why, self._now())
+        if pause is not None and self._pool.warm:
+            self._arm(pause, _AGAIN)
         if not any(not hand.is_leaving for hand in self._hands.values()):
             waiting, self._waiting = self._waiting, OrderedDict()
             for order in waiting:
@@ -343,7 +359,7 @@ class Foreman(GenServer):
 
     def _is_short(self) -> bool:
         present = [hand for hand in self._hands.values() if not hand.is_leaving]
-        if len(present) >= self._pool.most or (self._failures > 1 and self._now() < self._retry_at):
+        if len(present) >= self._pool.most or not self._attempts.may_be_made(self._now()):
             return False
         coming = sum(hand.is_coming for hand in present)
         return len(present) < self._pool.warm or coming < len(self._waiting)
@@ -353,27 +369,13 @@ class Foreman(GenServer):
         try:
             entries = self._entries()
             while self._is_short():
-                spec = child(Minder, self.ref(), self._pool, self._premises, self._settings, self._known(entries))
+                plans = plans_of(entries, self._plans)
+                spec = child(Minder, self.ref(), self._pool, self._premises, self._settings, plans)
                 minder: Ref[Minder] = await start_child(self._staff, spec.but(restart=TEMPORARY, shutdown=_STOPPING))
                 self._hands[minder.pid] = Hand(minder)
                 monitor(minder)
         finally:
             self._hiring = False
-
-    def _known(self, entries: Sequence[Entry]) -> dict[int, bytes]:
-        """What a new worker is to have loaded. What cannot be found is said to whoever calls it."""
-        for entry in entries:
-            number = entry.handler.number
-            if number not in self._plans:
-                try:
-                    self._plans[number] = plan_of(entry)
-                except Exception:  # noqa: BLE001, S112 - as it says
-                    continue
-        return {
-            entry.handler.number: self._plans[entry.handler.number]
-            for entry in entries
-            if entry.handler.number in self._plans
-        }
 
     def _look(self) -> Stop | None:
         """Let those go that have had nothing to do for long; and go, if nobody needs any."""

@@ -139,6 +139,10 @@ class Minder(GenServer):
             self._seat.send([words.STOP, order.number])
             self._timer = send_after(_PATIENCE, self.pid, (_HARD, order))
 
+    def give_up(self) -> None:
+        """It does not even begin with what it is given: end its process."""
+        self._bench.end()
+
     def _has(self, order: Order) -> bool:
         """Whether it is with this worker still: the foreman may have taken it back."""
         return order.minder == self.pid and (order.number, order) in self._orders
@@ -211,7 +215,9 @@ class Minder(GenServer):
         job = order.job
         match kind, rest:
             case words.DONE, [body, error, why, crash, worn]:
-                self._done(order, Outcome(body, error, why, crash, worn))
+                self._done(order, Outcome(order.put_together() if body == b"" else body, error, why, crash, worn))
+            case words.PART, [bytes() as piece]:
+                order.take(piece)
             case words.SAID, [str() as method, params]:
                 self._count(order)
                 job.voice.emit(method, params)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from .facts import packed
@@ -24,7 +25,21 @@ if TYPE_CHECKING:
 class Order:
     """A call."""
 
-    __slots__ = ("_context", "_questions", "caller", "entry", "errand", "facts", "job", "minder", "number", "taken")
+    __slots__ = (
+        "_context",
+        "_parts",
+        "_questions",
+        "caller",
+        "entry",
+        "errand",
+        "facts",
+        "is_dropped",
+        "job",
+        "minder",
+        "moved",
+        "number",
+        "taken",
+    )
 
     def __init__(self, job: Job, entry: Entry, node: str) -> None:
         """Made in the job's process. What cannot be sent is that process's error."""
@@ -53,8 +68,29 @@ class Order:
         """Which call of that worker it is."""
         self.taken = 0
         """How many words of its handler have come."""
+        self.moved = 0
+        """How many workers had it and did not even begin with it."""
+        self.is_dropped = False
+        """Whether whoever asked is gone."""
+        self._parts: BytesIO | None = None
         self._context = copy_context()
         self._questions: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether nobody waits for it any more: then it is not begun anew."""
+        return self.is_dropped or bool(self.job.cancelled)
+
+    def take(self, piece: bytes) -> None:
+        """A part of a response that comes in several."""
+        if self._parts is None:
+            self._parts = BytesIO()
+        self._parts.write(piece)
+
+    def put_together(self) -> bytes:
+        """All the parts that have come. They lie where they will stay: to copy them now, all at once, would hold everybody up."""
+        parts, self._parts = self._parts or BytesIO(), None
+        return parts.getvalue()
 
     def settle(self, outcome: Outcome) -> None:
         """This came of it."""

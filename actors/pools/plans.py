@@ -35,7 +35,7 @@ from .loading import load
 from .places import MAIN, Found, Main, checked, main_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from greenroom.actors.entries import Entry
 
@@ -63,6 +63,20 @@ def plan_of(entry: Entry) -> bytes:
     found = checked(f"{entry.kind.replace('_', ' ')} {entry.name!r}", handler.function, handler.found)
     main = main_program() if found.module == MAIN else None
     return _encoder.encode(Plan(entry.kind, entry.name, found, main, _said_of(entry)))
+
+
+def plans_of(entries: Sequence[Entry], known: dict[int, bytes]) -> dict[int, bytes]:
+    """Of all these; `known` are those that were made before, and those that are made now. One that cannot be is said to whoever calls it."""
+    plans: dict[int, bytes] = {}
+    for entry in entries:
+        number = entry.handler.number
+        if number not in known:
+            try:
+                known[number] = plan_of(entry)
+            except Exception:  # noqa: BLE001, S112 - as it says
+                continue
+        plans[number] = known[number]
+    return plans
 
 
 def _said_of(entry: Entry) -> dict[str, Any]:

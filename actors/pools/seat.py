@@ -1,10 +1,12 @@
 """The one in a worker process who runs handlers: one call at a time, as a company's own workers would run it.
 
 A call is a `Job` here as well, with a house of its own, and `work` is what is done with it: arguments are bound, the result is fitted and
-encoded in this process, and so is the answer to a crash. Only bytes go home. An `async def` runs in this process's loop and a `def` in a
-thread, so that the link goes on meanwhile; what holds the interpreter's lock stops it, and home is patient then.
+encoded in this process, and so is the answer to a crash. Only bytes go home. An `async def` runs in this process's loop, and so
+does a `def` that has no context to say anything by (`plans`): the link waits for it, and home is patient. A `def` with a context runs in a
+thread, so that the link goes on meanwhile, unless the handler holds the interpreter's lock.
 
 Home sends it messages (`words`). When it dies, home hears so and answers. A call is over when its thread is: until then no other begins.
+A long response goes home in parts, so that neither home nor its other calls are held up by any of them.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from greenroom.supervision import (
     start_task_alone,
 )
 from greenroom.supervision.behaviours.threads import in_thread
+from greenroom.supervision.cluster.framing import LARGEST
 from greenroom.supervision.cluster.peers import Peers
 
 from . import words
@@ -45,7 +48,7 @@ from .plans import entry_of
 from .words import Outcome, errand_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from greenroom.actors.catalogue import Kind, Shelf
     from greenroom.supervision import ExitReason, Monitor, Pid, Ref
@@ -54,6 +57,8 @@ _STOPPED: Final = Shutdown("the call is not wanted any more")
 _POLL: Final = 0.01
 _GO_ON: Final = object()
 _MIB: Final = 1024 * 1024
+_AT_A_TIME: Final = 64
+"""How many parts are said before it is waited until the system has taken them: this process has no room for all of them twice."""
 
 
 class _House:
@@ -194,15 +199,19 @@ class Seat(GenServer):
 
     def _go_on(self) -> None:
         """Begin with the next call that is still ours; but not before home has all that was said of the last one."""
-        peers = current_node().elsewhere
-        if self._next and isinstance(peers, Peers) and not peers.drained(self.home.pid.node):
+        if self._next and not self._is_heard():
             send_after(_POLL, self.pid, _GO_ON)
             return
         while self._next:
             number, plan, errand, facts = self._next.popleft()
-            if self._claims is None or self._claims.take(number):
+            if self._claims is None or self._claims.begin(number):
                 self._begin(number, plan, errand, facts)
                 return
+
+    def _is_heard(self) -> bool:
+        """Whether all that was said to home is on its way there, and would arrive if this process were lost now."""
+        peers = current_node().elsewhere
+        return not isinstance(peers, Peers) or peers.drained(self.home.pid.node)
 
     def _begin(self, number: int, plan: int, errand: bytes, facts: Any) -> None:
         cancelled = Cancellation()
@@ -238,12 +247,32 @@ class Seat(GenServer):
         """It was ended while its function runs on in a thread; home decides how long it looks at that."""
         while self.threads.running:  # noqa: ASYNC110 - threads tell of nothing
             await asyncio.sleep(_POLL)
-        self._over(call, reason)
+        last_words = self._over(call, reason)
+        if last_words is not None:
+            await last_words
 
-    def _over(self, call: _Call, reason: ExitReason) -> None:
-        self._call = None
+    def _over(self, call: _Call, reason: ExitReason) -> Awaitable[None] | None:
         self._limit_processor(off=True)
-        self.home.send([words.DONE, call.number, *self._outcome(call, reason)])
+        outcome = self._outcome(call, reason)
+        if outcome.body is not None and len(outcome.body) > words.PIECE:
+            return self._over_in_parts(call.number, outcome, outcome.body)
+        self._done(call.number, outcome)
+        return None
+
+    async def _over_in_parts(self, call: int, outcome: Outcome, body: bytes) -> None:
+        if len(body) > LARGEST:
+            much = f"what it returned has {len(body) // _MIB} MiB, and there can be {LARGEST // _MIB} at most"
+            self._done(call, Outcome(why=much))
+            return
+        for count, start in enumerate(range(0, len(body), words.PIECE), start=1):
+            self.home.send([words.PART, call, body[start : start + words.PIECE]])
+            while count % _AT_A_TIME == 0 and not self._is_heard():  # noqa: ASYNC110 - the system tells nobody
+                await asyncio.sleep(_POLL)
+        self._done(call, outcome._replace(body=b""))
+
+    def _done(self, call: int, outcome: Outcome) -> None:
+        self._call = None
+        self.home.send([words.DONE, call, *outcome])
         self._go_on()
 
     def _outcome(self, call: _Call, reason: ExitReason) -> Outcome:

@@ -16,7 +16,8 @@
                      UPDATED call, uri, extra
                      CHANGED call, kind
                      AWAY call, retry      close the call's stream for now
-                     DONE call, *outcome   the last of a call
+                     PART call, piece      of a long response, before the last
+                     DONE call, *outcome   the last of a call; its body is empty when that came in parts
 
 Calls are counted by home, and a seat has one at a time. All of it goes over one link, which keeps the order: nothing that a handler says
 arrives behind its result.
@@ -43,7 +44,11 @@ EXPECT: Final = 15
 AWAY: Final = 16
 UPDATED: Final = 18
 CHANGED: Final = 19
+PART: Final = 20
 DONE: Final = 17
+
+PIECE: Final = 255 * 1024
+"""How long a part is: it fits into one frame of the link, with what stands around it."""
 
 
 class Errand(msgspec.Struct, array_like=True, frozen=True):

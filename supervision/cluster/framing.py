@@ -7,6 +7,7 @@ would be longer than `PIECE` is sent in pieces, so that whoever reads it can do 
 from __future__ import annotations
 
 import struct
+from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from .sealing import MAC_BYTES, LinkRefused
@@ -58,7 +59,7 @@ class Unframer:
         self._largest = largest
         self._buffer = bytearray()
         self._needed = HEAD_BYTES  # how much has to be in the buffer before it is worth a look
-        self._parts = bytearray()
+        self._parts = BytesIO()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The payloads that are complete with these bytes."""
@@ -92,10 +93,10 @@ class Unframer:
             self._buffer += view[start:]
 
     def _put_together(self, kind: int, payload: memoryview) -> bytes | None:
-        if len(self._parts) + len(payload) > self._largest:
+        if self._parts.tell() + len(payload) > self._largest:
             raise LinkRefused(f"a message of more than {self._largest} bytes")
-        self._parts += payload
+        self._parts.write(payload)
         if kind == PART:
             return None
-        whole, self._parts = bytes(self._parts), bytearray()
+        whole, self._parts = self._parts.getvalue(), BytesIO()  # as it lies there: nothing is copied at once
         return whole

@@ -37,6 +37,26 @@ def who() -> int:
     return os.getpid()
 
 
+def naps() -> int:
+    """The same, and not at once."""
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def lasts(seconds: float) -> int:
+    """The same, much later; until then nobody else has the interpreter."""
+    holds_interpreter(seconds)
+    return os.getpid()
+
+
+def burns(seconds: float) -> int:
+    """The same, after so much time on a processor."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return os.getpid()
+
+
 # --- those that do not
 
 
