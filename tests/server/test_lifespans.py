@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -119,3 +121,38 @@ async def test_it_is_too_late_when_the_server_runs() -> None:
     async with server.started():
         with pytest.raises(ConfigError, match="before the server runs"):
             server.lifespan(lambda: shelf.opened("too late"))
+
+
+PROGRAM = """
+import sys
+from greenroom import Server
+
+server = Server("x")
+
+@server.lifespan
+async def opened():
+    print("open", file=sys.stderr)
+    if len(sys.argv) > 1:
+        raise OSError("no database")
+    yield
+    print("closed", file=sys.stderr)
+
+server.run()
+"""
+
+
+@pytest.mark.greenroom(clock="real")
+@pytest.mark.parametrize(("words", "code", "told"), [((), 0, "open\nclosed\n"), (("fail",), 1, "OSError: no database")])
+def test_a_program_closes_when_its_peer_hangs_up_and_does_not_serve_what_it_could_not_open(
+    words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = subprocess.run(
+        (sys.executable, "-P", "-c", PROGRAM, *words),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert told in done.stderr
