@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).parents[2] / "docs" / "tutorial" / "first-use.md"
 PORTS: Final = ("8000", "8100", "9000")
 PROMPT: Final = "$"
-HOME: Final = "/home/ada"
+HOME: Final = "/u/ada"
 WITHIN: Final = 120.0
 _SETTLED: Final = 0.2
 _SAVED: Final = re.compile(r"python no-run: saved as (\S+)")

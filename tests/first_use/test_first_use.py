@@ -41,12 +41,12 @@ Name: ^C
 ```
 
 ```python no-run: saved as note.txt
-at /home/ada, port 8000
+at /u/ada, port 8000
 ```
 
 ```console other
 $ cat note.txt
-at /home/ada, port 8000
+at /u/ada, port 8000
 $ sh -c 'echo begun; exec sleep 600'
 begun
 ^C
@@ -87,9 +87,11 @@ def test_a_page_that_shows_something_else_is_refused(tmp_path: Path, right: str,
 
 
 def test_what_is_different_each_time_is_put_as_the_page_has_it() -> None:
-    words = Words({HOME: "/tmp/x/ada", "8000": "51234"})
+    words = Words({HOME: "/elsewhere/ada", "8000": "51234"})
 
-    assert words.typed("cd /home/ada; serve --http 8000; echo 18000") == "cd /tmp/x/ada; serve --http 51234; echo 18000"
-    assert words.seen("http://127.0.0.1:51234/a?state=Xy-z&x=1 /tmp/x/ada for 59 minutes as c-0123456789abcdef") == (
-        "http://127.0.0.1:8000/a?state=…&x=1 /home/ada for 60 minutes as c-…"
+    assert (
+        words.typed("cd /u/ada; serve --http 8000; echo 18000") == "cd /elsewhere/ada; serve --http 51234; echo 18000"
     )
+    assert words.seen(
+        "http://127.0.0.1:51234/a?state=Xy-z&x=1 /elsewhere/ada for 59 minutes as c-0123456789abcdef"
+    ) == ("http://127.0.0.1:8000/a?state=…&x=1 /u/ada for 60 minutes as c-…")
