@@ -3,6 +3,7 @@
 ::
 
     company (one_for_one)
+    ├─ …                what the server has opened for as long as it runs, if anything
     ├─ registry         who writes the catalogue
     ├─ subscriptions    who wants to hear of which change
     ├─ workers          a process for each piece of user code
