@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from greenroom.errors import GreenroomError
-from greenroom.supervision.cluster import values
+from greenroom.supervision.cluster import CannotTravel, values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ def _packed(value: Any, node: str) -> bytes | str | None:
         return None
     try:
         return values.encode(value, node)
-    except values.CannotTravel as error:
+    except CannotTravel as error:
         return str(error)
 
 

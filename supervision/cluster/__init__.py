@@ -10,11 +10,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from .naming import CannotTravel
 from .peering import Peering
 from .peers import LinkOffence, NodeDown, NodeUp, Peers
 from .sealing import LinkRefused
 from .ushering import child_on, launch_on, start_link_on, start_on, whereis_on
-from .values import CannotTravel, RemoteError, RemoteTraceback
+from .values import RemoteError, RemoteTraceback
 
 if TYPE_CHECKING:
     from .cluster import Cluster, node_child

@@ -10,7 +10,7 @@ from greenroom.supervision.kernel.pid import make_pid
 from greenroom.supervision.kernel.reasons import NO_CONNECTION
 
 from . import items
-from .values import CannotTravel
+from .naming import CannotTravel
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.pid import Pid

@@ -16,7 +16,7 @@ from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, STOP, T
 from greenroom.supervision.kernel.pid import Pid
 
 from . import items
-from .values import CannotTravel
+from .naming import CannotTravel
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.messages import Down, Entry, Exit

@@ -12,8 +12,9 @@ from greenroom.supervision.kernel.reasons import NO_PROCESS, Crash, as_reason
 
 from . import items
 from .abroad import FarCaller, FarWatch
+from .naming import CannotTravel
 from .sealing import LinkRefused
-from .values import CannotTravel, decode, split
+from .values import decode, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

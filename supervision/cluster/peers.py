@@ -11,7 +11,6 @@ link that is up ends of this, and who is turned away for it waits, and dials aga
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from dataclasses import dataclass
@@ -22,16 +21,15 @@ from greenroom.supervision.kernel.pid import Pid, make_pid
 from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS
 from greenroom.supervision.kernel.reports import Report
 
-from .addresses import Listening, dial
+from .addresses import Listening
+from .dialling import BUSY, Dialling
 from .far import Held
 from .link import LINGER_SECONDS, Link
-from .sealing import LinkRefused, check_key, greeting
+from .sealing import check_key, greeting
 from .silence import Silence
 from .switch import Switch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from greenroom.supervision.behaviours.calls import Ref
     from greenroom.supervision.kernel.away import Away
     from greenroom.supervision.kernel.names import On
@@ -44,9 +42,6 @@ HEARTBEAT: Final = 1.0
 MISSES: Final = 3
 _HANDSHAKES: Final = 256
 """How many strangers may be shaking hands at once."""
-_BUSY: Final = "it is dialling this node just now, or has a link to it"
-_AGAIN: Final = 0.1
-"""How long to wait for the other's own dialling, before one more try."""
 
 _get_ident = threading.get_ident
 
@@ -80,27 +75,20 @@ class LinkOffence(Report):
         return f"a connection was refused: {self.what}{f' (and {self.more} others)' if self.more else ''}"
 
 
-class Peers:
+class Peers(Dialling):
     """One node's links to others."""
 
     def __init__(
         self, node: Node, key: bytes, *, heartbeat: float = HEARTBEAT, misses: int = MISSES, kind: str = "node"
     ) -> None:
         """Nothing is open yet."""
-        self.node = node
+        super().__init__(node)
         self.silence = Silence(self, heartbeat, misses)
         self._key = check_key(key)
         self._kind = kind
         self._listening = Listening()
-        self._switches: dict[str, Switch] = {}
-        self._links: dict[Link, Switch | None] = {}
-        self._dialled: dict[str, Link] = {}  # handshakes of our own, once it is known with whom
-        self._introduced: dict[str, tuple[str, ...]] = {}
-        self._learned: dict[str, tuple[str, ...]] = {}  # what nodes that were connected said of themselves
         self._watchers: dict[Ref[Any], None] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._open = False
         self._offences = 0
         self._told_at: float | None = None
         self._empty: asyncio.Future[None] | None = None
@@ -183,93 +171,6 @@ class Peers:
             self._empty = self.node.loop.create_future()
             await asyncio.wait((self._empty,), timeout=2 * LINGER_SECONDS)
 
-    # --- dialling
-
-    async def connect(self, addresses: Sequence[str], timeout: float = 5.0) -> str:
-        """Dial the first of these addresses that answers; the name of the node that does. Raises `LinkRefused`.
-
-        When that node is connected already, the link that is there stays.
-        """
-        wrong: list[str] = []
-        for address in addresses:
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self._connect(address)
-            except TimeoutError:
-                wrong.append(f"{address}: no answer within {timeout:g} s")
-            except (OSError, LinkRefused) as error:
-                wrong.append(f"{address}: {error}")
-        raise LinkRefused(f"no node could be reached: {'; '.join(wrong) or 'no address was given'}")
-
-    async def _connect(self, address: str) -> str:
-        while (found := await self._try(address)) is None:
-            pass  # the other's own dialling comes to nothing: ours, once more
-        return found
-
-    async def _try(self, address: str) -> str | None:
-        """One handshake; None when the other end would rather have had its own, and that did not come."""
-        arrived: asyncio.Future[str] = self.node.loop.create_future()
-        made: list[Link] = []
-
-        def make() -> Link:
-            link = Link(self, dialling=True)
-            link.arrived, link.greeted = arrived, self._greeted
-            made.append(link)
-            self._links[link] = None
-            return link
-
-        try:
-            await dial(self.node.loop, make, address)
-            return await arrived
-        except LinkRefused as error:
-            peer = made[0].peer if made else None
-            if peer is not None and peer.name in self.connected:
-                return peer.name
-            if peer is None or not str(error).endswith(_BUSY):
-                raise
-            with contextlib.suppress(CallTimeout):
-                await self.wait_for(peer.name, _AGAIN)
-                return peer.name
-            return None
-        finally:
-            for link in made:
-                if not link.up:
-                    link.end("given up")
-
-    def introduce(self, name: str, addresses: Sequence[str]) -> None:
-        """From now on that node is dialled when something is to be said to it."""
-        self._introduced[name] = tuple(addresses)
-
-    def forget(self, name: str) -> None:
-        """That node is not dialled any more; a link that is there stays."""
-        self._introduced.pop(name, None)
-        self._learned.pop(name, None)
-
-    def _reach(self, name: str) -> Switch | None:
-        switch = self._switches.get(name)
-        if switch is not None or not self._open:
-            return switch
-        addresses = dict.fromkeys((*self._learned.get(name, ()), *self._introduced.get(name, ())))
-        if not addresses:
-            return None
-        switch = self._switches[name] = Switch(self.node, name)
-        # A task of the node and of no process: whoever has said something first does not own the link.
-        task = self.node.loop.create_task(self._dial_for(switch, tuple(addresses)), context=self.node.context.copy())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return switch
-
-    async def _dial_for(self, switch: Switch, addresses: Sequence[str]) -> None:
-        why = "somebody else was there"
-        try:
-            found = await self.connect(addresses)
-            why = f"{found} was there instead"
-        except LinkRefused as error:
-            why = str(error)
-        finally:
-            if switch.link is None and self._switches.get(switch.name) is switch:
-                self._lose(switch, why)
-
     # --- for the node
 
     def process(self, pid: Pid) -> Away | None:
@@ -297,16 +198,6 @@ class Peers:
         mine = greeting(self.node.name, self.node.incarnation, kind=self._kind, addresses=self.addresses)
         return self._key, mine
 
-    def _greeted(self, link: Link, peer: Greeting) -> str | None:
-        """We dial, and know whom: is a link wanted?"""
-        if peer.name == self.node.name:
-            return f"it is called {peer.name}, too: give each node a name of its own"
-        switch = self._switches.get(peer.name)
-        if switch is not None and switch.link is not None and switch.life == peer.incarnation:
-            return "it is connected already"
-        first = self._dialled.setdefault(peer.name, link)
-        return None if first is link else _BUSY
-
     def met(self, link: Link, peer: Greeting) -> str | None:
         """Somebody holds the key; why they are not wanted, or None."""
         name, life = peer.name, peer.incarnation
@@ -320,11 +211,11 @@ class Peers:
                 return "a newer life of that node is connected already"
             if switch.life == life:
                 # Both dialled at once, and this one has come late; or else it has lost the other, and then the silence will show.
-                return _BUSY
+                return BUSY
         mine = self._dialled.get(name)
         if mine is not None and mine is not link and not link.dialling:
             if self.node.name < name:
-                return _BUSY
+                return BUSY
             mine.end("the other end has dialled, too")
         if switch is not None and switch.link is not None:
             old = switch.link  # of a former life

@@ -17,7 +17,8 @@ from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS, Cras
 from . import incoming, items
 from .far import FarProcess
 from .framing import LARGEST
-from .values import CannotTravel, RemoteError, encode
+from .naming import CannotTravel
+from .values import RemoteError, encode
 
 if TYPE_CHECKING:
     from greenroom.supervision.behaviours.caller import Caller

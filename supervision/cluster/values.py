@@ -7,8 +7,6 @@ sent, and not where it would arrive.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import traceback
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
@@ -24,6 +22,8 @@ from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.names import On
 from greenroom.supervision.kernel.pid import Pid
 
+from .naming import CannotTravel, find, name_of, shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -36,10 +36,6 @@ _INT_FITS: Final = 1 << 63
 _DEPTH: Final = 100
 _CAUSES: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode
-
-
-class CannotTravel(ActorError, TypeError):
-    """A value that cannot be sent to another node: what it is, and why not."""
 
 
 class RemoteError(ActorError):
@@ -181,7 +177,7 @@ def _pack_record(value: Any, node: str, depth: int) -> Any:
     names = _fields_of(kind, value)
     if names is None:
         raise CannotTravel(
-            f"{_shown(value)} cannot travel to another node: send data (numbers, text, bytes, lists, dicts, tuples, sets, "
+            f"{shown(value)} cannot travel to another node: send data (numbers, text, bytes, lists, dicts, tuples, sets, "
             "enums, dataclasses, named tuples), pids, refs, exit reasons, or functions and classes of a module"
         )
     given = {name: getattr(value, name) for name in names}
@@ -224,7 +220,7 @@ def _pack_or_show(value: Any, node: str, depth: int) -> Any:
     except UnicodeEncodeError:
         raise
     except Exception:  # noqa: BLE001 - and whatever a user's property raises
-        return _pack(_shown(value), node, 0)
+        return _pack(shown(value), node, 0)
     return packed
 
 
@@ -244,39 +240,6 @@ def _trace_of(error: BaseException) -> str:
         return f"(the traceback could not be told: {type(broken).__name__})"
 
 
-def name_of(thing: Any) -> str:
-    """`module:qualified.name` of a function or class that can be found by it. Raises `CannotTravel`."""
-    try:
-        known = _names.get(thing)
-    except TypeError:  # a class whose own class says how it is compared, and not how it is hashed
-        known = None
-    if known is not None:
-        return known
-    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
-    written = f"{module}:{name}"
-    if "<" in name:
-        raise CannotTravel(
-            f"{_shown(thing)} cannot travel to another node: define it at the top of a module, not inside a function"
-        )
-    try:
-        found = _look_up(written)
-    except Exception:  # noqa: BLE001 - not there, or whatever the import of a module raises
-        found = None
-    if found is not thing:
-        raise CannotTravel(f"{_shown(thing)} cannot travel to another node: {written} is not it")
-    with contextlib.suppress(TypeError):
-        _names[thing] = written
-    return written
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except BaseException:  # noqa: BLE001 - whatever a user's __repr__ does
-        text = object.__repr__(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"  # noqa: PLR2004
-
-
 def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, _encode(value))
 
@@ -284,24 +247,6 @@ def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
 # --- in
 
 
-def find(name: str) -> Any:
-    """The function or class of that name, whose module is imported if need be."""
-    found = _found.get(name)
-    if found is None:
-        found = _found[name] = _look_up(name)
-    return found
-
-
-def _look_up(name: str) -> Any:
-    module, _, qualified = name.partition(":")
-    found = importlib.import_module(module)
-    for step in qualified.split("."):
-        found = getattr(found, step)
-    return found
-
-
-_names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-_found: dict[str, Any] = {}
 _records: dict[str, Any] = {}
 _functions: WeakKeyDictionary[Any, msgspec.msgpack.Ext] = WeakKeyDictionary()
 _known: dict[bytes, Any] = {}

@@ -25,7 +25,7 @@ from greenroom.supervision import (
     spawn_link,
     trap_exit,
 )
-from greenroom.supervision.cluster.values import CannotTravel
+from greenroom.supervision.cluster import CannotTravel
 
 from . import far_words as words
 from .errors import ConnectFailed, ConnectionLost, TransportError, WireFull

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.cluster.values import CannotTravel, encode
+from greenroom.supervision.cluster import CannotTravel
+from greenroom.supervision.cluster.values import encode
 
 if TYPE_CHECKING:
     from .seam import Credentials, Route

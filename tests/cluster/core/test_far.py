@@ -47,9 +47,8 @@ from greenroom.supervision import (
     unlink,
     whereis,
 )
-from greenroom.supervision.cluster import switch
+from greenroom.supervision.cluster import CannotTravel, RemoteError, switch
 from greenroom.supervision.cluster.ushering import launch_on, start_on, whereis_on
-from greenroom.supervision.cluster.values import CannotTravel, RemoteError
 
 from .pair import Counter, Far, Trapper, pair, until
 

@@ -41,7 +41,8 @@ from greenroom.supervision import (
     StartFailed,
     StartTimeout,
 )
-from greenroom.supervision.cluster.values import CannotTravel, RemoteError, RemoteTraceback, decode, encode
+from greenroom.supervision.cluster import CannotTravel, RemoteError, RemoteTraceback
+from greenroom.supervision.cluster.values import decode, encode
 
 
 def there(value: Any) -> Any:
