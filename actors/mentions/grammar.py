@@ -13,6 +13,7 @@ _MENTION: Final = re.compile(
     r"(?<![^\s([{<\"'])@(?P<server>[A-Za-z0-9_.-]{1,64}):(?P<resource>\"[^\"]*\"|'[^']*'|[^\s\"']+)"
 )
 _WORD: Final = re.compile(r"[ \t]+(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s\"'@][^\s\"']*))")
+_BARE: Final = re.compile(r"[^\s\"'@][^\s\"']*")
 _TRAILING: Final = ".,;!?)]}>"
 
 
@@ -67,6 +68,16 @@ def words_behind(text: str, start: int, most: int, *, sentence: bool = False) ->
     return words, start
 
 
+def as_typed(word: str) -> str | None:
+    """How a resource, or a word behind it, is typed so that it is read as what it is; None for what cannot be: it has both kinds of quotes, or is no line."""
+    if not word.isprintable():
+        return None  # somebody else's server wrote it, and somebody's terminal is to show it
+    if _BARE.fullmatch(word) and word[-1] not in _TRAILING:
+        return word
+    mark = next((mark for mark in "\"'" if word and mark not in word), None)
+    return None if mark is None else f"{mark}{word}{mark}"
+
+
 def typing(text: str) -> Typing | None:
     """What is being typed at the end of the text; None when that is no mention."""
     at = max((found.start() for found in re.finditer(r"(?<![^\s([{<\"'])@", text)), default=-1)
@@ -75,7 +86,13 @@ def typing(text: str) -> Typing | None:
     server, colon, rest = text[at + 1 :].partition(":")
     if not colon:
         return None if re.search(r"\s", server) else Typing(None, None, server)
-    resource, space, behind = rest.partition(" ")
+    if rest[:1] in ("'", '"'):
+        end = rest.find(rest[0], 1)
+        resource, space, behind = rest[1:end], rest[end + 1 : end + 2], rest[end + 2 :]
+        if end < 0 or not space:
+            return Typing(server, None, rest)
+    else:
+        resource, space, behind = rest.partition(" ")
     if not space:
         return Typing(server, None, resource)
     *words, prefix = behind.split(" ")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.errors import GreenroomError
 
 from .expansion import WrongWords, expand, placeholders
-from .grammar import Mention, mentions, typing, words_behind
+from .grammar import Mention, as_typed, mentions, typing, words_behind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -87,7 +87,8 @@ class MentionReader:
         if template is None or len(words) >= len(names):
             return []
         before = dict(zip(names, words, strict=False))
-        return list(await self._complete(server, template, names[len(words)], prefix, before))[:MOST]
+        values = await self._complete(server, template, names[len(words)], prefix, before)
+        return [typed for value in values if (typed := as_typed(value)) is not None][:MOST]
 
     # --- when it is done
 
@@ -179,7 +180,7 @@ def _beginning(offered: Offered, prefix: str) -> list[str]:
     ]
     words += [str(each["uri"]) for each in offered.resources if isinstance(each.get("uri"), str)]
     found = (word for word in dict.fromkeys(words) if word.casefold().startswith(begins))
-    return [f'"{word}"' if " " in word else word for word in found]
+    return [typed for word in found if (typed := as_typed(word)) is not None]
 
 
 def _instead(word: str, known: Iterable[str]) -> str:

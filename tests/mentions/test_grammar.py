@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.mentions.expansion import WrongWords, expand, placeholders
-from greenroom.actors.mentions.grammar import Typing, mentions, typing, words_behind
+from greenroom.actors.mentions.grammar import Typing, as_typed, mentions, typing, words_behind
 from greenroom.protocol.uris import Template
 
 
@@ -64,6 +64,10 @@ def test_in_a_sentence_a_comma_ends_the_words(behind: str, words: list[str]) -> 
         ("hello @git:rea", Typing("git", None, "rea")),
         ("@git:issue ", Typing("git", "issue", "")),
         ("@git:issue ada 1", Typing("git", "issue", "1", ("ada",))),
+        ('@git:"release n', Typing("git", None, '"release n')),
+        ('@git:"release notes"', Typing("git", None, '"release notes"')),
+        ("@git:'release notes' 7", Typing("git", "release notes", "7")),
+        ('@git:"', Typing("git", None, '"')),
         ("hello", None),
         ("ada@git:rea", None),
         ("@gi hello", None),
@@ -113,6 +117,17 @@ def test_what_was_filled_in_is_what_our_own_servers_read(word: str) -> None:
     template = "x://{a}/end"
 
     assert Template(template).match(expand(template, [word])) == {"a": word}
+
+
+@given(st.text(max_size=20) | st.text("ab @\"'.,:/?\n", max_size=8))
+def test_what_is_offered_is_read_as_what_it_was_offered_for(word: str) -> None:
+    typed = as_typed(word)
+    if typed is None:
+        assert not word or not word.isprintable() or {"'", '"'} <= set(word)
+        return
+    found = mentions(f"see @git:{typed} now")[0]
+    assert found.resource == word
+    assert words_behind(f"@a:b {typed}, now", 4, 1, sentence=True)[0] == [word]
 
 
 @given(st.text(max_size=200))
