@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.cli.renewing import changed, files, wrong
+from greenroom.cli.serving import configured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,6 +86,50 @@ def test_a_server_is_served_over_http_and_seen(program: Callable[..., Program], 
     assert "lookout" in seen.out
     assert served.end() == 0
     assert typed("tree").code == 4
+
+
+def test_which_pages_may_call_is_said_where_it_is_served(program: Callable[..., Program], typed: Type) -> None:
+    url = program("serve", "weather.py", "--http", "0", "--origin", "https://good.example").url()
+
+    assert typed("call", url, "dot", "-H", "Origin: https://good.example").code == 0
+    assert "403" in typed("call", url, "dot", "-H", "Origin: https://bad.example").err
+
+
+@pytest.mark.parametrize(
+    ("origins", "allowed"), [(["none"], ()), (["any"], "any"), (["https://a.example"], ("https://a.example",))]
+)
+def test_where_other_machines_can_call_it_is_said_which_pages_may(origins: list[str], allowed: object) -> None:
+    config = configured("0.0.0.0:8000", origins)
+
+    assert (config.host, config.port, config.allowed_origins) == ("0.0.0.0", 8000, allowed)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ("--http", "0.0.0.0:0"),
+            "0.0.0.0 can be reached from other machines: say which web pages may call, with --origin",
+        ),
+        (("--http", "0", "--origin", "none", "--origin", "https://a.example"), "stand alone"),
+        (("--http", "0", "--origin", "a page"), "--origin is written scheme://host[:port]"),
+        (("--origin", "none"), "--origin is for --http"),
+        (("--http", "0.0.0.0:0", "--watch"), "say which web pages may call"),
+    ],
+)
+def test_pages_that_nobody_can_allow(typed: Type, words: tuple[str, ...], says: str) -> None:
+    seen = typed("serve", "weather.py", *words)
+
+    assert (seen.code, seen.out) == (2, "")
+    assert says in seen.err
+
+
+def test_a_port_that_is_taken_is_told_in_words(program: Callable[..., Program], typed: Type) -> None:
+    port = program("serve", "weather.py", "--http", "0").url().split(":")[2].partition("/")[0]
+    seen = typed("serve", "weather.py", "--http", port)
+
+    assert seen.code == 1
+    assert seen.err.startswith(f"greenroom: cannot listen on 127.0.0.1:{port}: ")
 
 
 def test_a_server_begins_anew_when_its_file_changes_and_not_when_that_is_broken(

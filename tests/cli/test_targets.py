@@ -324,6 +324,13 @@ for line in sys.stdin:
         (("list", "http://127.0.0.1:9/mcp", "-H", "Bad Name: x"), 2, "Bad Name"),
         (("list", "-e", "=x", "--", "true"), 2, "--env is written NAME=value"),
         (("list", "nobody"), 3, "no server is called 'nobody'"),
+        (("list", "weather"), 3, "for the file write weather.py"),
+        (("list", "ftp://127.0.0.1/mcp"), 2, "ftp:// is no way to a server"),
+        (("list", "HTTP://127.0.0.1:9/mcp"), 4, "nobody listens there"),
+        (("call", "weather.py", "forcast"), 2, "no tool 'forcast': did you mean forecast?"),
+        (("call", "weather.py", "forcast", "--args-json", "{}"), 2, "no tool 'forcast': did you mean forecast?"),
+        (("install", "--to", "cursor", "--remove"), 2, "say which server is to be taken out"),
+        (("serve", "plain.py", "--http", "1", "--workers", "two"), 2, "'two' is not a valid whole number"),
         (("serve", "plain.py", "--http", "1", "--workers", "0"), 2, "0 is not in the range"),
         (("serve", "plain.py", "--http", "0", "--workers", "65"), 2, "65 is not in the range"),
         (("read", "weather.py", "photo", "--save", "no/such/folder"), 1, "no/such/folder: No such file or directory"),
@@ -345,3 +352,4 @@ def test_who_is_blamed(typed: Type, folder: Path, words: tuple[str, ...], code: 
     assert (seen.code, seen.out) == (code, "")
     assert says in " ".join(seen.err.split())
     assert "Traceback" not in seen.err
+    assert "Errno" not in seen.err

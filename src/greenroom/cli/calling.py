@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from greenroom.protocol.errors import PeerError
 from greenroom.protocol.wire import is_array, is_object
 
 from .asking import asked
@@ -65,7 +66,12 @@ async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | 
             if args_json is not None and words:
                 arguments |= from_words(words, schema)
             called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
-            reply: ToolReply = await desk.patiently(client.times.tool, "tools/call", called)
+            try:
+                reply: ToolReply = await desk.patiently(client.times.tool, "tools/call", called)
+            except PeerError:
+                if words or tool in (there := {each.name: each for each in await client.list_tools()}):
+                    raise
+                raise Misused(_no_tool(tool, there)) from None
             return reply
 
 

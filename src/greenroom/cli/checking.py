@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from .door import echo, styled
 from .endings import FAILED, FINE, UNREACHED, Ended, Misused
-from .loading import is_server_name
+from .loading import is_server_name, is_url
 from .showing import as_json
 from .targets import Way, connected
 
@@ -99,7 +99,7 @@ def _said(node: str) -> str:
 @contextlib.contextmanager
 def _reached(target: str, config: Path | None) -> Generator[str]:
     """The URL: what was given, or of a process that serves it for as long as this takes."""
-    if target.startswith(("http://", "https://")):
+    if is_url(target):
         yield target
     elif is_server_name(target):
         with _served(target) as url:

@@ -66,6 +66,8 @@ def show(*, files: Sequence[Path], json: bool) -> int:
         if server.oauth != "off":
             notes.append(f"signs in: {server.oauth}")
         entry(name, "disabled" if server.disabled else where, notes)
+    if not config.servers and not config.failed:
+        echo("no server is configured")
     for name, mistakes in config.failed.items():
         entry(name, styled("wrong", "bad"), list(map(str, mistakes)))
     return FINE if config.good else CONFIG
@@ -115,6 +117,8 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
             }
         )
         return
+    if not decided and not away:
+        echo("no server is configured")
     colours = {"allow": "good", "ask": "odd", "deny": "bad"}
     for name, (verdict, why) in decided.items():
         echo(f"{styled(f'{verdict:5}', colours[verdict])} {name}  {styled(why.partition(': ')[2], 'dim')}")

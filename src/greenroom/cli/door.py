@@ -39,6 +39,10 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic sinc
         return seconds
 
 
+class _Whole(click.IntRange):
+    name = "whole number"
+
+
 _KINDS: Final[dict[str, Any]] = {
     "text": click.STRING,
     "seconds": _Seconds(),
@@ -123,14 +127,15 @@ def _told(error: BaseException) -> int:
     else:
         _say(_text(error))
         cause = error.__cause__
-        if cause is not None and str(cause) and str(cause) not in str(error):
-            _say(f"because: {cause}")
+        said = cause is None or isinstance(cause, FileNotFoundError) or _text(cause) in str(error)
+        if cause is not None and not said:
+            _say(f"because: {_text(cause)}")
     return code
 
 
 def _text(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and isinstance(error.errno, int) and error.strerror:
+        return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error) or type(error).__name__
 
 
@@ -246,7 +251,7 @@ def _kind(option: Option) -> Any:
         case "choice":
             return click.Choice(list(option.choices))
         case "whole":
-            return click.IntRange(1, option.most)
+            return _Whole(1, option.most)
         case kind:
             return _KINDS[kind]
 

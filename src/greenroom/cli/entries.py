@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.protocol.wire import is_array, is_object
 
 from .endings import Misused
-from .loading import load_server, parted
+from .loading import is_url, load_server, parted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def entry_for(
     """Of what was typed."""
     variables = dict(_pair(each, "=", "--env", "NAME=value") for each in env)
     headers = dict(_pair(each, ":", "--header", "'Name: value'") for each in header)
-    if target is not None and target.startswith(("http://", "https://")):
+    if target is not None and is_url(target):
         if variables:
             raise Misused("--env is for a command")
         return Entry(
@@ -151,7 +151,7 @@ def name_for(target: str | None, command: Sequence[str] | None) -> str:
         ).stem
         return _name(last.partition("@")[0] or last)
     text = str(target)
-    if text.startswith(("http://", "https://")):
+    if is_url(text):
         return _name(
             text.partition("://")[2].partition("/")[0].partition(":")[0].removeprefix("www.").partition(".")[0]
         )

@@ -39,6 +39,7 @@ def inspect(
     found = asyncio.run(_looked_at(way(target, command, given)))
     if save is not None:
         save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        echo(f"→ {save}", error=True)
     odd = oddities(found["lists"], found["instructions"])
     changed = [] if before is None else list(differences(before, found))
     if json:
@@ -72,7 +73,7 @@ def _read(path: Path) -> Any:
     try:
         found: Any = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
-        raise Misused(f"{path}: {error}") from None
+        raise Misused(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if not is_object(found) or not is_object(found.get("lists")):
         raise Misused(f"{path} was not written by greenroom inspect --save")
     return found

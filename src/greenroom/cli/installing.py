@@ -21,7 +21,7 @@ from greenroom.protocol.wire import is_array, is_object
 from .door import confirmed, echo, is_terminal, styled
 from .endings import CONFIG, DENIED, Ended, Misused
 from .entries import Entry, configured, entry_for, name_for
-from .loading import is_server_name
+from .loading import is_server_name, is_url
 from .showing import as_json
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def install(  # noqa: PLR0913 - a keyword for each option
     before = read(path)
     entry = Entry({})
     if remove:
-        called = name or target or ""
+        called = name or target
+        if called is None:
+            raise Misused(f"say which server is to be taken out of the configuration of {host.title}")
         after = without(before, host, called, path)
     else:
         if target is None and not command:
@@ -107,7 +109,7 @@ def install(  # noqa: PLR0913 - a keyword for each option
             )
         if target is not None and command is not None:
             raise Misused(f"either {target} or the command behind --, and not both")
-        if target is None or is_server_name(target) or target.startswith(("http://", "https://")):
+        if target is None or is_server_name(target) or is_url(target):
             called = name or name_for(target, command)
             entry = entry_for(target, command, header, env, typed=host.typed)
         else:

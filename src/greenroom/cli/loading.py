@@ -31,6 +31,14 @@ def is_server_name(target: str) -> bool:
     return target.endswith(".py") or module.endswith(".py") or (bool(path) and module.replace(".", "_").isidentifier())
 
 
+def is_url(target: str) -> bool:
+    """Whether it is a server's address. Raises `Misused` for one that nobody can go to."""
+    scheme, found, _ = target.partition("://")
+    if found and scheme.lower() not in ("http", "https"):
+        raise Misused(f"{scheme}:// is no way to a server: there are http:// and https://")
+    return bool(found)
+
+
 def parted(name: str) -> tuple[str, str]:
     """A place, and the server's name there, if that was said."""
     place, _, attribute = (name, "", "") if name.endswith(".py") else name.rpartition(":")

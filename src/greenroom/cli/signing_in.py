@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .door import echo, is_terminal, styled
 from .endings import FINE, SIGN_IN, Ended, Misused
+from .loading import is_url
 from .showing import as_json, entry
 from .targets import environment, log
 
@@ -123,7 +124,7 @@ def whoami(*, target: str | None, account: str | None, config: Path | None, json
     else:
         for place, record in zip(places, records, strict=True):
             if record is None:
-                entry(place.name, "not signed in", [place.url])
+                entry(place.name, "not signed in", [place.url] if place.url != place.name else [])
             else:
                 scopes = f"may {' '.join(record.scopes)}" if record.scopes else ""
                 entry(
@@ -163,7 +164,7 @@ def _place(
         changes["account"] = account
     if scopes:
         changes["scopes"] = tuple(scopes)
-    if target.startswith(("http://", "https://")):
+    if is_url(target):
         changes.setdefault("port", usual)
         return _Place(target, target, OAuth(store=best_store(), **changes))
     from greenroom.config.lookup import server_named  # noqa: PLC0415 - as above

@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.actors.client.settings import ClientSettings
@@ -15,11 +16,10 @@ from greenroom.errors import ConfigError
 
 from .door import echo, styled
 from .endings import Misused
-from .loading import aside, is_server_name, load_server
+from .loading import aside, is_server_name, is_url, load_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
-    from pathlib import Path
 
     from greenroom.config.environment import Environment
 
@@ -135,7 +135,7 @@ def _place(where: Way) -> Place:
         return Place(_program(where, where.command, env), times, {})
     target = str(where.target)
     _refuse(env, "--env", "a command")
-    if target.startswith(("http://", "https://")):
+    if is_url(target):
         options: dict[str, Any] = {"headers": headers} if headers else {}
         if "authorization" not in {name.lower() for name in headers}:
             options["auth"] = _kept_login()
@@ -176,7 +176,12 @@ def _configured(name: str, where: Way, said: Environment) -> Place:
     from greenroom.config.routes import route_of  # noqa: PLC0415 - as above
     from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - as above
 
-    server = server_named(name, where.config)
+    try:
+        server = server_named(name, where.config)
+    except ConfigError as error:
+        if Path(f"{name}.py").is_file():
+            raise ConfigError(f"{error}; for the file write {name}.py") from None
+        raise
     auth = None if server.oauth == "off" else usual_sign_in(said.oauth_port, named=where.config is not None)(server)
     user: float = getattr(auth, "patience", 0.0)
     times = Times(server.timeouts.connect, server.timeouts.tool, server.timeouts.request, user)

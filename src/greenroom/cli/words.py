@@ -97,6 +97,12 @@ COMMANDS: Final[Sequence[Command]] = (
         (
             Option("stdio", "on stdin and stdout, which is what is done without --http", "flag"),
             Option("http", "over HTTP, at this host and port", shown="[HOST:]PORT"),
+            Option(
+                "origin",
+                "a web page's origin that may call; again for more; none, or any. Wanted where other machines can call",
+                shown="ORIGIN",
+                many=True,
+            ),
             Option("workers", "with so many processes that share the port", "whole", shown="N", most=64),
             Option("watch", "begin anew when one of its files changes", "flag"),
             Option("inspect", "let `greenroom tree` look at it, through a socket that is only yours", "flag"),
