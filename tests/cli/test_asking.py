@@ -157,3 +157,25 @@ async def test_what_was_typed_before_it_was_asked_is_no_answer() -> None:
 )
 def test_what_others_wrote_is_shown_for_what_it_is(text: str, longest: int | None, *, lines: bool, seen: str) -> None:
     assert visible(text, longest, lines=lines) == seen
+
+
+@pytest.mark.greenroom(clock="real")
+@pytest.mark.row("CB-12")
+async def test_nobody_is_asked_for_longer_than_the_cap(capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    bridge = ElicitationBridge(cap=0.1)
+    one = desk(bridge)
+    one._prompt = Prompt(reading)
+    async with one.open():
+        assert (await bridge.form("git", FORM)).action == "decline"
+        told = ""
+        while "nobody has answered within 0.1 s: the answer is no" not in told:
+            await asyncio.sleep(0.01)
+            told += capsys.readouterr().err
+        bridge.cap = 60.0
+        asked = asyncio.ensure_future(bridge.form("git", FORM))
+        os.write(writing, b"2\n\n")
+        assert (await asked).value == {"n": 2}
+
+    os.close(reading)
+    os.close(writing)

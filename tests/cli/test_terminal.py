@@ -342,3 +342,13 @@ def test_what_is_installed_is_shown_first_and_written_for_who_agrees(
         assert "Traceback" not in terminal.screen
         assert "\x1b[32m+" in terminal.written
     assert file.exists() == (code == 0)
+
+
+@pytest.mark.parametrize("where", [("curious.py", "long"), ("long", *BEHIND)], ids=["inside", "command"])
+def test_ctrl_c_ends_a_call_that_asks_nothing(sit: Sit, where: tuple[str, ...]) -> None:
+    with sit("call", *where) as terminal:
+        terminal.see("25%")
+        terminal.type(CTRL_C)
+
+        assert (terminal.end(), last(terminal)) == (130, "greenroom: interrupted")
+        assert "Traceback" not in terminal.screen
