@@ -25,6 +25,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "Who calls": "auth",
     "Middleware, transforms and providers": "plumbing",
     "Ways to a server": "ways",
+    "The command line": "commands",
 }
 """By the page's heading, what `signatures.py` calls it."""
 LIBRARIES: Final = ("mcp", "FastMCP")

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 RUNNING = ("run", "run_async", "run_stdio_async", "run_sse_async", "run_streamable_http_async", "run_http_async")
@@ -60,13 +62,24 @@ def mcp() -> dict[str, set[str]]:
     from mcp.server.mcpserver import Context, MCPServer  # noqa: PLC0415 - as above
     from pydantic import BaseModel  # noqa: PLC0415 - as above
 
+    # Its command line wants what is not installed here, so it is read and not imported.
+    source = Path(str(import_module("mcp").__file__)).with_name("cli") / "cli.py"
+    commands = set(re.findall(r"^@app\.command\(.*\)\ndef (\w+)", source.read_text(encoding="utf-8"), re.MULTILINE))
     found = of(MCPServer, Client, members(Context, but=dir(BaseModel)), options(Client.__init__))
-    return {**found, "imports": public("mcp.server.mcpserver"), "auth": set(), "plumbing": set(), "ways": set()}
+    return {
+        **found,
+        "imports": public("mcp.server.mcpserver"),
+        "auth": set(),
+        "plumbing": set(),
+        "ways": set(),
+        "commands": commands,
+    }
 
 
 def fastmcp() -> dict[str, set[str]]:
     """FastMCP."""
     from fastmcp import Client, Context, FastMCP  # noqa: PLC0415 - as above
+    from fastmcp.cli.cli import app  # noqa: PLC0415 - as above
 
     written = public(*(f"fastmcp{each}" for each in ("", ".dependencies", ".tools", ".resources", ".prompts")))
     plumbing = public(*(f"fastmcp.server.{each}" for each in ("middleware", "transforms", "providers")))
@@ -76,6 +89,7 @@ def fastmcp() -> dict[str, set[str]]:
         "auth": public("fastmcp.server.auth"),
         "plumbing": plumbing,
         "ways": public("fastmcp.client", "fastmcp.client.auth"),
+        "commands": {name for name in app if not name.startswith("-")},
     }
 
 
