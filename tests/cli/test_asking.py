@@ -169,9 +169,10 @@ async def test_nobody_is_asked_for_longer_than_the_cap(capsys: pytest.CaptureFix
     async with one.open():
         assert (await bridge.form("git", FORM)).action == "decline"
         told = ""
-        while "nobody has answered within 0.1 s: the answer is no" not in told:
-            await asyncio.sleep(0.01)
-            told += capsys.readouterr().err
+        async with asyncio.timeout(60):
+            while "nobody has answered within 0.1 s: the answer is no" not in told:
+                await asyncio.sleep(0.01)
+                told += capsys.readouterr().err
         bridge.cap = 60.0
         asked = asyncio.ensure_future(bridge.form("git", FORM))
         os.write(writing, b"2\n\n")
