@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SIZE: Final = (1000, 1000)
 """So many lines and columns that nothing is wrapped, and nothing is out of sight."""
 ROOT: Final = Path(__file__).parents[2]
-_KEPT: Final = ("COV_", "COVERAGE_", "GIT_", "PIP_", "SSL_")
+_KEPT: Final = ("COV_", "COVERAGE_", "GIT_CONFIG_", "GIT_SSL_", "PIP_", "SSL_")
 _ADDRESS: Final = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=60).read()"
 
 
