@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,12 +33,13 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     tcp: str | None
     memory: int | None
     open_files: int | None
-    path: list[str] | None
-    cwd: str | None
-    env: dict[str, str]
+    path: list[bytes] | None
+    """Names of files are bytes, and any bytes may be one."""
+    cwd: bytes | None
+    env: dict[bytes, bytes]
     preload: list[str]
     main_module: str | None
-    main_path: str | None
+    main_path: bytes | None
     stop_timeout: float
     log_level: int
 
@@ -46,9 +48,21 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Boot)
 
 
+LARGEST: Final = 192 * 1024
+"""Bytes of a boot: it travels in one of Thespian's frames, whose size is bounded."""
+
+
 def pack(boot: Boot) -> bytes:
-    """As bytes."""
-    return _encoder.encode(boot)
+    """As bytes. Raises `ValueError`, which says what is wrong with it."""
+    try:
+        data = _encoder.encode(boot)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{error.object!r} is no text that can be told to another process") from None
+    if len(data) > LARGEST:
+        raise ValueError(
+            f"what it is to be told has {len(data)} bytes, and may have {LARGEST}: look at its env and path"
+        )
+    return data
 
 
 def of(
@@ -66,15 +80,32 @@ def of(
         tcp=settings.tcp if machine is None else machine.host,
         memory=spec.limits.memory,
         open_files=spec.limits.open_files,
-        path=None if path is None else list(path),
-        cwd=spec.cwd if away or spec.cwd is not None else os.getcwd(),  # noqa: PTH109 - a string
-        env=dict(spec.env),
+        path=None if path is None else folders(path),
+        cwd=_here() if not away and spec.cwd is None else _encoded(spec.cwd),
+        env={os.fsencode(name): os.fsencode(value) for name, value in spec.env.items()},
         preload=list(spec.preload),
         main_module=None if main is None else main.module,
-        main_path=None if main is None else main.path,
+        main_path=None if main is None else _encoded(main.path),
         stop_timeout=spec.stop_timeout,
         log_level=logging.getLogger().getEffectiveLevel(),
     )
+
+
+def folders(path: Iterable[object]) -> list[bytes]:
+    """Those of a `sys.path`, as the system has them; anything else in it import passes over as well."""
+    return [os.fsencode(each) for each in path if isinstance(each, str | os.PathLike)]
+
+
+def _encoded(path: str | os.PathLike[str] | None) -> bytes | None:
+    return None if path is None else os.fsencode(path)
+
+
+def _here() -> bytes | None:
+    """The directory that this process works in; None when that was removed."""
+    try:
+        return os.fsencode(Path.cwd())
+    except FileNotFoundError:
+        return None
 
 
 def unpack(data: bytes) -> Boot:

@@ -30,9 +30,12 @@ def tell_of_end(pid: int, status: int | None) -> None:
         _tell(pack_note(ENDED, f"{pid} {status}"))
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """What such a note says. Raises `ValueError`."""
-    return tuple(int(each) for each in text.split())
+def numbers(text: str) -> tuple[int, int]:
+    """What such a note says: a pid, and a status or 0. Raises `ValueError`."""
+    pid, status, *more = (*(int(each) for each in text.split()), 0, 0)
+    if len(more) > 2 or pid <= 0:  # noqa: PLR2004 - which were added
+        raise ValueError(text)
+    return pid, status
 
 
 def _tell(data: bytes) -> bool:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAC_BYTES: Final = 32
-LARGEST: Final = 16 * 1024 * 1024
-"""Bytes of a frame between parts of the system: orders and exits, never what users send."""
+LARGEST: Final = 256 * 1024
+"""Bytes of a frame between parts of the system: orders and exits, never what users send. So much, of each newcomer, is kept unseen."""
 _DIGITS: Final = 12
 _NEWCOMERS: Final = 64
 """How many connections may have said nothing yet that is known to be ours."""

@@ -115,7 +115,7 @@ def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
     gc.freeze()
     _let_go(keep)
     lifeline.watch_in_thread()
-    os.environ.update(told.env)
+    os.environb.update(told.env)
     os.environ[NODE_VARIABLE] = told.name
     last_words.arrange()
     said = Utterances(told.name, told.log_level)
@@ -146,7 +146,7 @@ def _prepare(told: Boot) -> str | None:
     """What the node's code needs; why it is not there, or None."""
     try:
         if told.path is not None:
-            sys.path[:] = told.path
+            sys.path[:] = map(os.fsdecode, told.path)
         if told.cwd is not None:
             os.chdir(told.cwd)
         _limit(told)
@@ -154,7 +154,7 @@ def _prepare(told: Boot) -> str | None:
         for name in told.preload:
             importlib.import_module(name)
         if told.main_module is not None or told.main_path is not None:
-            mains.load(told.main_module, told.main_path)
+            mains.load(told.main_module, None if told.main_path is None else os.fsdecode(told.main_path))
     except BaseException as error:  # noqa: BLE001 - it is told to whoever has started the node
         return "".join(traceback.format_exception(error))
     return None

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from .framing import LARGEST, PIECE, Unframer, batch, frames
 from .sealing import GREETING_LIMIT, Handshake, LinkRefused
@@ -111,8 +111,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """There is a connection: shake hands, and not for ever."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        transport = self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
         if self.over:
             transport.abort()
             return

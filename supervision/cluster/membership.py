@@ -271,7 +271,7 @@ class Membership(GenServer):
             self._engine.send(Placed(wanted.place.name, machine, "", None))
             return
         known.nodes.add(wanted.place.name)
-        spawn(_keep, known, wanted, self._engine.pid, self._me)
+        spawn(_keep, known, known.landlord, wanted, self._engine.pid, self._me)
 
     def _refuse(self, wanted: _Wanted, error: NothingFits) -> None:
         del self._wanted[wanted.place.name]
@@ -379,11 +379,10 @@ async def _reach(peers: Peers, known: _Known, here: Machine, me: Ref[Membership]
     me.send(_Reached(known, pid, system))
 
 
-async def _keep(known: _Known, wanted: _Wanted, engine: Pid, me: Ref[Membership]) -> None:
-    assert known.landlord is not None
+async def _keep(known: _Known, landlord: Ref[Landlord], wanted: _Wanted, engine: Pid, me: Ref[Membership]) -> None:
     refusal: str | None = None
     try:
-        await known.landlord.call(Landlord.reserve, wanted.place.name, engine)
+        await landlord.call(Landlord.reserve, wanted.place.name, engine)
     except ActorError as error:
         refusal = str(error)
     me.send(_Kept(known, wanted, refusal))

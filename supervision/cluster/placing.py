@@ -62,7 +62,7 @@ class Placing(GenServer):
 
     @abstractmethod
     def _boot_of(self, charge: Charge, machine: Machine | None) -> bytes:
-        """What its process is to be told; `machine` when that is not this one."""
+        """What its process is to be told; `machine` when that is not this one. Raises `ValueError`."""
 
     @abstractmethod
     def _over(self, charge: Charge, ending: Ending) -> None:
@@ -146,7 +146,18 @@ class Placing(GenServer):
         self._over(charge, Ending(lost=True, asked=charge.asked))
 
     def _start_here(self, charge: Charge) -> None:
-        self._begin().send(StartHost(charge.name, self._boot_of(charge, None), {}))
+        self._make_host(charge, None, {})
+
+    def _make_host(
+        self, charge: Charge, machine: Machine | None, requires: dict[str, str | int | float | bool]
+    ) -> None:
+        try:
+            boot = self._boot_of(charge, machine)
+        except ValueError as error:
+            charge.why = str(error)
+            self._over(charge, Ending(lost=True))
+        else:
+            self._begin().send(StartHost(charge.name, boot, requires))
 
     def _of_machines(self, message: Told) -> None:
         """Something that the membership or another machine's landlord tells."""
@@ -178,7 +189,7 @@ class Placing(GenServer):
             self._start_here(charge)
         else:
             charge.landlord, charge.watch_elsewhere = landlord, monitor(landlord)
-            self._begin().send(StartHost(placed.name, self._boot_of(charge, placed.machine), {SYSTEM: placed.system}))
+            self._make_host(charge, placed.machine, {SYSTEM: placed.system})
 
     def _place_again(self, charge: Charge) -> None:
         """The machine that was to have it has another Thespian system by now, or has none: no process was made."""

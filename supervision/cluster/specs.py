@@ -78,6 +78,10 @@ class NodeSpec:
         if self.name is not None and (not self.name or not self.name.isprintable() or len(self.name) > 128):  # noqa: PLR2004
             raise ConfigError(f"a node's name is 1 to 128 printable characters, not {self.name!r}")
         _check_names("preload", self.preload)
+        _check_requirements(self.requires)
+        _check_environment(self.env)
+        if isinstance(self.path, str | bytes):
+            raise ConfigError(f"path is a tuple of folders, such as ('lib',), not {self.path!r}")
         for what, seconds in (("start_timeout", self.start_timeout), ("stop_timeout", self.stop_timeout)):
             if not (_is_number(seconds) and seconds > 0):
                 raise ConfigError(f"{what} must be more than 0 seconds, not {seconds!r}")
@@ -189,6 +193,22 @@ def _is_number(value: Any) -> bool:
 def _check_names(what: str, names: Any) -> None:
     if isinstance(names, str) or not all(isinstance(each, str) and each for each in names):
         raise ConfigError(f"{what} is a tuple of modules' names, such as ('json',), not {names!r}")
+
+
+def _check_requirements(requires: Mapping[Any, Any]) -> None:
+    for name, value in requires.items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            raise ConfigError(
+                f"requires has capabilities' names and what they have to be, such as {{'gpu': True}}, not {{{name!r}: {value!r}}}"
+            )
+
+
+def _check_environment(env: Mapping[Any, Any]) -> None:
+    for name, value in env.items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise ConfigError(f"env has names of variables, without =, and not {name!r}")
+        if not isinstance(value, str) or "\0" in value:
+            raise ConfigError(f"env: what {name} is set to must be a text without NUL")
 
 
 def _check_number(what: str, value: Any, least: int, of: str) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from typing import TYPE_CHECKING, Final
 
 from . import pids
+from .boots import folders
 from .endings import EngineFailed
 from .lifeline import Lifeline
 from .orders import Order, Unpacker, pack
@@ -50,33 +51,33 @@ class WardenProcess:
         """Whether it has ended, or is not listened to any more."""
         self.ended = asyncio.Event()
         self._telling: asyncio.TimerHandle | None = None
-        self.lifeline = Lifeline()
-        self._sock, theirs = socket.socketpair()
-        # What it says before there is anybody to say it to; nobody ever waits for who reads this.
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own words
-                [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(self.lifeline.reading)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=(theirs.fileno(), self.lifeline.reading),
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._sock.close()
-            self._errors.close()
-            self.lifeline.cut()
-            raise EngineFailed(f"cannot start {sys.executable}: {error}") from error
-        finally:
-            theirs.close()
+        with contextlib.ExitStack() as undone:
+            try:
+                self.lifeline = Lifeline()
+                undone.callback(self.lifeline.cut)
+                self._sock, theirs = socket.socketpair()
+                undone.callback(self._sock.close)
+                with theirs:
+                    # What it says before there is anybody to say it to; nobody ever waits for who reads this.
+                    self._errors = undone.enter_context(tempfile.TemporaryFile())
+                    self._process = subprocess.Popen(  # noqa: S603 - our own words
+                        [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(self.lifeline.reading)],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=self._errors,
+                        pass_fds=(theirs.fileno(), self.lifeline.reading),
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                raise EngineFailed(f"cannot start {sys.executable}: {error}") from error
+            undone.pop_all()  # all of it lives as long as the process
         self.lifeline.handed_over()
         self.pid = self._process.pid
         self._process.returncode = 0  # waited for here, and by nobody else
         self._pidfd = pids.descriptor(self.pid)
         self._sock.setblocking(False)  # noqa: FBT003 - socket's own word
         self._loop.add_reader(self._sock.fileno(), self._readable)
-        path = os.fsencode("\0".join(map(str, sys.path)))
+        path = b"\0".join(folders(sys.path))
         self._write(len(path).to_bytes(4, "big") + path)
 
     def __repr__(self) -> str:
@@ -138,6 +139,8 @@ class WardenProcess:
     def kill(self) -> None:
         """At once, and everybody below."""
         self.lifeline.cut()
+        if self.ended.is_set():
+            return
         pids.send_signal(signal.SIGKILL, self.pid, self._pidfd)
 
     def let_go(self) -> None:

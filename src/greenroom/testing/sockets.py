@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
@@ -173,8 +173,7 @@ class _End(asyncio.Protocol):
         self._paused_by: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        transport = self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
         self._net.arrived(self)
         if self._early:
             transport.write(bytes(self._early))
