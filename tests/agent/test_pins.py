@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,6 +133,14 @@ def test_a_file_of_something_else_is_refused(wrong: str, tmp_path: Path) -> None
     path.write_text(wrong)
     with pytest.raises(ConfigError):
         Pins.load(path)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pins.json"
+    os.mkfifo(path)
+    for each in (path, tmp_path, "/dev/zero"):
+        with pytest.raises(ConfigError, match="is no file of pins"):
+            Pins.load(each)
 
 
 def test_pinning_again() -> None:

@@ -55,12 +55,17 @@ def test_how_another_system_saves_a_text_does_not_matter(desk: Desk, text: str) 
         ("import = [" + "'x.json'," * 5000 + "]", "import: has 5000 items, and may have 50"),
         ("[server.a]\ncommand = '" + "${A:-" * 50_000 + "x" + "}" * 50_000 + "'", "has too many ${ in each other"),
         ("[server.a]\ncommand = '${MY_NAME}'", "set it, or write ${MY_NAME:-otherwise}"),
+        (
+            "[server.a]\ncommand = 'x'\nenv = { 'A_${B}' = 'x' }",
+            "env.A_${B}: has to be called by a name without = and without ${",
+        ),
+        ("[server.a]\ncommand = 'x'\ninherit = ['${B}']", "inherit.0: has to be a name without = and without ${"),
         ("[server.a]\ncommand = '${'", "write ${NAME} or ${NAME:-otherwise}"),
         ("[permissions]\ndeny = ['elicit(fine)']", "'elicit(fine)' is no tool: with a bracket there is only Elicit("),
         ("[permissions]\ndeny = ['\u0415licit(fine)']", r"'\u0415licit(fine)' is no tool"),
         ("[permissions]\ndeny = ['Bash(rm:*)']", "'Bash(rm:*)' is no tool"),
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_what_is_odd_is_told_in_words(desk: Desk, text: str, says: str) -> None:
     assert says in first(desk, text)
@@ -135,6 +140,39 @@ def test_where_the_current_folder_was_removed_what_is_named_is_read_all_the_same
     assert list(read(path, environment={}, project="here").servers) == ["fine"]
     assert read(environment={}).servers == {}
     assert Variables({}, Path("/p"), editor=True).put("${cwd}")[1] == []
+
+
+def test_a_folder_that_is_closed_to_us_or_a_name_that_is_too_long_is_nobodys_end(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(desk.folder / "config"))
+    assert read(environment={"GREENROOM_PROJECT_DIR": "x" * 5000}).servers == {}
+
+    closed = desk.folder / "closed"
+    here = closed / "here"
+    here.mkdir(parents=True)
+    desk.write("closed/here/greenroom.toml", FINE)
+    real = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        if path.parent == closed and path != here:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    monkeypatch.chdir(here)
+    assert list(read(environment={}).servers) == ["fine"]
+
+
+def test_a_users_own_file_that_leads_in_circles_is_told_and_nothing_is_allowed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(desk.folder))
+    (desk.folder / "greenroom").mkdir()
+    (desk.folder / "greenroom" / "greenroom.toml").symlink_to("greenroom.toml")
+    config = read(environment={}, project=desk.folder)
+    assert "Too many levels of symbolic links" in config.mistakes[0].what
+    assert config.doubtful
 
 
 def test_ten_thousand_servers_are_read_and_looked_up_in_no_time(desk: Desk) -> None:

@@ -28,7 +28,7 @@ _OURS: Final = (
 
 _WORD: Final = Text(variables=True)
 _SOME: Final = Text(r"[^\u0000]+", "a text that is not empty", variables=True)
-_ENV_NAME: Final = Text(r"[^=\u0000]+", "a name without =")
+_ENV_NAME: Final = Text(r"(?:(?!\$\{)[^=\u0000])+", "a name without = and without ${…}, which is for values")
 _HEADER_NAME: Final = Text(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "letters, digits and -")
 _HEADER_VALUE: Final = Text(r"[\t\u0020-\u007e\u0080-\u00ff]*", "a text that a header can have", variables=True)
 _ENDPOINT: Final = Text(f"{_SECURE}|{_LOOPBACK}", "an https:// URL, or an http:// one of this machine", variables=True)

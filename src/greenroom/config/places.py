@@ -37,11 +37,11 @@ def project_folder(environment: Mapping[str, str], start: Path | None = None) ->
     for folder in (here, *here.parents):
         if folder not in folders:
             folders.append(folder)
-        if any((folder / name).exists() for name in _REPOSITORIES):
+        if any(is_there(folder / name) for name in _REPOSITORIES):
             break
     else:
         folders = [here]
-    return next((one for one in folders if any(file.exists() for file in project_files(one))), folders[-1])
+    return next((one for one in folders if any(map(is_there, project_files(one)))), folders[-1])
 
 
 def current_folder() -> Path:
@@ -50,6 +50,17 @@ def current_folder() -> Path:
         return Path.cwd()
     except FileNotFoundError:
         return Path(os.sep, os.environ.get("PWD", ""))
+
+
+def is_there(path: Path, *, unsure: bool = False) -> bool:
+    """Whether there is something. `unsure` is what to say where nobody may know: a folder may be closed to us, or a link lead in circles."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return unsure
+    return True
 
 
 def project_files(folder: Path) -> tuple[Path, Path]:

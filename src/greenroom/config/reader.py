@@ -22,7 +22,7 @@ from .fields import MOST_IMPORTS, ROOT, SERVER
 from .imports import fitted, inputs_of, servers_of, shape_of, translate
 from .kinds import Book
 from .mistakes import Mistake, Source
-from .places import current_folder, foreign, project_files, project_folder, user_file
+from .places import current_folder, foreign, is_there, project_files, project_folder, user_file
 from .values import HostConfig, ServerConfig
 from .variables import Variables
 
@@ -111,9 +111,13 @@ class _Reading:
         """The user's file and the project's, as far as they are there."""
         user = user_file()
         self._files.append(user)
-        if user.exists():
+        if is_there(user, unsure=True):
             self.take(user)
-        here = [path for path in project_files(self._project) if path.exists() and path.absolute() != user.absolute()]
+        here = [
+            path
+            for path in project_files(self._project)
+            if is_there(path, unsure=True) and path.absolute() != user.absolute()
+        ]
         self._files += project_files(self._project)
         for path in here[:1]:
             why = foreign(path)

@@ -127,11 +127,14 @@ class Pins:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Pins:
         """The pins of a file. Nothing is pinned when it is not there. Raises `ConfigError` when it is no file of pins."""
+        file = Path(path)
+        if file.exists() and not file.is_file():  # which might never end, or never begin
+            raise ConfigError(f"{os.fspath(path)} is no file of pins: it is no file")
         try:
-            value = msgspec.json.decode(Path(path).read_bytes())
+            value = msgspec.json.decode(file.read_bytes())
         except FileNotFoundError:
             return cls()
-        except (ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{os.fspath(path)} is no file of pins: {error}") from None
         tools = value.get("tools") if is_object(value) else None
         if not is_object(tools):
