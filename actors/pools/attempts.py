@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 _FIRST_PAUSE: Final = 0.25
@@ -14,6 +15,7 @@ class Attempts:
     def __init__(self) -> None:
         """None has failed yet."""
         self._failures = 0
+        self._failed_at = -math.inf
         self._again_at = 0.0
         self.why = ""
         """Why the last one has."""
@@ -22,10 +24,16 @@ class Attempts:
         """A worker has done what it is for; to have come up is not enough."""
         self._failures = 0
 
-    def failed(self, why: str, now: float) -> float | None:
-        """One more has: how long to wait for the next; None when the next need not wait."""
-        self._failures += 1
+    def failed(self, why: str, now: float, began: float) -> float | None:
+        """One more has, that began then: how long to wait for the next; None when that is known already, or need not wait.
+
+        Those that are lost together, as all are with whoever had started them, are one failure: none of them was an attempt after another.
+        """
         self.why = why
+        if began < self._failed_at:
+            return None
+        self._failures += 1
+        self._failed_at = now
         if self._failures == 1:
             return None
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 2))

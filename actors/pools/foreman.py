@@ -338,12 +338,12 @@ class Foreman(GenServer):
             for order in reversed(tuple(hand.orders)[1:]):
                 self._wait_again(order)
         elif reason != WORN and (hand.is_coming or not hand.is_leaving):
-            self._failed(why)
+            self._failed(why, hand.hired_at)
         self._staff_up()
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, why: str, began: float) -> None:
         """One did not come up, or died of nothing: the next attempt has to wait, and so has nobody who has only that to wait for."""
-        pause = self._attempts.failed(why, self._now())
+        pause = self._attempts.failed(why, self._now(), began)
         if pause is not None and self._pool.warm:
             self._arm(pause, _AGAIN)
         if not any(not hand.is_leaving for hand in self._hands.values()):
@@ -369,10 +369,11 @@ class Foreman(GenServer):
         try:
             entries = self._entries()
             while self._is_short():
-                plans = plans_of(entries, self._plans)
+                now, plans = self._now(), plans_of(entries, self._plans)
                 spec = child(Minder, self.ref(), self._pool, self._premises, self._settings, plans)
                 minder: Ref[Minder] = await start_child(self._staff, spec.but(restart=TEMPORARY, shutdown=_STOPPING))
-                self._hands[minder.pid] = Hand(minder)
+                hand = self._hands[minder.pid] = Hand(minder)
+                hand.hired_at = now
                 monitor(minder)
         finally:
             self._hiring = False

@@ -27,6 +27,7 @@ class Hand:
     __slots__ = (
         "begun",
         "claims",
+        "hired_at",
         "idle_since",
         "is_brisk",
         "is_coming",
@@ -42,6 +43,7 @@ class Hand:
     def __init__(self, ref: Ref[Minder]) -> None:
         """It was just told to come up."""
         self.ref = ref
+        self.hired_at = 0.0
         self.is_coming = True
         self.is_brisk = True
         """Whether it goes on: what it is at has not lasted for long."""

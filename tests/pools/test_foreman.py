@@ -224,6 +224,18 @@ async def test_a_lost_worker_is_one_result_that_says_what_happened_and_a_new_wor
     assert house.premises.attempts == 2
 
 
+async def test_many_that_are_lost_at_once_are_replaced_at_once(house: House) -> None:
+    house.tool(handlers.add, Pool(size=8, warm=8))
+    await house.open()
+    await settled()
+    async with house.probe() as probe:
+        for bench in tuple(house.premises.benches):
+            bench.lose(Ending(lost=True))
+        await settled()
+        assert house.premises.open_rooms == 8
+        assert text_of(await probe.call("add", a=1, b=1)) == "2"
+
+
 async def test_who_waits_behind_it_is_served_by_the_next_worker(house: House) -> None:
     pool = Pool(size=1)
     house.tool(handlers.waits, pool)
