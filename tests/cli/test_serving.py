@@ -149,6 +149,17 @@ def test_a_server_begins_anew_when_its_file_changes_and_not_when_that_is_broken(
     assert served.end() == 143
 
 
+def test_a_folder_may_have_files_that_are_called_as_parts_of_python(
+    typed: Type, node: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = node("v24.1.0")
+    (folder / "below").mkdir()
+    (folder / "below" / "json.py").write_text((folder / "weather.py").read_text())
+    monkeypatch.chdir(folder / "below")
+
+    assert typed("check", "json.py", "--suite", suite, "--scenario", "ping").code == 0
+
+
 def _until(served: Program, word: str) -> str:
     while True:
         line = served.line()

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.wire import is_array, is_object
 
 from .asking import asked
 from .door import echo, is_terminal, styled
-from .endings import FAILED, FINE, Misused
+from .endings import FAILED, FINE, Ended, Misused
 from .progress import Progress
-from .showing import as_json
+from .showing import as_json, harmless
 from .targets import first, way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from greenroom.client_tools import ClientTools
     from greenroom.protocol.received import ToolReply
 
 
@@ -68,11 +69,21 @@ async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | 
             called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
             try:
                 reply: ToolReply = await desk.patiently(client.times.tool, "tools/call", called)
-            except PeerError:
-                if words or tool in (there := {each.name: each for each in await client.list_tools()}):
-                    raise
-                raise Misused(_no_tool(tool, there)) from None
+            except PeerError as error:
+                if not words and error.code == ErrorCode.INVALID_PARAMS:
+                    await _is_there(client, tool)
+                raise
             return reply
+
+
+async def _is_there(client: ClientTools, tool: str) -> None:
+    """Raises `Misused` for a tool that the server does not list. One that lists none is not asked twice."""
+    try:
+        tools = {each.name: each for each in await client.list_tools()}
+    except PeerError:
+        return
+    if tool not in tools:
+        raise Misused(_no_tool(tool, tools)) from None
 
 
 def _no_tool(tool: str, there: Mapping[str, Any]) -> str:
@@ -173,7 +184,7 @@ def _parsed(key: str, value: str) -> Any:
 
 def _show(reply: ToolReply, save: Path | None) -> None:
     for number, block in enumerate(reply.to_wire()["content"], 1):
-        echo(_block(block, number, save))
+        echo(harmless(_block(block, number, save)))
     if not reply.content and reply.structured_content is not None:
         as_json(reply.structured_content)
     if reply.is_error and is_terminal():
@@ -196,9 +207,12 @@ def _block(block: Mapping[str, Any], number: int, save: Path | None) -> str:
 
 
 def _file(data: str, kind: str, number: int, save: Path | None) -> str:
-    content = b64decode(data)
+    try:
+        content = b64decode("".join(data.split()), validate=True)
+    except ValueError as error:
+        raise Ended(FAILED, f"the tool's answer has {kind or 'data'} in it that is no base64: {error}") from None
     if save is None:
-        return styled(f"[{kind or 'data'}, {len(content)} bytes: --save FOLDER writes it down]", "dim")
+        return f"[{kind or 'data'}, {len(content)} bytes: --save FOLDER writes it down]"
     save.mkdir(parents=True, exist_ok=True)
     ending = kind.partition("/")[2].partition("+")[0].partition(";")[0]
     path = save / f"{number}.{ending if ending.isalnum() else 'bin'}"

@@ -13,7 +13,7 @@ from .door import echo, styled
 from .endings import FAILED, FINE, Misused
 from .listing import every_list
 from .oddities import oddities
-from .showing import arguments, as_json, entry, first_line, heading
+from .showing import arguments, as_json, entry, first_line, heading, visible
 from .targets import connected, way
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def inspect(
     else:
         _show(found)
         for each in odd:
-            echo(styled(str(each), _COLOURS[each.degree]))
+            echo(styled(visible(str(each)), _COLOURS[each.degree]))
         if not odd:
             echo(styled("nothing about it is odd", "good"))
         for line in changed:
-            echo(styled(f"changed: {line}", "odd"))
+            echo(styled(visible(f"changed: {line}"), "odd"))
         if before is not None and not changed:
             echo(styled(f"it is as it was saved in {against}", "good"))
     return FAILED if (strict and odd) or changed else FINE
@@ -85,8 +85,8 @@ def differences(before: Any, after: Any) -> Iterator[str]:
         if before.get(word) != after.get(word):
             yield word
     for word, key in _KEYS.items():
-        was = {each.get(key): each for each in before["lists"].get(word, ())}
-        now = {each.get(key): each for each in after["lists"].get(word, ())}
+        was = {str(each.get(key)): each for each in before["lists"].get(word, ()) if is_object(each)}
+        now = {str(each.get(key)): each for each in after["lists"].get(word, ()) if is_object(each)}
         one = word.removesuffix("s")
         yield from (f"{one} {name} is gone" for name in was if name not in now)
         yield from (f"{one} {name} is new" for name in now if name not in was)
@@ -99,16 +99,13 @@ def differences(before: Any, after: Any) -> Iterator[str]:
 
 def _show(found: dict[str, Any]) -> None:
     server = found["server"]
-    heading(f"{server.get('title') or server.get('name')} {server.get('version', '')}")
+    heading(visible(f"{server.get('title') or server.get('name')} {server.get('version', '')}"))
     echo(f"  speaks {found['protocol']}; can do {', '.join(sorted(found['capabilities'])) or 'nothing besides'}")
     if found["instructions"]:
-        entry("instructions", notes=[found["instructions"]])
+        entry("instructions", notes=[visible(str(found["instructions"]))])
     for word, entries in found["lists"].items():
         for each in entries:
             name = each.get(_KEYS[word])
-            beside = arguments(each.get("inputSchema") or {}) if word == "tools" else str(each.get("name") or "")
-            entry(
-                f"{word.removesuffix('s')} {name}",
-                beside,
-                [first_line(each.get("description"))] if each.get("description") else [],
-            )
+            beside = arguments(each.get("inputSchema")) if word == "tools" else str(each.get("name") or "")
+            said = visible(first_line(each.get("description")))
+            entry(visible(f"{word.removesuffix('s')} {name}"), visible(beside), [said] if said else [])

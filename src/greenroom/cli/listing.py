@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.protocol.wire import is_object
+from greenroom.protocol.wire import is_array, is_object
 
 from .door import echo
-from .showing import arguments, as_json, entry, first_line, heading
+from .endings import FAILED, Ended
+from .showing import arguments, as_json, entry, first_line, heading, visible
 from .targets import connected, way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.client import Client
+
+
+_LONGEST: Final = 80
 
 
 class Part(NamedTuple):
@@ -72,18 +76,24 @@ async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list
         except PeerError as error:
             if error.code != ErrorCode.METHOD_NOT_FOUND:
                 raise
+        if strange := [each for each in found[part.word] if not is_object(each)]:
+            what = visible(repr(strange[0]), _LONGEST)
+            raise Ended(
+                FAILED, f"the server answered {part.method} with what is no {part.word.removesuffix('s')}: {what}"
+            )
     return found
 
 
 def _line(word: str, each: Mapping[str, Any]) -> None:
     name = str(each.get("uri") or each.get("uriTemplate") or each.get("name"))
+    asked: Any = each.get("arguments")
     beside = {
-        "tools": arguments(each.get("inputSchema") or {}),
+        "tools": arguments(each.get("inputSchema")),
         "prompts": ", ".join(
             f"{one.get('name')}{'' if one.get('required') else '?'}"
-            for one in each.get("arguments") or ()
+            for one in (asked if is_array(asked) else ())
             if is_object(one)
         ),
     }.get(word, str(each.get("name") or ""))
-    said = first_line(each.get("description") or each.get("title"))
-    entry(name, beside, [said] if said else [])
+    said = visible(first_line(each.get("description") or each.get("title")))
+    entry(visible(name), visible(beside), [said] if said else [])

@@ -123,7 +123,8 @@ def _schema(where: str, key: str, schema: Any) -> Iterator[Oddity]:
         for what in _sly(str(one.get("description") or "")) if is_object(one) else ():
             yield Oddity("sly", f"{where}, argument {name}", what)
     required = schema.get("required")
-    strange = [str(name) for name in required if name not in properties] if is_array(required) else []
+    names: Sequence[Any] = required if is_array(required) else ()
+    strange = [str(name) for name in names if not isinstance(name, str) or name not in properties]
     if strange:
         yield Oddity("wrong", where, f"it requires what it does not have: {', '.join(strange)}")
 
@@ -143,7 +144,8 @@ def _of_prompt(one: Any) -> Iterator[Oddity]:
     if not one.get("name"):
         yield Oddity("wrong", where, "it has no name")
     yield from _said(where, one, needed=True)
-    for argument in one.get("arguments") or ():
+    asked: Any = one.get("arguments")
+    for argument in asked if is_array(asked) else ():
         if is_object(argument) and not argument.get("description"):
             yield Oddity("odd", where, f"nobody is told what {argument.get('name')} is: describe it")
 

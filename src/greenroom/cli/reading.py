@@ -11,7 +11,7 @@ from greenroom.protocol.wire import is_array
 from .asking import asked
 from .door import echo, styled
 from .endings import Misused
-from .showing import as_json, heading
+from .showing import as_json, harmless, heading, visible
 from .targets import first, way
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequen
         return
     for one in reply.contents:
         echo(
-            one.text
+            harmless(one.text)
             if one.text is not None
             else styled(f"[{one.uri}: {len(one.blob or b'')} bytes: --save writes them]", "dim")
         )
@@ -83,10 +83,11 @@ def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, *
         as_json(reply.raw)
         return
     for message in reply.raw.get("messages", ()):
-        heading(str(message.get("role")))
+        heading(visible(str(message.get("role"))))
         content = message.get("content")
         for block in content if is_array(content) else [content]:
-            echo(str(block.get("text")) if block.get("type") == "text" else styled(f"[{block.get('type')}]", "dim"))
+            text = block.get("type") == "text"
+            echo(harmless(str(block.get("text"))) if text else styled(visible(f"[{block.get('type')}]"), "dim"))
 
 
 async def _prompt(where: Any, name: str, arguments: dict[str, str]) -> PromptReply:

@@ -97,7 +97,7 @@ def serve_again(words: Sequence[str], folder: Path) -> int:
 
     before = signal.signal(signal.SIGTERM, told)
     seen = files(folder)
-    served = Renewed([sys.executable, "-m", "greenroom.cli", "serve", *words])
+    served = Renewed([sys.executable, "-P", "-m", "greenroom.cli", "serve", *words])
     ended = False
     try:
         while True:

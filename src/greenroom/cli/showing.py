@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from greenroom.protocol.wire import is_array, is_object
 from .door import echo, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 _WIDEST = 100
 _UNSEEN: Final = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -44,19 +45,30 @@ def entry(name: str, about: str = "", notes: Iterable[str] = ()) -> None:
             echo(f"      {line}")
 
 
-def arguments(schema: Mapping[str, Any]) -> str:
-    """A tool's arguments in short: `city, days?`."""
+def arguments(schema: Any) -> str:
+    """A tool's arguments in short: `city, days?`. Of what is no schema, none."""
+    if not is_object(schema):
+        return ""
     properties: Any = schema.get("properties")
     required: Any = schema.get("required")
     if not is_object(properties):
         return ""
-    needed = set(required) if is_array(required) else set[str]()
+    needed = {each for each in required if isinstance(each, str)} if is_array(required) else set[str]()
     return ", ".join(name if name in needed else f"{name}?" for name in properties)
 
 
 def first_line(text: object) -> str:
     """The first sentence or line of a description."""
     return str(text or "").strip().partition("\n")[0]
+
+
+def harmless(text: str) -> str:
+    """What a server has answered, as it may be written to a terminal: nothing in it moves the cursor or colours. Programs get it as it is."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(
+        each if each in "\n\t" or unicodedata.category(each) != "Cc" else f"\\u{ord(each):04x}" for each in text
+    )
 
 
 def visible(text: str, longest: int | None = None, *, lines: bool = False) -> str:
