@@ -119,7 +119,7 @@ class Consent:
         finding: Finding | None = None,
     ) -> None:
         """Go on, or raise `ConsentDenied`."""
-        decided = self.permissions.of_tool(server, tool)
+        decided = self._decide(server, tool)
         if finding is not None and finding.kind == "same":
             finding = None
         question = ConsentQuestion(server, tool, decided, arguments, definition, finding)
@@ -127,9 +127,7 @@ class Consent:
 
     async def elicitation(self, server: str) -> None:
         """A server may ask the user something, or raise `ConsentDenied`."""
-        await self._pass(
-            ConsentQuestion(server, "", self.permissions.of_elicitation(server)), Key(server, "elicit"), ""
-        )
+        await self._pass(ConsentQuestion(server, "", self._decide(server, "")), Key(server, "elicit"), "")
 
     def verdict(self, server: str, tool: str, definition: Mapping[str, Any]) -> tuple[Verdict, str]:
         """What would happen to a call now, and why, without asking anybody."""
@@ -145,7 +143,7 @@ class Consent:
         if verdict == "deny":
             raise ConsentDenied(question.name, str(question.decided))
         if self._hook is not None:
-            said = await _said(self._hook, question)
+            said = await self._hooked(self._hook, question)
             if said is not None:
                 self._heed(question, key, seen, said, no="the program said no")
                 return
@@ -157,6 +155,16 @@ class Consent:
             if self._decided_before(question, key, seen):  # the question before this one was the same
                 return
             self._heed(question, key, seen, await self._asked(question), no="the answer was no")
+
+    async def _hooked(self, hook: Ask, question: ConsentQuestion) -> Said:
+        try:
+            return await _said(hook, question)
+        except ConsentDenied:
+            raise
+        except Exception as error:
+            raise ConsentDenied(
+                question.name, f"the program's hook failed ({type(error).__name__}: {error})"
+            ) from error
 
     def _decided_before(self, question: ConsentQuestion, key: Key, seen: str) -> bool:
         before = self.memory.of(key, seen)
@@ -185,6 +193,12 @@ class Consent:
                 _log.warning("what was decided about %s cannot be kept for good: %s", question.name, error)
         if not answer.allow:
             raise ConsentDenied(question.name, no)
+        now = self._decide(question.server, question.tool)
+        if now.verdict == "deny":  # the rules are others than when it was asked
+            raise ConsentDenied(question.name, str(now))
+
+    def _decide(self, server: str, tool: str) -> Decided:
+        return self.permissions.of_tool(server, tool) if tool else self.permissions.of_elicitation(server)
 
 
 async def _said(who: Ask, question: ConsentQuestion) -> Said:

@@ -182,6 +182,7 @@ def test_whose_file_was_not_named_need_not_name_it(desk: Desk) -> None:
     assert usual_sign_in()(server).advice == "run `greenroom login a` in a terminal, once"  # type: ignore[union-attr]
 
 
+@pytest.mark.row("CB-05")
 async def test_signing_in_at_one_server_never_blocks_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = asyncio.Event()
 

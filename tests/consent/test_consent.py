@@ -243,6 +243,26 @@ def test_a_file_of_decisions_that_is_broken_is_named(tmp_path: Path, written: st
         Consent(remembers=path)
 
 
+async def test_a_hook_that_fails_is_a_no_and_says_why() -> None:
+    def broken(_: ConsentQuestion) -> bool:
+        raise KeyError("policy")
+
+    with pytest.raises(ConsentDenied, match=r"the program's hook failed .KeyError: 'policy'"):
+        await push(Consent(hook=broken))
+
+
+@pytest.mark.parametrize("asked", ["ask", "hook"])
+async def test_what_was_denied_while_somebody_thought_about_it_stays_denied(asked: str) -> None:
+    async def slow(_: ConsentQuestion) -> bool:
+        consent.permissions = Permissions([Rule("deny", "git:*", None, "a.toml:1")])
+        await asyncio.sleep(0)
+        return True
+
+    consent = Consent(ask=slow) if asked == "ask" else Consent(hook=slow)
+    with pytest.raises(ConsentDenied, match=r"deny 'git:\*' \(a.toml:1\)"):
+        await push(consent)
+
+
 async def test_hosts_that_share_a_file_share_what_was_decided(tmp_path: Path) -> None:
     path = tmp_path / "decisions.json"
     always = [ConsentAnswer(allow=True, remember="always"), ConsentAnswer(allow=False, remember="always")]
