@@ -178,6 +178,48 @@ class Keeper:
         return len(self.refusals) == 1
 
 
+class Hidden(str):
+    """A text that does not show itself, as of a library that keeps secrets."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "***"
+
+
+class Odd:
+    """Credentials that give something else than texts, or what is no text of Unicode's."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    async def headers(self) -> Mapping[str, str]:
+        return {Hidden("authorization"): self.value}
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+        return not (status or challenge or sent)
+
+
+async def test_credentials_of_a_class_of_their_own_arrive_as_what_they_are() -> None:
+    async with scripted() as server, neighbour() as place:
+        route = HttpRoute(server.url, credentials=Odd(Hidden("Bearer token")))
+        async with opened_http(far(route, place)) as owner:
+            await owner.greet()
+        sent = [each.headers["authorization"] for each in server.visits if "authorization" in each.headers]
+        assert set(sent) == {"Bearer token"}
+
+
+@pytest.mark.parametrize("value", [object(), ["secret"], "secret \ud800"], ids=["object", "list", "surrogate"])
+async def test_credentials_that_cannot_travel_are_an_answer(value: Any) -> None:
+    async with scripted() as server, neighbour() as place:
+        async with opened_http(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner:
+            owner.ask("initialize", {})
+            told = await owner.hear()
+        assert isinstance(told, Lost)
+        assert "the credentials" in str(told.error)
+        assert "secret" not in str(told.error)
+
+
 @pytest.mark.parametrize("old", [False, True])
 async def test_who_we_are_is_said_at_home_for_each_request(old: bool) -> None:  # noqa: FBT001 - a table
     keeper = Keeper()

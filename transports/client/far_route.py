@@ -29,6 +29,7 @@ from greenroom.supervision import (
     spawn_link,
     trap_exit,
 )
+from greenroom.supervision.cluster import values
 from greenroom.supervision.cluster.endings import NodeLost
 from greenroom.supervision.cluster.ushering import launch_on
 from greenroom.supervision.kernel.messages import INFO
@@ -268,7 +269,12 @@ class FarWire:
         route: Any = self._route.route
         credentials: Credentials = route.credentials
         try:
-            value: Any = dict(await credentials.headers()) if what == "headers" else await credentials.refused(*args)
+            if what == "headers":
+                said = dict(await credentials.headers())
+                value: Any = {_plain(name): _plain(each) for name, each in said.items()}
+            else:
+                value = bool(await credentials.refused(*args))
+            values.encode(value, "")  # what cannot travel is found here: who asked would wait for it for ever
             ok = True
         except Exception as error:  # noqa: BLE001 - somebody else's code; told to who asked
             ok, value = False, error
@@ -283,6 +289,13 @@ class FarWire:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _plain(text: Any) -> str:
+    """What is in it: a text of somebody's own class may show something else, and does not travel."""
+    if not isinstance(text, str):
+        raise TypeError(f"headers are texts, and credentials have given a {type(text).__name__}")
+    return str.__str__(text)
 
 
 def _is_down(message: object) -> bool:
