@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from greenroom.actors.client.errors import RequestTimeout
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
 from greenroom.protocol.wire import is_array, is_object
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Line
 
 MAX_PAGES: Final = 1000
+MAX_ENTRIES: Final = 100_000
 PATIENCE: Final = 30.0
+"""How long a server may take for all pages of its lists."""
+_ROUNDS: Final = 5
+"""How often a list is fetched again that has changed meanwhile: of one that always does, the last is taken."""
 
 
 class Offered(NamedTuple):
@@ -68,7 +73,9 @@ class ResourceShelf:
 
     async def of(self, server: str) -> Offered:
         """What the server has. Raises the client's errors; a failure is not kept."""
+        rounds = 0
         while True:
+            rounds += 1
             entry = self._entries.get(server)
             if entry is None or not self._holds(server, entry):
                 line = self._line(server)
@@ -86,7 +93,7 @@ class ResourceShelf:
                 raise
             if seconds is not None and entry.until is None:
                 entry.until = asyncio.get_running_loop().time() + seconds
-            if self._turns.get(server, 0) == entry.turn:
+            if self._turns.get(server, 0) == entry.turn or rounds == _ROUNDS:
                 return offered
 
     def _holds(self, server: str, entry: _Entry) -> bool:
@@ -97,14 +104,21 @@ class ResourceShelf:
         return self._line(server).status.generation == entry.generation
 
     async def _fetch(self, line: Line) -> tuple[Offered, float | None]:
-        resources, holds = await self._list(line, "resources/list", "resources")
-        templates, also = await self._list(line, "resources/templates/list", "resourceTemplates")
+        try:
+            async with asyncio.timeout(self._timeout):
+                resources, holds = await self._list(line, "resources/list", "resources")
+                templates, also = await self._list(line, "resources/templates/list", "resourceTemplates")
+        except RequestTimeout:
+            raise
+        except TimeoutError:
+            raise RequestTimeout("resources/list", self._timeout) from None
         return Offered(resources, templates), min((each for each in (holds, also) if each is not None), default=None)
 
     async def _list(self, line: Line, method: str, key: str) -> tuple[list[Mapping[str, Any]], float | None]:
         entries: list[Mapping[str, Any]] = []
         holds: float | None = None
         cursor: str | None = None
+        seen: set[str] = set()
         for _ in range(MAX_PAGES):
             params = None if cursor is None else {"cursor": cursor}
             try:
@@ -117,12 +131,17 @@ class ResourceShelf:
             if not is_array(found):
                 raise BadAnswer(f"the server answered {method} without a list of {key}")
             entries += [each for each in found if is_object(each)]
+            if len(entries) > MAX_ENTRIES:
+                raise BadAnswer(f"{method} of {line.name} has more than {MAX_ENTRIES} entries")
             lasts: Any = page.get("ttlMs")
             if isinstance(lasts, int | float) and not isinstance(lasts, bool) and lasts >= 0:
                 holds = min(lasts / 1000, holds if holds is not None else lasts / 1000)
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str):
                 return entries, holds
+            if cursor in seen:
+                raise BadAnswer(f"{method} of {line.name} comes back to a page that was there before")
+            seen.add(cursor)
         raise BadAnswer(f"{method} of {line.name} has more than {MAX_PAGES} pages")
 
 

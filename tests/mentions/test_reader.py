@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from greenroom import Server
+from greenroom.actors.client.errors import RequestTimeout
 from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.federation.specs import UpstreamSpec
 from greenroom.actors.mentions.expansion import WrongWords
@@ -291,8 +292,41 @@ async def test_who_gives_up_takes_nobody_along() -> None:
 
 
 async def test_a_list_without_an_end_is_refused() -> None:
-    with pytest.raises(BadAnswer, match="has more than 1000 pages"):
+    with pytest.raises(BadAnswer, match="comes back to a page that was there before"):
         await uri(shelf_of(Line(nextCursor="again")))
+
+    class Endless(Line):
+        async def request(self, method: str, params: Any = None, *, timeout: float | None = None) -> dict[str, Any]:
+            return {**await super().request(method, params, timeout=timeout), "nextCursor": f"page {self.asked}"}
+
+    with pytest.raises(BadAnswer, match="has more than 1000 pages"):
+        await uri(shelf_of(Endless()))
+    with pytest.raises(BadAnswer, match="has more than 100000 entries"):
+        await uri(shelf_of(Line(resources=[{}] * 100_001)))
+
+
+async def test_whoever_lists_slowly_page_by_page_is_not_waited_for_all_day() -> None:
+    class Slow(Line):
+        async def request(self, method: str, params: Any = None, *, timeout: float | None = None) -> dict[str, Any]:
+            await asyncio.sleep(20)
+            return {**await super().request(method, params, timeout=timeout), "nextCursor": f"page {self.asked}"}
+
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(RequestTimeout, match="resources/list: no answer within 30 s"):
+        await uri(shelf_of(Slow()))
+    assert asyncio.get_running_loop().time() - began == pytest.approx(30)
+
+
+async def test_of_a_list_that_changes_whenever_it_is_asked_for_the_last_is_taken() -> None:
+    class Restless(Line):
+        async def request(self, method: str, params: Any = None, *, timeout: float | None = None) -> dict[str, Any]:
+            shelf.changed("lib")
+            return await super().request(method, params, timeout=timeout)
+
+    line = Restless()
+    shelf = shelf_of(line)
+    assert await uri(shelf) == "x://5"
+    assert shelf.known("lib") is None
 
 
 def test_the_tools_of_a_server_are_always_kept() -> None:
