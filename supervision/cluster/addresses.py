@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .sealing import LinkRefused
 
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
 
     from .link import Link
 
+_PORTS: Final = 65535
+
+
+def port_of(text: str, *, least: int = 1) -> int | None:
+    """The number of a port, or None: digits that `int` takes and a socket does not are none."""
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(_PORTS)):
+        return None
+    number = int(text)
+    return number if least <= number <= _PORTS else None
+
 
 async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], address: str) -> Link:
     """Connect to an address. Raises `LinkRefused` when it is none, and `OSError` when nobody is there."""
@@ -25,10 +36,13 @@ async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], addres
         path = f"\0{where[1:]}" if where.startswith("@") else where
         return (await loop.create_unix_connection(make, path))[1]
     host, _, port = where.rpartition(":")
-    if kind != "tcp" or not host or not port.isdecimal():
+    number = port_of(port)
+    if kind != "tcp" or not host or number is None:
         raise LinkRefused("not an address of a node: it is unix:PATH, unix:@NAME or tcp:HOST:PORT")
-    _, link = await loop.create_connection(make, host.strip("[]"), int(port))
-    return link
+    try:
+        return (await loop.create_connection(make, host.strip("[]"), number))[1]
+    except ValueError as error:  # a name that no host can have
+        raise LinkRefused(f"not an address of a node: {error}") from error
 
 
 class Listening:
@@ -64,7 +78,8 @@ class Listening:
         for server in self._servers:
             server.close()
         for path in self._paths:
-            os.unlink(path)  # noqa: PTH108 - as above
+            with contextlib.suppress(FileNotFoundError):  # from Python 3.13 on a server takes its own away
+                os.unlink(path)  # noqa: PTH108 - as above
         self._servers, self._paths = [], []
 
 

@@ -13,6 +13,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
+from .addresses import port_of
 from .framing import Unframer, batch, frames
 from .sealing import GREETING_LIMIT, Handshake, LinkRefused, greeting
 
@@ -116,7 +117,10 @@ class PlainLink:
     def _connect(self) -> bool:
         if self._connected:
             return True
-        found = self._socket.connect_ex(self._where)
+        try:
+            found = self._socket.connect_ex(self._where)
+        except (TypeError, ValueError) as error:  # a name that no host can have
+            raise LinkRefused(f"{self._address!r} is no address: {error}") from error
         if found in _UNDER_WAY and not (found == errno.EAGAIN and self._socket.family == socket.AF_UNIX):
             return False
         if found not in (0, errno.EISCONN):
@@ -186,7 +190,8 @@ def _parsed(address: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
     host, _, port = where.rpartition(":")
     if kind == "unix" and where:
         return socket.AF_UNIX, "\0" + where[1:] if where.startswith("@") else where
-    if kind == "tcp" and host and port.isdigit():
+    number = port_of(port)
+    if kind == "tcp" and host and number is not None:
         bare = host.strip("[]")
-        return (socket.AF_INET6 if ":" in bare else socket.AF_INET), (bare, int(port))
+        return (socket.AF_INET6 if ":" in bare else socket.AF_INET), (bare, number)
     raise LinkRefused(f"{address!r} is no address: it is unix:@NAME, unix:PATH or tcp:HOST:PORT")
