@@ -288,14 +288,6 @@ def styled(text: str, style: str) -> str:
     return click.style(text, **known[style])
 
 
-def confirmed(question: str, *, default: bool = False) -> bool:
-    """Ask for a yes or a no."""
-    try:
-        return click.confirm(question, default=default, err=True)
-    except click.Abort:
-        raise KeyboardInterrupt from None
-
-
 def is_terminal() -> bool:
     """Whether somebody sits there who can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()

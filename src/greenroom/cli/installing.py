@@ -6,6 +6,7 @@ be is left alone.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import json as json_library
 import os
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.attaching import desktop_file
 from greenroom.protocol.wire import is_array, is_object
 
-from .door import confirmed, echo, is_terminal, styled
+from .door import echo, is_terminal, styled
 from .endings import CONFIG, DENIED, Ended, Misused
 from .entries import Entry, configured, entry_for, name_for
 from .loading import is_server_name, is_url
@@ -145,7 +146,13 @@ def _ask(path: Path, *, yes: bool) -> None:
         return
     if not is_terminal():
         raise Ended(DENIED, "nothing was written: say --yes where nobody can be asked")
-    if not confirmed(f"Write this to {path}?", default=True):
+    from .prompting import Left, Prompt  # noqa: PLC0415 - where somebody can be asked
+
+    try:
+        agreed = asyncio.run(Prompt().confirmed(f"Write this to {path}?", default=True))
+    except Left:
+        agreed = False
+    if not agreed:
         raise Ended(DENIED, "nothing was written")
 
 
