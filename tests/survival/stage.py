@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from greenroom import Pool, Server, Settings, ToolOptions
 from greenroom.probe import WireProbe
-from greenroom.supervision.cluster import pids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MIB = 1024 * 1024
-
-
-def descendants() -> set[int]:
-    """The processes below this one."""
-    return set(pids.descendants(os.getpid()))
 
 
 class Stage:
@@ -34,6 +27,7 @@ class Stage:
         for name in self._names():
             self.server.tool(name, isolation=self.doomed)(getattr(self.tools, name))
         self.server.tool("late", isolation=self.doomed, timeout=1)(self.tools.deadlocks)
+        self.server.tool("late_at_random", isolation=self.doomed, timeout=0.5)(self.tools.at_random)
         self.server.tool("hundred_megabytes", isolation=Pool(size=1))(self.tools.much)
         self.server.tool(self.tools.in_loop)
         self.server.tool(self.tools.in_thread)
@@ -43,7 +37,7 @@ class Stage:
 
     def _names(self) -> Sequence[str]:
         module: dict[str, Any] = self.tools.__dict__
-        others = {"in_loop", "in_thread", "in_process"}
+        others = {"in_loop", "in_thread", "in_process", "drawn"}
         return [
             name
             for name, value in module.items()

@@ -12,7 +12,7 @@ import pytest
 
 from greenroom import Client, Command
 
-from .stage import descendants
+from .leftovers import descendants
 
 pytestmark = pytest.mark.greenroom(clock="real")
 PROGRAMS = Path(__file__).parent / "programs"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from .stage import said
+from greenroom.supervision.cluster import pids
 
-if TYPE_CHECKING:
-    from .stage import Stage
+from .leftovers import descendants
+from .stage import Stage, said
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -27,8 +29,9 @@ ENDINGS: list[tuple[str, dict[str, Any], str]] = [
     ("kills_itself", {}, rf"{FAILED}: its process was ended by signal 9 \(SIGKILL\), which greenroom did not send.*"),
     ("aborts", {}, rf"{FAILED}: its process was ended by signal 6 \(SIGABRT\).*"),
     ("allocates", {}, rf"{FAILED}: it needed more than the 256 MiB of memory that its process may have"),
-    ("holds_interpreter", {"seconds": 0.5}, "let go"),
+    ("holds_interpreter", {"seconds": 4.5}, "let go"),  # longer than any process may be silent that has no call
     ("forks", {}, "0"),
+    ("forks_and_leaves", {}, r"\d+"),
     ("closes_everything", {}, rf"{FAILED}: its process .*"),
     ("writes_garbage", {}, "written"),
     ("nothing_of_json", {}, FAILED),
@@ -45,6 +48,31 @@ async def test_a_tool_dies_alone(stage: Stage, tool: str, arguments: dict[str, A
     await _is_back(stage)
     assert await others == [str(n) for n in range(100)]
     assert stage.answers_to(asked) == 1
+
+
+@pytest.mark.soak
+async def test_a_tool_that_holds_the_interpreter_within_its_deadline_succeeds(stage: Stage) -> None:
+    began = time.monotonic()
+    assert await stage.result("holds_interpreter", seconds=10, within=10 + 10 * SLACK) == "let go"
+    assert time.monotonic() - began >= 10
+
+
+async def test_a_child_that_a_tool_leaves_behind_ends_with_its_worker(stage: Stage) -> None:
+    child = int(await stage.result("forks_and_leaves"))
+    worker = pids.everybody()[child].parent
+    assert worker in descendants()
+    os.kill(worker, signal.SIGKILL)
+    async with asyncio.timeout(SLACK):
+        while pids.is_alive(child):  # noqa: ASYNC110 - the system tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_and_with_its_server(stage: Stage) -> None:
+    async with Stage(size=1) as other:
+        child = int(await other.result("forks_and_leaves"))
+        assert pids.is_alive(child)
+        assert int(await stage.result("who")) > 0
+    assert not pids.is_alive(child)
 
 
 async def _is_back(stage: Stage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import inspect
 import os
 import random
 import signal
@@ -77,7 +78,9 @@ def kills_itself() -> None:
 
 
 def stops_itself() -> str:
+    """It is another thread that is told of the signal, perhaps, and this one goes on a little."""
     os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(3600)
     return "went on"
 
 
@@ -172,12 +175,34 @@ def marks(path: str, number: int, die: str = "") -> int:
     return number
 
 
-FAULTS = ("exits_at_once", "exits", "reads_nothing", "kills_itself", "aborts", "nothing_of_json", "closes_everything")
+QUICK = ("exits_at_once", "exits", "reads_nothing", "kills_itself", "aborts", "nothing_of_json", "closes_everything")
+SLOW = ("allocates", "forks", "forks_and_leaves", "writes_garbage", "holds_interpreter")
+ENDLESS = (
+    "stops_itself",
+    "spins",
+    "spins_in_loop",
+    "deadlocks",
+    "deadlocks_in_another_thread",
+    "ignores_sigterm",
+)
+
+RARE = 53
 
 
-def at_random(seed: int) -> Any:
-    """One of those that are over at once, or a result."""
+def drawn(seed: int) -> str:
+    """What the call with this number does: more than half of them something evil, and now and then it is something that takes long."""
+    turn, place = divmod(seed, RARE)
+    if place == RARE // 2:
+        return (SLOW + ENDLESS)[turn % len(SLOW + ENDLESS)]
     draw = random.Random(seed)
-    if draw.random() < 0.5:
-        return globals()[draw.choice(FAULTS)]()
-    return seed
+    return draw.choice(QUICK) if draw.random() < 0.52 else ""
+
+
+async def at_random(seed: int) -> Any:
+    """That, or a result."""
+    name = drawn(seed)
+    if not name:
+        return seed
+    given = (0.5,) if name == "holds_interpreter" else ()
+    result = globals()[name](*given)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,64 @@
+"""What is said of a pool holds for real processes: how many there are and for how long, and how much of a processor a call may have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+
+import pytest
+
+from greenroom.supervision.cluster import pids
+
+from .stage import Stage
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+SLACK = 10.0
+
+
+async def pids_of(stage: Stage, times: int) -> list[int]:
+    """Who answers, one call after the other."""
+    return [int(await stage.result("who")) for _ in range(times)]
+
+
+def nodes() -> list[int]:
+    """The worker processes of this one."""
+    return pids.descendants(os.getpid(), named="gr-node")
+
+
+async def test_processor_time_is_counted_for_each_call_and_not_for_the_life_of_its_worker() -> None:
+    async with Stage(size=1, cpu=1) as stage:
+        workers = {await stage.result("burns", seconds=0.7) for _ in range(4)}
+        assert len(workers) == 1
+        for name in ("spins", "spins_in_loop"):
+            told = await stage.result(name)
+            assert re.fullmatch(
+                r"failed: Tool execution failed: its process was ended by signal 24 \(SIGXCPU\): it used more CPU time than its limit",
+                told,
+            )
+        assert await stage.result("burns", seconds=0.1) not in workers
+
+
+async def test_a_worker_that_is_warm_is_there_before_anybody_calls() -> None:
+    async with Stage(size=2, warm=1) as stage:
+        async with asyncio.timeout(SLACK):
+            while not (ready := nodes()):  # noqa: ASYNC110 - the system tells nobody
+                await asyncio.sleep(0.02)
+        assert await pids_of(stage, 1) == ready
+
+
+async def test_a_worker_is_replaced_after_so_many_calls() -> None:
+    async with Stage(size=1, max_calls=3) as stage:
+        workers = await pids_of(stage, 7)
+        assert [workers.count(each) for each in dict.fromkeys(workers)] == [3, 3, 1]
+
+
+async def test_workers_with_nothing_to_do_go_and_the_warm_one_stays() -> None:
+    async with Stage(size=3, warm=1, idle=0.5) as stage:
+        workers = set(await asyncio.gather(*(stage.result("naps") for _ in range(12))))
+        assert len(workers) > 1
+        async with asyncio.timeout(SLACK):
+            while len(alive := [each for each in workers if pids.is_alive(int(each))]) > 1:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.02)
+        assert await stage.result("who") in alive
