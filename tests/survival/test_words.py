@@ -25,15 +25,22 @@ TOOLS = (
     *("where", "tells", "tells_from_thread", "asks", "asks_from_thread", "waits", "waits_in_thread"),
     *("refuses", "picture", "measured", "echo"),
 )
-ANSWERS: dict[str, Any] = {
-    "sampling/createMessage": lambda params: {
-        "role": "assistant",
-        "content": {"type": "text", "text": f"{params['messages'][0]['content']['text']} This."},
-        "model": "m",
-    },
-    "roots/list": lambda _: {"roots": [{"uri": "file:///a"}]},
-    "elicitation/create": lambda _: {"action": "accept", "content": {"city": "Oslo", "days": 3}},
-}
+
+
+def sampled(params: dict[str, Any]) -> dict[str, Any]:
+    text = f"{params['messages'][0]['content']['text']} This."
+    return {"role": "assistant", "content": {"type": "text", "text": text}, "model": "m"}
+
+
+def roots(_: dict[str, Any]) -> dict[str, Any]:
+    return {"roots": [{"uri": "file:///a"}]}
+
+
+def agreed(_: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "accept", "content": {"city": "Oslo", "days": 3}}
+
+
+ANSWERS = {"sampling/createMessage": sampled, "roots/list": roots, "elicitation/create": agreed}
 PATIENCE = 20.0
 
 
@@ -48,7 +55,7 @@ async def opened() -> AsyncGenerator[WireProbe]:
     server.resource("test://{city}/page", isolation=pool)(tools.page)
     server.prompt(isolation=pool)(tools.pack_for)
     server.completion("city", prompt="pack_for", isolation=pool)(tools.cities)
-    can = {"sampling": {}, "roots": {}, "elicitation": {}}
+    can: dict[str, Any] = {"sampling": {}, "roots": {}, "elicitation": {}}
     async with WireProbe(server, capabilities=can, answers=ANSWERS) as probe:
         worker = await answer(probe, "where")
         assert int(worker) in descendants()

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from greenroom import Accepted, Context, McpError
+from greenroom import Context, McpError
 
 SAY = "What now?"
 
@@ -51,7 +51,7 @@ def asks_from_thread(ctx: Context) -> str:
 
 
 def _days(answer: Any) -> str:
-    return f"{answer.value.days} in {answer.value.city}" if isinstance(answer, Accepted) else answer.action
+    return f"{answer.value.days} in {answer.value.city}" if answer.action == "accept" else answer.action
 
 
 async def waits(ctx: Context) -> None:
