@@ -80,6 +80,23 @@ def test_where_there_is_none_it_is_said_where_it_would_be(typed: Type) -> None:
     assert (seen.code, "there is no configuration" in seen.out) == (0, True)
 
 
+def test_a_server_that_does_not_answer_in_its_time_is_said_to_be_away(typed: Type, folder: Path) -> None:
+    command = f'command = {sys.executable!r}\nargs = ["-c", "import sys; sys.stdin.read()"]\n'
+    (folder / "greenroom.toml").write_text(f"[server.slow]\n{command}timeouts = {{ connect = 0.2 }}\n")
+    seen = typed("config", "effective")
+
+    assert (seen.code, "slow does not answer" in seen.out, "0.2" in seen.out) == (0, True, True)
+
+
+def test_what_is_well_is_counted(typed: Type, folder: Path) -> None:
+    assert typed("config", "show").out == typed("config", "effective").out == "no server is configured\n"
+    path = folder / "greenroom.toml"
+    path.write_text('[server.sky]\ncommand = "uvx"\n')
+    assert typed("config", "check").out == f"1 server in {path}: all is well\n"
+    path.write_text('[server.sky]\ncommand = "uvx"\n[server.sea]\ncommand = "uvx"\n')
+    assert typed("config", "check").out == f"2 servers in {path}: all is well\n"
+
+
 def test_what_is_shown_has_no_secret(typed: Type, configured: Path) -> None:
     assert configured.exists()
     seen = typed("config", "show")

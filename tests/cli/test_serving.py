@@ -88,6 +88,19 @@ def test_a_server_is_served_over_http_and_seen(program: Callable[..., Program], 
     assert typed("tree").code == 4
 
 
+@pytest.mark.parametrize("more", [(), ("--http", "0")], ids=["stdio", "http"])
+def test_a_server_that_cannot_open_what_it_needs_says_in_which_line(
+    program: Callable[..., Program], folder: Path, more: tuple[str, ...]
+) -> None:
+    code = "from greenroom import Server\nserver = Server('odd')\n\n@server.lifespan\nasync def around():\n    1 / 0\n    yield\n"
+    (folder / "odd.py").write_text(code)
+    served = program("serve", "odd.py", *more)
+    _, err = served.process.communicate(timeout=60)
+
+    last = "greenroom: odd.py has failed: ZeroDivisionError: division by zero (odd.py, line 6)"
+    assert (served.process.returncode, err.splitlines()[-1]) == (1, last)
+
+
 def test_which_pages_may_call_is_said_where_it_is_served(program: Callable[..., Program], typed: Type) -> None:
     url = program("serve", "weather.py", "--http", "0", "--origin", "https://good.example").url()
 

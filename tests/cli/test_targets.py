@@ -225,6 +225,22 @@ def test_code_that_cannot_be_loaded_is_its_authors_affair(
     assert len(seen.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("words", [("list", "odd.py"), ("list", "odd:server")], ids=" ".join)
+def test_what_a_server_fails_with_while_it_runs_is_its_authors_affair(
+    typed: Type, folder: Path, words: tuple[str, ...]
+) -> None:
+    code = "from greenroom import Server\nserver = Server('odd')\n\n@server.lifespan\nasync def around():\n    1 / 0\n    yield\n"
+    (folder / "odd.py").write_text(code)
+    seen = typed(*words)
+
+    assert (seen.code, seen.out) == (1, "")
+    place = words[1].removesuffix(":server")
+    assert (
+        seen.err.splitlines()[-1]
+        == f"greenroom: {place} has failed: ZeroDivisionError: division by zero (odd.py, line 6)"
+    )
+
+
 LOUD = '''
 import os
 print("at import")

@@ -70,6 +70,24 @@ def load_server(name: str) -> Server:
 
 
 @contextlib.contextmanager
+def blaming(name: str) -> Generator[None]:
+    """While a server runs, what its own code raises is its author's affair: it is told with the line. Raises `Ended`."""
+    place, _ = parted(name)
+    folder = Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
+    try:
+        yield
+    except (Ended, Misused, OSError):
+        raise
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if _frames(folder, cause):
+                raise Ended(FAILED, _why(place, folder, cause, "has failed")) from cause
+            cause = cause.__cause__
+        raise
+
+
+@contextlib.contextmanager
 def aside() -> Generator[None]:
     """Whatever is printed meanwhile, by Python or by anything else in the program, goes to stderr."""
     before = sys.stdout
@@ -152,13 +170,17 @@ def _loaded(place: str, folder: Path, load: Callable[[], ModuleType]) -> ModuleT
         raise Ended(FAILED, _why(place, folder, error)) from error
 
 
-def _why(place: str, folder: Path, error: BaseException) -> str:
+def _why(place: str, folder: Path, error: BaseException, failed: str = "cannot be loaded") -> str:
     """What its code has raised, and in which line of it."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if _is_below(folder, each.filename)]
+    own = _frames(folder, error)
     where = f" ({os.path.relpath(own[-1].filename)}, line {own[-1].lineno})" if own else ""
-    return f"{place} cannot be loaded: {what}{where}"
+    return f"{place} {failed}: {what}{where}"
+
+
+def _frames(folder: Path, error: BaseException) -> list[traceback.FrameSummary]:
+    """Where in its own code that was."""
+    return [each for each in traceback.extract_tb(error.__traceback__) if _is_below(folder, each.filename)]
 
 
 def _is_below(folder: Path, file: str) -> bool:

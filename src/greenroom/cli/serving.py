@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .endings import FINE, Misused
-from .loading import load_server
+from .loading import blaming, load_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +60,13 @@ def serve_once(server: str, http: str | None, origin: Sequence[str], workers: in
             found = load_server(server)
         finally:
             streams.give_back()
-        found.run("stdio", inspect=inspect)
+        with blaming(server):
+            found.run("stdio", inspect=inspect)
         return
     config = configured(http, origin)
-    load_server(server).run("http", config=config, inspect=inspect, workers=workers)
+    found = load_server(server)
+    with blaming(server):
+        found.run("http", config=config, inspect=inspect, workers=workers)
 
 
 def configured(http: str, origin: Sequence[str]) -> HttpConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ from greenroom.errors import ConfigError
 
 from .door import echo, styled
 from .endings import Misused
-from .loading import aside, is_server_name, is_url, load_server
+from .loading import aside, blaming, is_server_name, is_url, load_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -101,7 +101,11 @@ async def connected(where: Way) -> AsyncGenerator[Reached]:
     except ConfigError as error:  # what a file says was read before: this was typed
         raise Misused(str(error)) from error
     client.times = times
-    with aside() if place.inside else nullcontext():
+    if place.inside:
+        with aside(), blaming(str(where.target)):
+            async with client:
+                yield client
+    else:
         async with client:
             yield client
 
