@@ -261,8 +261,7 @@ class Seat(GenServer):
 
     async def _over_in_parts(self, call: int, outcome: Outcome, body: bytes) -> None:
         if len(body) > LARGEST:
-            much = f"what it returned has {len(body) // _MIB} MiB, and there can be {LARGEST // _MIB} at most"
-            self._done(call, Outcome(why=much))
+            self._done(call, Outcome(why=f"its result has {len(body) // _MIB} MiB, and may have {LARGEST // _MIB}"))
             return
         for count, start in enumerate(range(0, len(body), words.PIECE), start=1):
             self.home.send([words.PART, call, body[start : start + words.PIECE]])

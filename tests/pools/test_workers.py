@@ -8,6 +8,7 @@ import pytest
 
 from greenroom.actors.company import Company
 from greenroom.actors.hooks import Hooks
+from greenroom.actors.pools import seat
 from greenroom.actors.pools.pool import Pool
 from greenroom.actors.settings import Settings
 from greenroom.actors.voice import AHEAD
@@ -56,6 +57,15 @@ async def test_whatever_json_can_say_goes_there_and_back(house: House, value: An
     isolated = await result(house, "echo", value=value)
     async with house.probe() as probe:
         assert isolated == await probe.call("at_home", value=value)
+
+
+async def test_there_is_an_end_to_what_can_come_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seat, "LARGEST", 1024 * 1024)
+    refused = await result(house, "echo", value="x" * 3_500_000)
+    assert text_of(refused) == "Tool execution failed: its result has 3 MiB, and may have 1"
+    async with house.probe() as probe:
+        assert text_of(await probe.call("echo", value="x" * 700_000)) == "x" * 700_000
+    assert house.premises.attempts == 1
 
 
 async def test_bytes_come_back_as_what_they_are(house: House) -> None:
