@@ -33,8 +33,8 @@ def render() -> str:
         "A target is a URL, a name of your [configuration](configuration.md), `module:server` or `file.py:server` of code that can be imported here (the part behind",
         "the colon may be left out where there is one server), or, instead of a target, a server's own command behind `--`.",
         "",
-        "`_GREENROOM_COMPLETE=bash_source greenroom` prints what makes a shell complete these words (`zsh_source`, `fish_source`). `NO_COLOR` keeps it",
-        "plain, and so does any output that is no terminal. `GREENROOM_TRACEBACK=1` shows where an error was raised.",
+        "`_GREENROOM_COMPLETE=bash_source greenroom` prints what makes a shell complete these words, and the names of your configuration (`zsh_source`,",
+        "`fish_source`). `NO_COLOR` keeps it plain, and so does any output that is no terminal. `GREENROOM_TRACEBACK=1` shows where an error was raised.",
     ]
     for command in COMMANDS:
         for path, each in _all(command, ()):
