@@ -145,6 +145,21 @@ def test_what_was_there_first_is_kept_for_good(typed: Type, folder: Path) -> Non
     assert servers[-1] == [f"n{number}" for number in range(11)]
 
 
+@pytest.mark.parametrize("target", ["weather.py", "weather:server", "whole:server", "whole.part:server"])
+def test_code_is_served_from_wherever_it_is_started(
+    typed: Type, folder: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    (folder / "whole").mkdir()
+    (folder / "whole" / "__init__.py").write_text((folder / "weather.py").read_text())
+    (folder / "whole" / "part.py").write_text("from . import server\n")
+    assert typed("install", target, "--to", "cursor", "--name", "it", "--yes").code == 0
+    entry = json.loads((folder.parent / "home" / ".cursor" / "mcp.json").read_text())["mcpServers"]["it"]
+
+    monkeypatch.chdir(folder.parent)
+    env = [word for name, value in entry.get("env", {}).items() for word in ("--env", f"{name}={value}")]
+    assert typed("call", "dot", *env, "--", entry["command"], *entry["args"]).code == 0
+
+
 # --- new
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -54,7 +55,10 @@ def entry_for(
         )
     if headers:
         raise Misused("--header is for a URL")
-    words = list(command) if command else _serving(str(target))
+    words = list(command or ())
+    if not command:
+        words, more = _serving(str(target))
+        variables = more | variables
     found = shutil.which(words[0])
     if found is None:
         raise Misused(f"there is no program {words[0]!r} here")
@@ -64,13 +68,21 @@ def entry_for(
     return Entry(entry | ({"env": variables} if variables else {}))
 
 
-def _serving(target: str) -> list[str]:
-    """The words that serve code of this machine, from wherever they are started."""
+def _serving(target: str) -> tuple[list[str], dict[str, str]]:
+    """The words that serve code of this machine, from wherever they are started, and what has to be in their environment."""
     load_server(target)  # which says what is wrong with it, now and not there
     place, attribute = parted(target)
+    here = Path.cwd()
+    variables: dict[str, str] = {}
+    if not place.endswith(".py") and (spec := PathFinder.find_spec(place.partition(".")[0], [str(here)])) is not None:
+        # It is only found from this folder, where nobody else starts it.
+        if spec.origin is not None and spec.submodule_search_locations is None:
+            place = spec.origin
+        else:
+            variables["PYTHONPATH"] = str(here)
     if place.endswith(".py"):
-        target = f"{Path(place).resolve()}{f':{attribute}' if attribute else ''}"
-    return [sys.executable, "-m", "greenroom.cli", "serve", target]
+        place = str(Path(place).resolve())
+    return [sys.executable, "-m", "greenroom.cli", "serve", f"{place}:{attribute}" if attribute else place], variables
 
 
 # --- of our own configuration
