@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.errors import LocalProtocolError
@@ -30,7 +30,8 @@ from greenroom.supervision.cluster.thespian_door import (
 
 from . import messages as said
 from .followers import Followers
-from .keys import key_of
+from .keys import guests_key
+from .pending import Pending, Waiting
 from .wire import KIND, TO_GUEST, TO_NODE, BadItem, TooLarge, packed, payload_limit, unpacked
 
 if TYPE_CHECKING:
@@ -46,16 +47,10 @@ _FIRST, _LONGEST = 0.05, 5.0
 _LOOK: Final = 0.02
 """How often it looks, in seconds, where nobody watches for it."""
 _SOON: Final = 0.005
+_AFTER_FAULT: Final = 1.0
+"""How soon it goes on after a fault of its own, in seconds: what is due is due still, and may fail again."""
 
 _log: Final = logging.getLogger("greenroom.guest")
-
-
-class _Waiting(NamedTuple):
-    """A request without an answer."""
-
-    request: said.Request
-    sender: Address
-    until: float
 
 
 class Guest(Actor):
@@ -69,9 +64,8 @@ class Guest(Actor):
         self._alone = can.get("Thespian ActorSystem Name") == "simpleSystem"
         self._host: said.Connect | None = None
         self._link: PlainLink | None = None
-        self._hello: _Waiting | None = None
-        self._waiting: dict[int, _Waiting] = {}
-        self._unsent: list[int] = []
+        self._hello: Waiting | None = None
+        self._waiting = Pending()
         self._followers = Followers()
         self._last = 0
         self._tries = 0
@@ -79,15 +73,19 @@ class Guest(Actor):
         self._dial_at: float | None = None
         self._dialled = self._heard = self._spoke = 0.0
         self._armed: float | None = None
+        self._taken = False
+        """Whether the request that is being dealt with waits here, or has its answer."""
 
     def receiveMessage(self, message: Any, sender: Address) -> ThespianWatch | None:  # noqa: N802 - Thespian's name
         """Whatever comes."""
+        self._taken = False
         try:
             self._deal(message, sender)
         except Exception as error:  # noqa: BLE001 - it is logged and answered; see above
             _log.exception("a guest could not deal with a %s", type(message).__name__)
-            if isinstance(message, said.Request):
+            if isinstance(message, said.Request) and (self._take_out(message) or not self._taken):
                 self._answer(sender, said.Failed("internal", f"{type(error).__name__}: {error}", ticket=message.ticket))
+            self._arm(_AFTER_FAULT)
         link = self._link
         if link is None or not self._watched or link.over is not None:
             return None
@@ -99,8 +97,10 @@ class Guest(Actor):
         match message:
             case said.Connect():
                 self._connect(message, sender)
+                self._taken = True
             case said.Request():
                 self._ask(message, sender)
+                self._taken = True
             case ActorExitRequest():
                 self._leave()
                 return
@@ -116,6 +116,13 @@ class Guest(Actor):
             self._stay(message)
         self._arm()
 
+    def _take_out(self, request: said.Request) -> bool:
+        """Nothing else answers it from here on; whether something would have."""
+        if self._hello is not None and self._hello.request is request:
+            self._hello = None
+            return True
+        return self._waiting.take(request)
+
     def _answer(self, to: Address, answer: said.Answer) -> None:
         self.send(to, answer)
 
@@ -129,18 +136,19 @@ class Guest(Actor):
             self._fail(self._hello, "replaced", "it was told to connect elsewhere")
         self._hang_up("lost", "the guest was told to connect anew; it may have been done or not")
         self._host = request
-        self._hello = _Waiting(request, sender, time.monotonic() + request.timeout)
+        self._hello = Waiting(request, sender, time.monotonic() + request.timeout)
         self._tries = 0
         self._dial_at = time.monotonic()
 
     def _dial(self) -> None:
         assert self._host is not None
-        self._dial_at = None
         self._dialled = time.monotonic()
+        self._dial_at = self._dialled + _LONGEST  # if it does not get as far as this
         try:
-            key = key_of(self._host.key_file) if self._host.key_file is not None else key_of(self._host.key)
+            key = guests_key(self._host.key if self._host.key_file is None else self._host.key_file)
             self._link = PlainLink(self._host.address, key, "guest", kind=KIND, largest=payload_limit(TO_GUEST))
-        except (ConfigError, LinkRefused) as error:
+            self._dial_at = None
+        except (ConfigError, LinkRefused, ValueError, OverflowError) as error:
             self._refused(str(error))
         except OSError as error:
             self._again(str(error))
@@ -158,10 +166,8 @@ class Guest(Actor):
             self._last += 1
             self._followers.restoring[self._last] = server, uri
             self._post(["ask", self._last, "Subscribe", {"server": server, "uri": uri}, said.TIMEOUT])
-        unsent, self._unsent = self._unsent, []
-        for id in unsent:
-            if id in self._waiting:
-                self._put(id)
+        for id in self._waiting.to_send():
+            self._put(id)
 
     def _hang_up(self, reason: str, text: str) -> None:
         """The link is over: whoever waits hears of it."""
@@ -169,14 +175,11 @@ class Guest(Actor):
         if link is not None:
             link.close()
         self._followers.restoring.clear()
-        unsent = set(self._unsent)
-        self._unsent = []
-        waiting, self._waiting = self._waiting, {}
-        for id, one in waiting.items():
-            if id in unsent:
-                self._fail(one, "away", text)
-            else:
+        for one, sent in self._waiting.take_all():
+            if sent:
                 self._fail(one, reason, text, maybe_done=True)
+            else:
+                self._fail(one, "away", text)
 
     def _again(self, text: str, reason: str = "away") -> None:
         """It broke, or did not come about: try again, later each time."""
@@ -203,7 +206,7 @@ class Guest(Actor):
     # --- requests
 
     def _ask(self, request: said.Request, sender: Address) -> None:
-        one = _Waiting(request, sender, 0.0)
+        one = Waiting(request, sender, 0.0)
         if (problem := request.problem()) is not None:
             self._fail(one, "bad_request", problem)
             return
@@ -220,25 +223,26 @@ class Guest(Actor):
             self._fail(one, "busy", f"{MOST} requests are under way")
         else:
             self._last += 1
-            self._waiting[self._last] = one
-            if self._link is not None and self._link.up:
+            up = self._link is not None and self._link.up
+            self._waiting.add(self._last, one, sent=up)
+            if up:
                 self._put(self._last)
-            else:
-                self._unsent.append(self._last)
 
     def _put(self, id: int) -> None:
         """Send a request."""
-        request = self._waiting[id].request
+        one = self._waiting[id]
+        request = one.request
         fields = {name: value for name, value in vars(request).items() if name not in ("timeout", "ticket")}
         kind = type(request).__name__
-        left = max(0.0, self._waiting[id].until - time.monotonic())
+        left = max(0.0, one.until - time.monotonic())
         try:
             self._post(["ask", id, kind, fields, left])
         except (TooLarge, LocalProtocolError) as error:
             reason = "too_large" if isinstance(error, TooLarge) else "bad_request"
-            self._fail(self._waiting.pop(id), reason, f"it cannot be sent: {error}")
+            self._waiting.pop(id)
+            self._fail(one, reason, f"it cannot be sent: {error}")
 
-    def _fail(self, one: _Waiting, reason: str, text: str, **data: Any) -> None:
+    def _fail(self, one: Waiting, reason: str, text: str, **data: Any) -> None:
         self._answer(one.sender, said.Failed(reason, text, data, ticket=one.request.ticket))
 
     def _post(self, item: list[Any]) -> None:
@@ -262,14 +266,10 @@ class Guest(Actor):
                 payloads += link.pump()
             self._read(payloads, now)
             self._judge(link, now)
-        for id, one in tuple(self._waiting.items()):
-            if now >= one.until:
-                del self._waiting[id]
-                if id in self._unsent:
-                    self._unsent.remove(id)
-                elif self._link is not None and self._link.up:
-                    self._post(["drop", id])
-                self._fail(one, "timeout", f"no answer within {one.request.timeout:g} s")
+        for id, one, sent in self._waiting.take_overdue(now):
+            if sent and self._link is not None and self._link.up:
+                self._post(["drop", id])
+            self._fail(one, "timeout", f"no answer within {one.request.timeout:g} s")
         hello = self._hello
         if hello is not None and now >= hello.until:
             self._hello = None
@@ -332,7 +332,7 @@ class Guest(Actor):
             else:
                 self._end(*restored, str(fields.get("text", kind)))
             return
-        one = self._waiting.pop(id, None)
+        one = self._waiting.pop(id)
         if one is None:
             return  # its time was over
         try:
@@ -348,7 +348,7 @@ class Guest(Actor):
 
     def _due(self) -> float | None:
         """When there is something to do though nothing comes."""
-        times = [one.until for one in self._waiting.values()]
+        times = [one.until for one in self._waiting]
         now = time.monotonic()
         if self._hello is not None:
             times.append(self._hello.until)
@@ -368,18 +368,18 @@ class Guest(Actor):
                 times.append(now + _LOOK)
         return min(times, default=None)
 
-    def _arm(self) -> None:
+    def _arm(self, least: float = 0.0) -> None:
         """Have a wakeup by then, unless there is one; those that were armed for later come as well, and find nothing to do."""
-        due = self._due()
-        if due is None or (self._armed is not None and self._armed <= due):
+        due, now = self._due(), time.monotonic()
+        if due is None or (self._armed is not None and self._armed <= max(due, now + least)):
             return
-        self._armed = due
-        self.wakeupAfter(timedelta(seconds=max(0.0, due - time.monotonic())))
+        self._armed = max(due, now + least)
+        self.wakeupAfter(timedelta(seconds=self._armed - now))
 
     def _stay(self, request: said.Request) -> None:
         """In the simple system: wait here until the request is answered."""
         while (self._hello is not None and self._hello.request is request) or any(
-            one.request is request for one in self._waiting.values()
+            one.request is request for one in self._waiting
         ):
             due = self._due()
             seconds = 0.0 if due is None else max(0.0, due - time.monotonic())

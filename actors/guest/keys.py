@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,3 +26,8 @@ def key_of(given: bytes | str | os.PathLike[str]) -> bytes:
     if len(given) < LEAST:
         raise ConfigError(f"a key has at least {LEAST} bytes, not {len(given)}: write one with new_key_file(path)")
     return given
+
+
+def guests_key(given: bytes | str | os.PathLike[str]) -> bytes:
+    """What links of guests are keyed with: made of the key, so that no link of theirs has a node's key even where a cluster has the same file. Raises as `key_of`."""
+    return hmac.digest(key_of(given), b"greenroom guests", "sha256")

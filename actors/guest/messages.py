@@ -7,8 +7,9 @@ asks more than once compares the two. An `Updated` or an `Ended` comes later, of
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 if TYPE_CHECKING:
@@ -50,6 +51,17 @@ class Connect(Request):
     address: str
     key_file: str | None = None
     key: bytes = field(default=b"", repr=False)
+
+    def problem(self) -> str | None:
+        """As of any."""
+        address, file, key = cast("tuple[Any, Any, Any]", (self.address, self.key_file, self.key))
+        if not isinstance(address, str):
+            return f"address is a text, not {address!r}"
+        if not isinstance(file, str | os.PathLike | None):
+            return f"key_file is a path, not a {type(file).__name__}"
+        if not isinstance(key, bytes):
+            return f"key is bytes, not a {type(key).__name__}"
+        return super().problem()
 
 
 @dataclass(frozen=True)

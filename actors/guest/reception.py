@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
@@ -31,19 +30,21 @@ from greenroom.supervision import (
     monitor,
     send_after,
     spawn,
+    spawn_link,
     start_child,
     wait_down,
 )
 from greenroom.supervision.cluster.link import Link
 from greenroom.supervision.cluster.sealing import greeting
 
-from .keys import key_of
+from .door import Door, check_address
+from .keys import guests_key
+from .knocking import stranger_at
+from .reports import NameTaken, Offences
 from .visit import LinkOver, Payload, Visit
 from .wire import KIND, TO_NODE, payload_limit
 
 if TYPE_CHECKING:
-    import asyncio
-
     from greenroom.supervision import ChildSpec, ExitReason, Node, Pid
     from greenroom.supervision.cluster.sealing import Greeting
 
@@ -56,7 +57,13 @@ _MINE: Final = object()
 _STRANGERS: Final = 16
 """How many may be shaking hands at once."""
 _UNREAD: Final = 1000
-"""How many payloads a guest may send before its process is there."""
+"""How many payloads a guest may send before its process is there; of the largest, two."""
+
+
+class _Found(NamedTuple):
+    """To a doorman that stands by: who has its address."""
+
+    stranger: str | None
 
 
 class Reception:
@@ -73,7 +80,7 @@ class Reception:
     ) -> None:
         """`asked` is whom they ask. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name that is made of `name`. Raises `ConfigError`."""
         self.asked = asked
-        self.key = key_of(key)
+        self.key = guests_key(key)
         self.address = check_address(address or f"unix:@greenroom-{os.geteuid()}-{name}")
         """Where guests connect; a port of 0 has become a real one when it runs."""
         self.most_guests = most_guests
@@ -111,7 +118,11 @@ class Doorman(GenServer):
         """For whom."""
         self._reception = reception
         self._node: Node
-        self._servers: list[asyncio.Server] = []
+        self._offences: Offences
+        self._door = Door()
+        self._stranger: str | None = None
+        self._told: str | None = None
+        self._looks = False
         self._links: dict[Link, Pid | None] = {}
         self._early: dict[Link, list[bytes]] = {}
 
@@ -119,7 +130,8 @@ class Doorman(GenServer):
 
     async def init(self) -> None:
         """Listen. Whoever did before is gone, killed perhaps, and could not close."""
-        self._node = current_node()
+        self._node = node = current_node()
+        self._offences = Offences(str(self._reception.name("doorman")), node.loop.time, node.reports.emit)
         reception = self._reception
         if reception.doorman is not None:
             reception.doorman.shut()
@@ -129,37 +141,44 @@ class Doorman(GenServer):
 
     async def _listen(self) -> None:
         reception = self._reception
-        kind, _, where = reception.address.partition(":")
-        loop = self._node.loop
         try:
-            if kind == "unix":
-                self._servers.append(await loop.create_unix_server(self._welcome, _path(where)))
-                if not where.startswith("@"):
-                    os.chmod(where, 0o600)  # noqa: PTH101 - a path that is a string everywhere else
-            else:
-                host, _, port = where.rpartition(":")
-                self._servers.append(await loop.create_server(self._welcome, host.strip("[]"), int(port)))
-                reception.address = f"tcp:{host}:{self._servers[0].sockets[0].getsockname()[1]}"
-        except OSError as error:
-            if reception.stands_by and error.errno == errno.EADDRINUSE:
-                send_after(_TURN, self.pid, _MINE)
+            reception.address = await self._door.open(self._node.loop, self._welcome, reception.address)
+        except (OSError, ValueError) as error:
+            if reception.stands_by and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                self._stand_by()
                 return
             raise ConfigError(f"guests cannot be let in at {reception.address}: {error}") from error
 
+    def _stand_by(self) -> None:
+        """Try again, and see meanwhile who it is that has the address."""
+        send_after(_TURN, self.pid, _MINE)
+        if not self._looks:
+            self._looks = True
+            spawn_link(_look, Ref[Doorman](self.pid, None), self._reception)
+
+    def _found(self, stranger: str | None) -> None:
+        """Told when it was so twice running: one that is about to close answers nobody either."""
+        self._looks = False
+        before, self._stranger = self._stranger, stranger
+        if stranger is None:
+            self._told = None
+        elif before is not None and self._told != stranger:
+            self._told = stranger
+            address, label = self._reception.address, str(self._reception.name("doorman"))
+            self._node.reports.emit(NameTaken(pid=self.pid, label=label, address=address, why=stranger))
+
     async def admit(self, link: Link) -> None:
         """A guest has shaken hands: give it a process."""
-        early = self._early.get(link)
-        if early is None:
+        if link not in self._early:
             return  # gone again
         try:
-            spec = child(Visit, self._reception.asked, link).but(id=link, restart="temporary")
+            spec = child(Visit, self._reception.asked, link, self.pid).but(id=link, restart="temporary")
             visit = await start_child(self._reception.name("visits"), spec)
         except ActorError as error:
             link.end(str(error))
             return
         monitor(visit)
-        del self._early[link]
-        for data in early:
+        for data in self._early.pop(link, ()):  # none, if it has left meanwhile
             visit.send(Payload(data))
         if link.over:
             visit.send(LinkOver())
@@ -170,6 +189,8 @@ class Doorman(GenServer):
         """A visit has ended: so does its link. Or it may be our turn to listen."""
         if message is _MINE:
             await self._listen()
+        if isinstance(message, _Found):
+            self._found(message.stranger)
         if isinstance(message, Down):
             for link, pid in tuple(self._links.items()):
                 if pid is not None and pid == message.pid:
@@ -181,14 +202,9 @@ class Doorman(GenServer):
 
     def shut(self) -> None:
         """Close all that is open. Again is nothing."""
-        servers, self._servers = self._servers, []
-        for server in servers:
-            server.close()
+        self._door.close()
         for link in tuple(self._links):
             link.end("closed")
-        kind, _, where = self._reception.address.partition(":")
-        if kind == "unix" and not where.startswith("@") and servers:
-            os.unlink(where)  # noqa: PTH108 - as above
 
     # --- the party of its links; called by the loop, outside of any process
 
@@ -220,7 +236,7 @@ class Doorman(GenServer):
         early = self._early.get(link)
         if early is not None:
             early.append(payload)
-            if len(early) > _UNREAD:
+            if len(early) > _UNREAD or sum(map(len, early)) > 2 * payload_limit(TO_NODE):
                 link.end("it says too much at once")
             return
         pid = self._links.get(link)
@@ -228,7 +244,9 @@ class Doorman(GenServer):
             self._in_the_node(lambda: Ref[Visit](pid, None).send(Payload(payload)))
 
     def lost(self, link: Link, why: str) -> None:  # noqa: ARG002 - whatever it was
-        """A guest is gone."""
+        """A guest is gone, or a stranger."""
+        if link.offence is not None:
+            self._offences.note(self.pid, link.offence)
         pid = self._links.pop(link, None)
         self._early.pop(link, None)
         self._reception.guests = sum(each.up for each in self._links)
@@ -246,18 +264,6 @@ async def _shut_after(doorman: Doorman) -> None:
     doorman.shut()
 
 
-def check_address(address: str) -> str:
-    """The address. Raises `ConfigError` for what is none, or cannot be had on this system."""
-    kind, _, where = address.partition(":")
-    host, _, port = where.rpartition(":")
-    if kind == "tcp" and host and port.isdigit():
-        return address
-    if kind == "unix" and where:
-        if where.startswith("@") and sys.platform != "linux":
-            raise ConfigError(f"{address}: only Linux has abstract sockets: name a path, or tcp:127.0.0.1:PORT")
-        return address
-    raise ConfigError(f"{address!r} is no address: it is unix:@NAME, unix:PATH or tcp:HOST:PORT")
-
-
-def _path(where: str) -> str:
-    return "\0" + where[1:] if where.startswith("@") else where
+async def _look(doorman: Ref[Doorman], reception: Reception) -> None:
+    """A process: who it is may take its time to say so."""
+    doorman.send(_Found(await stranger_at(reception.address, reception.key)))

@@ -13,10 +13,10 @@ from greenroom.actors.client.errors import ClientError
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import LocalProtocolError, PeerError
 from greenroom.protocol.json import is_object
-from greenroom.supervision import NORMAL, Exit, GenServer, Ref, Stop, kill, spawn_link
+from greenroom.supervision import NORMAL, Down, Exit, GenServer, Ref, Stop, kill, monitor, self_pid, spawn_link
 
 from .answers import KINDS, failed, failure, line_of, outcome
-from .wire import TO_GUEST, TO_NODE, BadItem, TooLarge, packed, unpacked
+from .wire import MOST_ITEMS, TO_GUEST, TO_NODE, BadItem, TooLarge, packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +34,8 @@ _LONGEST: Final = 24 * 3600.0
 _BACKLOG: Final = 4 * TO_GUEST
 """How much may wait for a guest that does not read."""
 _LARGE: Final = 4096
+_TOGETHER: Final = MOST_ITEMS // 4
+"""After so many items what was said goes out: the guest takes no more than four times as many in one payload."""
 
 
 class Payload(NamedTuple):
@@ -47,11 +49,18 @@ class LinkOver(NamedTuple):
 
 
 class Told(NamedTuple):
-    """From a job: what its guest is to hear; `over` when that is its answer."""
+    """From a job: the answer, unless it was dropped meanwhile, and its number is another's."""
 
-    id: int
+    job: Pid
+    kind: str
+    fields: Mapping[str, Any]
+
+
+class News(NamedTuple):
+    """From who follows a resource, of which that guest may have another follower by now: what has become of it."""
+
+    follower: Pid
     item: list[Any]
-    over: bool
 
 
 class Visit(GenServer):
@@ -59,28 +68,35 @@ class Visit(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, asked: Asked, link: Link) -> None:
-        """Whom it asks, and how it is reached."""
+    def __init__(self, asked: Asked, link: Link, doorman: Pid) -> None:
+        """Whom it asks, how it is reached, and who tells it that the guest is gone."""
         self._asked = asked
         self._link = link
+        self._doorman = doorman
+        self._posted = 0
         self._jobs: dict[int, Pid] = {}
         self._ids: dict[Pid, int] = {}
         self._follows: dict[tuple[str, str], Pid] = {}
         self._keys: dict[Pid, tuple[str, str]] = {}
-        self._beginning: dict[tuple[str, str], list[int]] = {}
+        self._joined: dict[Pid, dict[int, float]] = {}
+        """Of each subscription that is not answered yet, which requests want the same, and until when."""
+
+    def init(self) -> None:
+        """Without the doorman nobody would ever tell it; its end is that of all links."""
+        monitor(self._doorman)
 
     def handle_info(self, message: Any) -> Stop | None:
         """The guest's words, and its jobs'."""
         match message:
             case Payload(data):
                 return self._heard(data)
-            case Told(id, item, over):
-                self._tell(id, item, over=over)
-                if item[0] == "ended":
-                    self._follows.pop((item[1], item[2]), None)
+            case Told(job, kind, fields):
+                self._tell(job, kind, fields)
+            case News(follower, item):
+                self._pass_on(follower, item)
             case Exit(pid, reason):
                 self._ended(pid, reason)
-            case LinkOver():
+            case LinkOver() | Down():
                 return Stop(NORMAL)
             case _:
                 pass
@@ -99,7 +115,8 @@ class Visit(GenServer):
             for item in unpacked(data, TO_NODE):
                 self._take(item)
         except BadItem as error:
-            self._link.end(f"{error}")
+            self._link.offence = str(error)
+            self._link.end(self._link.offence)
             return Stop(NORMAL)
         return None
 
@@ -110,10 +127,7 @@ class Visit(GenServer):
             ):
                 self._ask(id, kind, fields, min(max(0.0, float(seconds)), _LONGEST))
             case ["drop", int(id)]:
-                pid = self._jobs.pop(id, None)
-                if pid is not None:
-                    self._ids.pop(pid, None)
-                    kill(pid)
+                self._drop(id)
             case ["ping"]:
                 self._post(["pong"])
             case _:
@@ -129,9 +143,9 @@ class Visit(GenServer):
         elif len(self._jobs) >= MOST:
             self._answer(id, *failed("busy", f"{MOST} requests of this guest are under way"))
         elif kind == "Subscribe":
-            self._subscribe(id, fields, seconds)
+            self._subscribe(id, (str(fields.get("server")), str(fields.get("uri"))), seconds)
         elif kind in KINDS:
-            self._begin(id, spawn_link(_job, self._me, self._asked, id, kind, dict(fields), seconds))
+            self._begin(id, spawn_link(_job, self._me, self._asked, kind, dict(fields), seconds))
         else:
             self._answer(id, *failed("bad_request", f"there is no request of the kind {kind[:40]!r}"))
 
@@ -143,38 +157,62 @@ class Visit(GenServer):
         self._jobs[id] = pid
         self._ids[pid] = id
 
-    def _subscribe(self, id: int, fields: Mapping[str, Any], seconds: float) -> None:
-        key = (str(fields.get("server")), str(fields.get("uri")))
-        if key in self._beginning:
-            self._beginning[key].append(id)  # what is heard of the first holds for it
-        elif key in self._follows:
+    def _drop(self, id: int) -> None:
+        """Nobody waits for it any more."""
+        pid = self._jobs.pop(id, None)
+        if pid is None or self._joined.get(pid, {}).pop(id, None) is not None:
+            return
+        self._ids.pop(pid, None)
+        kill(pid)
+        self._join_anew(pid)
+
+    def _subscribe(self, id: int, key: tuple[str, str], seconds: float) -> None:
+        follower = self._follows.get(key)
+        if follower is not None and follower in self._joined:  # what is heard of the first holds for it
+            self._joined[follower][id] = _now() + seconds
+            self._jobs[id] = follower
+        elif follower is not None:
             self._answer(id, "Subscribed", {"server": key[0], "uri": key[1]})
         elif len(self._follows) >= MOST_SUBSCRIPTIONS:
             self._answer(id, *failed("busy", f"this guest follows {MOST_SUBSCRIPTIONS} resources already"))
         else:
-            pid = spawn_link(_follow, self._me, self._asked, id, key, seconds)
+            pid = spawn_link(_follow, self._me, self._asked, key, seconds)
             self._follows[key] = pid
             self._keys[pid] = key
-            self._beginning[key] = []
+            self._joined[pid] = {}
             self._begin(id, pid)
+
+    def _join_anew(self, pid: Pid) -> None:
+        """A subscription is forgotten. If it was given up after its time, that says nothing of who has joined later: they begin another."""
+        key, joined = self._keys.pop(pid, None), self._joined.pop(pid, {})
+        if key is not None and self._follows.get(key) == pid:
+            del self._follows[key]
+        for id, until in joined.items():
+            del self._jobs[id]
+            if key is not None:
+                self._subscribe(id, key, max(0.0, until - _now()))
 
     # --- what it hears
 
-    def _tell(self, id: int, item: list[Any], *, over: bool) -> None:
-        if not over:
-            self._post(item)
-            return
-        pid = self._jobs.pop(id, None)
-        if pid is None:
+    def _tell(self, job: Pid, kind: str, fields: Mapping[str, Any]) -> None:
+        id = self._ids.pop(job, None)
+        if id is None:
             return  # it was dropped
-        self._ids.pop(pid, None)
-        for each in (id, *self._also(pid)):
-            self._answer(each, item[0], item[1])
+        del self._jobs[id]
+        self._answer(id, kind, fields)
+        if kind != "Failed" or fields["reason"] != "timeout":
+            for each in self._joined.pop(job, ()):
+                del self._jobs[each]
+                self._answer(each, kind, fields)
+        if kind == "Failed":
+            self._join_anew(job)
 
-    def _also(self, pid: Pid) -> list[int]:
-        """Who waits for the same subscription."""
-        key = self._keys.get(pid)
-        return [] if key is None else self._beginning.pop(key, [])
+    def _pass_on(self, follower: Pid, item: list[Any]) -> None:
+        key = (item[1], item[2])
+        if self._follows.get(key) == follower:
+            if item[0] == "ended":
+                del self._follows[key]
+            self._post(item)
 
     def _answer(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
         try:
@@ -189,34 +227,38 @@ class Visit(GenServer):
             self._link.end("it does not read what it has asked for")
             return
         self._link.post(data)
-        if len(data) > _LARGE:
+        self._posted += 1
+        if len(data) > _LARGE or self._posted % _TOGETHER == 0:
             self._link.flush()
 
     def _ended(self, pid: Pid, reason: ExitReason) -> None:
         """A job is over. One that has not answered has died."""
-        also = self._also(pid)
         key = self._keys.pop(pid, None)
         follows = key is not None and self._follows.get(key) == pid
         if key is not None and follows:
             del self._follows[key]
         id = self._ids.pop(pid, None)
-        if id is not None:
-            del self._jobs[id]
-        unanswered = also if id is None else [id, *also]
+        unanswered = [*([] if id is None else [id]), *self._joined.pop(pid, ())]
         for each in unanswered:
+            del self._jobs[each]
             self._answer(each, *failed("crashed", f"what was to answer it has ended: {reason}"))
         if key is not None and follows and not unanswered:
             self._post(["ended", *key, f"what followed it has ended: {reason}"])
 
 
-async def _job(visit: Ref[Visit], asked: Asked, id: int, kind: str, fields: Mapping[str, Any], seconds: float) -> None:
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _job(visit: Ref[Visit], asked: Asked, kind: str, fields: Mapping[str, Any], seconds: float) -> None:
     """A process: one request."""
-    visit.send(Told(id, [*await outcome(asked, kind, fields, seconds)], over=True))
+    visit.send(Told(self_pid(), *await outcome(asked, kind, fields, seconds)))
 
 
-async def _follow(visit: Ref[Visit], asked: Asked, id: int, key: tuple[str, str], seconds: float) -> None:
+async def _follow(visit: Ref[Visit], asked: Asked, key: tuple[str, str], seconds: float) -> None:
     """A process: one resource, from its subscription on."""
     server, uri = key
+    me = self_pid()
     begun = False
     try:
         line = line_of(asked.federation, {"server": server})
@@ -225,18 +267,18 @@ async def _follow(visit: Ref[Visit], asked: Asked, id: int, key: tuple[str, str]
             await updates.__aenter__()
         try:
             begun = True
-            visit.send(Told(id, ["Subscribed", {"server": server, "uri": uri}], over=True))
+            visit.send(Told(me, "Subscribed", {"server": server, "uri": uri}))
             async for told in updates:
-                visit.send(Told(id, ["updated", server, uri, told.gap], over=False))
+                visit.send(News(me, ["updated", server, uri, told.gap]))
         finally:
             await updates.__aexit__(None, None, None)
         why = "there is nothing more to hear of it"
     except TimeoutError:
         why = ""
-        visit.send(Told(id, [*failed("timeout", f"no answer within {seconds:.3g} s")], over=True))
+        visit.send(Told(me, *failed("timeout", f"no answer within {seconds:.3g} s")))
     except (GreenroomError, ClientError, PeerError) as error:
         why = str(error)
         if not begun:
-            visit.send(Told(id, [*failure(error)], over=True))
+            visit.send(Told(me, *failure(error)))
     if begun:
-        visit.send(Told(id, ["ended", server, uri, why], over=False))
+        visit.send(News(me, ["ended", server, uri, why]))

@@ -8,7 +8,7 @@ Both ends bound what they take and what they send. Who has an item that is too l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
@@ -25,10 +25,11 @@ TO_NODE: Final = 4 * 1024 * 1024
 TO_GUEST: Final = 16 * 1024 * 1024
 _AROUND: Final = 64 * 1024
 """What a frame may have around its items."""
-_MOST_ITEMS: Final = 4096
+MOST_ITEMS: Final = 4096
+"""How many items one payload may have: each is dealt with before anything else has its turn."""
 
 _wrap: Final = msgspec.msgpack.Encoder().encode
-_unwrap: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_unwrap: Final = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max_length=MOST_ITEMS)]).decode
 
 
 class BadItem(GreenroomError):
@@ -57,7 +58,7 @@ def unpacked(payload: bytes, limit: int) -> Iterator[list[Any]]:
     try:
         items: Iterable[bytes] = _unwrap(payload)
     except msgspec.MsgspecError as error:
-        raise BadItem("a payload that is no list of items") from error
+        raise BadItem(f"a payload that is no list of {MOST_ITEMS} items at most") from error
     limits = Limits.of_size(limit)
     for data in items:
         try:

@@ -65,6 +65,11 @@ class PlainLink:
         """How many bytes are not written yet; before it is connected, at least one."""
         return len(self._out) if self._connected else max(1, len(self._out))
 
+    @property
+    def proven(self) -> bool:
+        """Whether the other end has proved that it holds the key, which we have proved to it then."""
+        return self._handshake.done
+
     def post(self, items: Sequence[bytes]) -> None:
         """Send these encoded items, once it is up. What cannot be written now is written by a later `pump`."""
         for frame in frames(batch(items), self._seal):

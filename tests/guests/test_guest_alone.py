@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.guest import guest as guests
-from greenroom.actors.guest.wire import TO_GUEST, TO_NODE, packed, unpacked
+from greenroom.actors.guest.keys import guests_key
+from greenroom.actors.guest.wire import MOST_ITEMS, TO_GUEST, TO_NODE, packed, unpacked
 from greenroom.supervision.cluster.framing import Unframer, batch, frames
+from greenroom.supervision.cluster.plain_link import PlainLink
 from greenroom.supervision.cluster.sealing import Handshake, greeting
 from greenroom.supervision.cluster.thespian_door import (
     ActorExitRequest,
@@ -70,7 +72,7 @@ class Node:
     def greet(self) -> None:
         """The first half of the handshake."""
         assert self.link is not None
-        self.handshake = Handshake(KEY, greeting("node", 1, kind="host"), dialling=False)
+        self.handshake = Handshake(guests_key(KEY), greeting("node", 1, kind="host"), dialling=False)
         answer = self.handshake.take(self._message())
         assert answer is not None
         self.link.sendall(LENGTH.pack(len(answer)) + answer)
@@ -354,6 +356,98 @@ def test_a_fault_of_its_own_is_an_answer_and_raises_nothing(
     [answer] = stage.tell(ListServers())
     assert (answer.reason, "TypeError" in answer.text) == ("internal", True)
     assert "could not deal with a ListServers" in caplog.text
+
+
+@pytest.mark.parametrize("port", ["99999", "²", "0", "1" * 5000])
+def test_an_address_that_is_none_is_refused_once(stage: Stage, port: str) -> None:
+    request = Connect(f"tcp:127.0.0.1:{port}", key=KEY, timeout=1)
+    [answer] = stage.tell(request)
+    assert (answer.reason, answer.ticket) == ("refused", request.ticket)
+    assert "no address" in answer.text
+    assert stage.later(1.1) == []
+    assert stage.tell(ListServers())[0].reason == "refused"
+
+
+def test_what_a_connect_cannot_have_is_said(stage: Stage) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"address": 7}, "address is a text"),
+        ({"address": stage.address, "key_file": 7}, "key_file is a path"),
+        ({"address": stage.address, "key": "a secret, and a text"}, "key is bytes"),
+        ({"address": stage.address, "key": KEY, "timeout": 0}, "timeout is more"),
+    ]
+    for fields, why in wrong:
+        [answer] = stage.tell(Connect(**fields))
+        assert (answer.reason, why in answer.text) == ("bad_request", True)
+        assert "secret" not in answer.text
+    [answer] = stage.tell(Connect(stage.address, key_file="a\0b"))
+    assert answer.reason == "refused"
+
+
+def once(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str, when: int) -> None:
+    """That of the guest's fails, the so manieth time."""
+    real = getattr(stage.guest, name)
+    times = iter(range(1, 1000))
+
+    def fails(*args: Any) -> Any:
+        if next(times) == when:
+            raise ZeroDivisionError
+        return real(*args)
+
+    monkeypatch.setattr(stage.guest, name, fails)
+
+
+@pytest.mark.parametrize("up", [False, True])
+@pytest.mark.parametrize("when", [1, 2])
+def test_a_fault_is_one_answer_to_what_was_asked_then(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    up: bool,  # noqa: FBT001 - a table
+    when: int,
+) -> None:
+    if up:
+        stage.connected()
+    else:
+        stage.tell(Connect(stage.address, key=KEY, timeout=1000))
+    before = ListServers(timeout=20)
+    stage.tell(before)
+    once(stage, monkeypatch, "_turn", when)
+    request = ListServers(timeout=10)
+    [answer] = stage.tell(request)
+    assert (answer.reason, answer.ticket) == ("internal", request.ticket)
+    assert 0.9 < stage.wakeups[-1] <= 20
+    [late] = stage.later(20)
+    assert late.ticket == before.ticket
+    assert stage.later(20) == []
+
+
+def test_a_fault_after_an_answer_is_no_second_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    once(stage, monkeypatch, "_turn", 2)
+    assert [each.reason for each in stage.tell(ListServers())] == ["not_connected"]
+
+
+def test_a_connect_that_fails_has_one_answer_and_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(guests, "PlainLink", fails)
+    assert [each.reason for each in stage.tell(Connect(stage.address, key=KEY, timeout=1))] == ["internal"]
+    assert stage.later(2) == []
+    monkeypatch.setattr(guests, "PlainLink", PlainLink)
+    stage.later(5)
+    stage.enter()
+    assert stage.ready() == []
+    assert stage.tell(ListServers()) == []
+    stage.node.say(["answer", stage.node.heard()[0][1], "Servers", {"states": {}}])
+    assert [type(each) for each in stage.ready()] == [Servers]
+
+
+def test_a_node_that_says_too_much_at_once_is_left(stage: Stage) -> None:
+    stage.connected()
+    stage.node.say(*[["pong"]] * MOST_ITEMS)
+    assert stage.ready() == []
+    stage.tell(ListServers())
+    stage.node.say(*[["pong"]] * (MOST_ITEMS + 1))
+    assert [each.reason for each in stage.ready()] == ["lost"]
 
 
 def test_a_wakeup_is_armed_for_what_is_due_next_and_not_twice(stage: Stage) -> None:

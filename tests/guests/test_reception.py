@@ -8,110 +8,23 @@ import os
 import socket
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from greenroom import ConfigError, Host, Server
 from greenroom.actors.guest import reception as receptions
 from greenroom.actors.guest import visit as visits
+from greenroom.actors.guest.door import check_address
 from greenroom.actors.guest.keys import key_of, new_key_file
-from greenroom.actors.guest.wire import KIND, TO_GUEST, packed, payload_limit, unpacked
+from greenroom.actors.guest.wire import KIND
 from greenroom.supervision import StartFailed, kill, which_children
 from greenroom.supervision.cluster.plain_link import LinkLost, PlainLink
 from greenroom.supervision.cluster.sealing import LinkRefused
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from greenroom.actors.guest.reception import Reception
+from .visitor import KEY, SOON, Visitor, flushed, open_house, served, until
 
 pytestmark = pytest.mark.greenroom(clock="real")
-KEY = b"k" * 32
-SOON = 5.0
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Look until it is so, which nobody would tell us."""
-    async with asyncio.timeout(SOON):
-        while not true():  # noqa: ASYNC110 - there is no event
-            await asyncio.sleep(0.005)
-
-
-class Visitor:
-    """A guest by its link alone."""
-
-    def __init__(self, address: str, key: bytes = KEY, kind: str = KIND) -> None:
-        self.link = PlainLink(address, key, "visitor", kind=kind, largest=payload_limit(TO_GUEST))
-        self.heard: list[list[Any]] = []
-        self._last = 0
-
-    def turn(self) -> bool:
-        for payload in self.link.pump():
-            self.heard += unpacked(payload, TO_GUEST)
-        return self.link.over is not None
-
-    async def enter(self) -> Visitor:
-        await until(lambda: self.turn() or self.link.up)
-        return self
-
-    def say(self, *items: list[Any]) -> None:
-        self.link.post([packed(item, 1 << 30) for item in items])
-        self.link.flush()
-
-    def ask(self, kind: str, **fields: Any) -> int:
-        self._last += 1
-        self.say(["ask", self._last, kind, fields, 30])
-        return self._last
-
-    async def answer(self, id: int) -> tuple[str, dict[str, Any]]:
-        found: list[list[Any]] = []
-
-        def came() -> bool:
-            over = self.turn()
-            found[:] = [item for item in self.heard if item[:2] == ["answer", id]]
-            return over or bool(found)
-
-        await until(came)
-        assert len(found) == 1, self.link.over
-        return found[0][2], found[0][3]
-
-    async def over(self) -> str:
-        await until(self.turn)
-        return str(self.link.over)
-
-
-def flushed(guest: Visitor) -> int:
-    """How much it still has to write."""
-    guest.link.flush()
-    return guest.link.waiting
-
-
-def served() -> Server:
-    server = Server("weather")
-
-    @server.tool
-    def forecast(city: str) -> str:
-        return f"sunny in {city}"
-
-    @server.tool
-    async def slow() -> None:
-        await asyncio.get_running_loop().create_future()
-
-    @server.resource("sky://now")
-    def sky() -> str:
-        return "blue"
-
-    _ = forecast, slow, sky
-    return server
-
-
-@contextlib.asynccontextmanager
-async def open_house(**settings: Any) -> AsyncGenerator[tuple[Host, Reception]]:
-    host = Host({"weather": served()})
-    reception = host.admit_guests(KEY, address=f"unix:@greenroom-test-{uuid.uuid4().hex}", **settings)
-    async with host:
-        yield host, reception
 
 
 async def test_a_server_lets_guests_in_as_well() -> None:
@@ -379,7 +292,7 @@ def test_keys_are_in_files_that_others_cannot_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["", "unix:", "tcp:127.0.0.1", "tcp::80", "http://127.0.0.1:80", "somewhere"])
 def test_an_address_that_is_none_is_said_at_once(address: str) -> None:
     with pytest.raises(ConfigError, match="no address"):
-        receptions.check_address(address)
+        check_address(address)
     with pytest.raises(LinkRefused, match="no address"):
         PlainLink(address, KEY, "visitor", kind=KIND, largest=1)
 

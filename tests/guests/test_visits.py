@@ -1,0 +1,260 @@
+"""Guests that come and go, and what of one request or subscription may not become another's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from greenroom.actors.guest import reception as receptions
+from greenroom.actors.guest import visit as visits
+from greenroom.actors.guest.keys import guests_key
+from greenroom.actors.guest.visit import News, Told
+from greenroom.actors.guest.wire import KIND, MOST_ITEMS, TO_GUEST, BadItem, packed, payload_limit, unpacked
+from greenroom.protocol.errors import PeerError
+from greenroom.supervision import Ref, is_alive, kill, self_pid, start_child, which_children
+from greenroom.supervision.cluster.framing import batch
+from greenroom.supervision.cluster.plain_link import PlainLink
+from greenroom.supervision.introspect import get_state
+
+from .visitor import KEY, SOON, Visitor, open_house, until
+
+if TYPE_CHECKING:
+    from greenroom.actors.guest.reception import Reception
+    from greenroom.supervision import Pid
+
+pytestmark = pytest.mark.greenroom(clock="real")
+SKY = {"server": "weather", "uri": "sky://now"}
+
+
+async def there(reception: Reception) -> list[Pid]:
+    """The visits."""
+    return [pid for _, pid, *_ in await which_children(reception.name("visits")) if pid is not None]
+
+
+async def until_there(reception: Reception, count: int) -> None:
+    async with asyncio.timeout(SOON):
+        while len(await there(reception)) != count:  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.005)
+
+
+# --- brief ones
+
+
+async def test_a_guest_that_leaves_while_it_is_let_in_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = start_child
+    leaving: list[Visitor] = []
+
+    async def and_leaves(*args: Any) -> Any:
+        made = await started(*args)
+        for guest in leaving:
+            guest.link.close()
+        if leaving:
+            await until(lambda: reception.guests == 1)
+        return made
+
+    async with open_house() as (_, reception):
+        friend = await Visitor(reception.address).enter()
+        await friend.answer(friend.ask("ListServers"))
+        doorman = reception.doorman
+        monkeypatch.setattr(receptions, "start_child", and_leaves)
+        leaving.append(Visitor(reception.address))
+        await leaving[0].enter()
+        await until_there(reception, 1)
+        leaving.clear()
+        assert (await friend.answer(friend.ask("ListServers")))[0] == "Servers"
+        assert reception.doorman is doorman
+        friend.link.close()
+        await until_there(reception, 0)
+
+
+async def test_hundreds_of_brief_guests_harm_nobody() -> None:
+    async with open_house() as (_, reception):
+        friend = await Visitor(reception.address).enter()
+        doorman = reception.doorman
+        for number in range(300):
+            brief = PlainLink(reception.address, guests_key(KEY), "x", kind=KIND, largest=payload_limit(TO_GUEST))
+            async with asyncio.timeout(SOON):
+                while not (brief.proven or brief.over):
+                    brief.pump()
+                    await asyncio.sleep(0)
+            assert brief.proven
+            brief.flush()
+            brief.close()
+            for _ in range(number % 12):
+                await asyncio.sleep(0)
+        await until(lambda: reception.guests == 1)
+        assert (await friend.answer(friend.ask("ListServers")))[0] == "Servers"
+        assert reception.doorman is doorman
+        friend.link.close()
+        await until_there(reception, 0)
+
+
+async def test_a_doorman_that_is_killed_while_it_lets_somebody_in_leaves_no_visit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = start_child
+    killed: list[Pid] = []
+
+    async def and_is_killed(*args: Any) -> Any:
+        made = await started(*args)
+        if not killed:
+            killed.append(self_pid())
+            kill(killed[0])
+        return made
+
+    monkeypatch.setattr(receptions, "start_child", and_is_killed)
+    async with open_house() as (_, reception):
+        assert await (await Visitor(reception.address).enter()).over()
+        await until_there(reception, 0)
+        assert killed
+
+
+# --- how much at once
+
+
+def test_a_payload_has_so_many_items_and_no_more() -> None:
+    item = packed(["pong"], TO_GUEST)
+    assert len(list(unpacked(batch([item] * MOST_ITEMS), TO_GUEST))) == MOST_ITEMS
+    with pytest.raises(BadItem, match="4096 items at most"):
+        next(unpacked(batch([item] * (MOST_ITEMS + 1)), TO_GUEST))
+
+
+async def test_who_says_too_much_at_once_is_let_go() -> None:
+    async with open_house() as (_, reception):
+        flood = await Visitor(reception.address).enter()
+        flood.say(*[["drop", 1]] * (MOST_ITEMS + 1))
+        assert "closed" in await flood.over()
+        await until_there(reception, 0)
+
+
+async def test_what_a_guest_hears_comes_in_payloads_that_it_takes() -> None:
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        count = 3 * MOST_ITEMS
+        for _ in range(3):
+            guest.link.post([packed(["ping"], TO_GUEST)] * MOST_ITEMS)
+        await until(lambda: guest.turn() or len(guest.heard) >= count)
+        assert guest.heard == [["pong"]] * count
+        guest.link.close()
+
+
+# --- which one is meant
+
+
+async def test_what_is_still_said_of_what_was_given_up_is_not_the_next_ones() -> None:
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        await guest.answer(guest.ask("Subscribe", **SKY))
+        [pid] = await there(reception)
+        visit = Ref[Any](pid)
+        key = ("weather", "sky://now")
+        first: Pid = (await _state(pid))["_follows"][key]
+        await guest.answer(guest.ask("Unsubscribe", **SKY))
+        await guest.answer(guest.ask("Subscribe", **SKY))
+        second: Pid = (await _state(pid))["_follows"][key]
+        assert first != second
+
+        visit.send(News(first, ["updated", *key, False]))
+        visit.send(News(first, ["ended", *key, "it was given up"]))
+        await guest.answer(guest.ask("ListServers"))
+        assert [item for item in guest.heard if item[0] != "answer"] == []
+        assert (await _state(pid))["_follows"] == {key: second}
+        await guest.answer(guest.ask("Unsubscribe", **SKY))
+        await until(lambda: not is_alive(second))
+
+        slow = guest.ask("CallTool", server="weather", tool="slow")
+        await guest.answer(guest.ask("ListServers"))
+        dropped = (await _state(pid))["_jobs"][slow]
+        guest.say(["drop", slow], ["ask", slow, "CallTool", {"server": "weather", "tool": "slow"}, 30])
+        await guest.answer(guest.ask("ListServers"))
+        visit.send(Told(dropped, "Servers", {"states": {}}))
+        await guest.answer(guest.ask("ListServers"))
+        assert [item for item in guest.heard if item[:2] == ["answer", slow]] == []
+        guest.link.close()
+
+
+async def _state(pid: Pid) -> Any:
+    return await get_state(pid)
+
+
+class Line:
+    """The first to subscribe waits for ever, or for a failure; whoever comes after that is let in."""
+
+    def __init__(self) -> None:
+        self.first: asyncio.Future[None] | None = None
+
+    def found(self, *_: object) -> Self:
+        return self
+
+    def subscribe(self, uri: str) -> Self:
+        assert uri == SKY["uri"]
+        return self
+
+    async def __aenter__(self) -> Self:
+        if self.first is None:
+            self.first = asyncio.get_running_loop().create_future()
+            await self.first
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Nothing is open."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_who_joins_a_subscription_has_a_time_of_their_own(
+    given_up: bool,  # noqa: FBT001 - a table
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    monkeypatch.setattr(visits, "line_of", line.found)
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        guest.say(["ask", 1, "Subscribe", SKY, 30 if given_up else 0.2])
+        await until(lambda: line.first is not None)
+        guest.say(*[["ask", id, "Subscribe", SKY, 30] for id in (2, 3, 4)], ["drop", 3])
+        if given_up:
+            guest.say(["drop", 1])
+        assert await guest.answer(2) == ("Subscribed", SKY)
+        assert await guest.answer(4) == ("Subscribed", SKY)
+        heard = {item[1]: item[3].get("reason") for item in guest.heard if item[0] == "answer"}
+        assert heard == {**({} if given_up else {1: "timeout"}), 2: None, 4: None}
+        [pid] = await there(reception)
+        assert (await _state(pid))["_jobs"] == {}
+        guest.link.close()
+
+
+async def test_who_joins_a_subscription_is_told_of_its_failure_and_may_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    monkeypatch.setattr(visits, "line_of", line.found)
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        guest.say(*[["ask", id, "Subscribe", SKY, 30] for id in (1, 2)])
+        await until(lambda: line.first is not None)
+        assert line.first is not None
+        line.first.set_exception(PeerError(-32000, "no"))
+        for id in (1, 2):
+            kind, said = await guest.answer(id)
+            assert (kind, said["reason"]) == ("Failed", "peer_error")
+        guest.say(["ask", 3, "Subscribe", SKY, 30])
+        assert await guest.answer(3) == ("Subscribed", SKY)
+        guest.link.close()
+
+
+async def test_whoever_waits_for_the_same_counts() -> None:
+    async with open_house() as (_, reception):
+        guest = await Visitor(reception.address).enter()
+        guest.say(*[["ask", id, "Subscribe", SKY, 30] for id in range(1, visits.MOST + 2)])
+        kind, said = await guest.answer(visits.MOST + 1)
+        assert (kind, said["reason"]) == ("Failed", "busy")
+        assert await guest.answer(visits.MOST) == ("Subscribed", SKY)
+        guest.link.close()
