@@ -420,6 +420,17 @@ def test_a_fault_is_one_answer_to_what_was_asked_then(
     assert stage.later(20) == []
 
 
+def test_a_fault_when_nobody_asks_keeps_nobody_waiting_and_is_not_repeated_at_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.connected().tell(ListServers(timeout=5))
+    once(stage, monkeypatch, "_turn", 1)
+    stage.wakeups.clear()
+    assert stage.later(6) == []
+    assert stage.wakeups == [1.0]
+    assert [each.reason for each in stage.later(1)] == ["timeout"]
+
+
 def test_a_fault_after_an_answer_is_no_second_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     once(stage, monkeypatch, "_turn", 2)
     assert [each.reason for each in stage.tell(ListServers())] == ["not_connected"]

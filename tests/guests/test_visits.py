@@ -102,6 +102,7 @@ async def test_a_doorman_that_is_killed_while_it_lets_somebody_in_leaves_no_visi
         if not killed:
             killed.append(self_pid())
             kill(killed[0])
+            await asyncio.get_running_loop().create_future()
         return made
 
     monkeypatch.setattr(receptions, "start_child", and_is_killed)
