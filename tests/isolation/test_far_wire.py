@@ -203,7 +203,7 @@ class Odd:
 async def test_credentials_of_a_class_of_their_own_arrive_as_what_they_are() -> None:
     async with scripted() as server, neighbour() as place:
         route = HttpRoute(server.url, credentials=Odd(Hidden("Bearer token")))
-        async with opened_http(far(route, place)) as owner:
+        async with opened_http(far(route, place)) as owner, asyncio.timeout(20):
             await owner.greet()
         sent = [each.headers["authorization"] for each in server.visits if "authorization" in each.headers]
         assert set(sent) == {"Bearer token"}
@@ -212,7 +212,7 @@ async def test_credentials_of_a_class_of_their_own_arrive_as_what_they_are() -> 
 @pytest.mark.parametrize("value", [object(), ["secret"], "secret \ud800"], ids=["object", "list", "surrogate"])
 async def test_credentials_that_cannot_travel_are_an_answer(value: Any) -> None:
     async with scripted() as server, neighbour() as place:
-        async with opened_http(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner:
+        async with opened_http(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner, asyncio.timeout(20):
             owner.ask("initialize", {})
             told = await owner.hear()
         assert isinstance(told, Lost)
