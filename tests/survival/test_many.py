@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from greenroom.supervision import current_node, kill
+
 from .leftovers import descendants
 from .stage import Stage, said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from greenroom.supervision import Pid
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -140,3 +144,36 @@ async def test_what_lies_behind_a_call_that_lasts_goes_to_another_worker() -> No
         others = await asyncio.gather(*(stage.result("who") for _ in range(200)))
         assert not lasting.done()
         assert await lasting not in others
+
+
+def minders() -> list[Pid]:
+    """Whoever minds a worker."""
+    return [each.pid for each in current_node().processes.values() if (each.label or "").startswith("Minder")]
+
+
+async def test_what_was_begun_when_whoever_minded_it_died_is_not_begun_by_another(tmp_path: Path) -> None:
+    """The minder dies, and its process lives on for a while: with calls before it of which home does not know whether they have begun."""
+    written = tmp_path / "marks"
+    async with Stage(size=1) as stage:
+        for turn in range(5):
+            await stage.result("who")
+            first = 100 * turn
+            calls = [
+                asyncio.ensure_future(stage.result("marks", path=str(written), number=first + each, seconds=0.002))
+                for each in range(8)
+            ]
+            while str(first) not in (  # noqa: ASYNC110 - the other process tells nobody
+                written.read_text().split() if written.exists() else ()
+            ):
+                await asyncio.sleep(0.0005)
+            time.sleep(0.006)  # noqa: ASYNC251 - home is held up, and does not hear how far the worker comes meanwhile
+            doomed = minders()
+            assert doomed
+            for minder in doomed:
+                kill(minder)
+            answers = await asyncio.gather(*calls)
+            assert any(answer.startswith(FAILED) for answer in answers)
+            for each, answer in enumerate(answers):
+                assert answer == str(first + each) or answer.startswith(FAILED)
+    runs = Counter(written.read_text().split())
+    assert max(runs.values()) == 1

@@ -106,7 +106,8 @@ async def test_they_refuse_and_return_as_all_others_do() -> None:
     async with opened() as probe:
         with pytest.raises(PeerError, match="not today") as refused:
             await probe.call("refuses")
-        assert refused.value.to_wire() == {"code": -32001, "message": "not today", "data": {"why": ["rain"]}}
+        data = {"why": ["rain"], "id": "00000000-0000-0000-0000-000000000005", "price": "1.5"}
+        assert refused.value.to_wire() == {"code": -32001, "message": "not today", "data": data}
         (image,) = (await probe.call("picture"))["content"]
         assert image["mimeType"] == "image/png"
         assert base64.b64decode(image["data"]) == b"\x89PNG\r\n\x1a\n" + bytes(range(256))

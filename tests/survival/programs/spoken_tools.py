@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from greenroom import Context, McpError
 
@@ -66,7 +68,7 @@ def waits_in_thread(ctx: Context) -> str:
 
 
 def refuses() -> None:
-    raise McpError(-32001, "not today", {"why": ["rain"]})
+    raise McpError(-32001, "not today", {"why": ["rain"], "id": UUID(int=5), "price": Decimal("1.5")})
 
 
 def picture() -> bytes:

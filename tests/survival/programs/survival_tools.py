@@ -165,13 +165,14 @@ def ignores_sigterm() -> None:
     time.sleep(3600)
 
 
-def marks(path: str, number: int, die: str = "") -> int:
-    """Say in a file that this has been run; and then perhaps never come back."""
+def marks(path: str, number: int, die: str = "", seconds: float = 0.0) -> int:
+    """Say in a file that this has been run; and then perhaps never come back, or after a while."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, f"{number}\n".encode())
     os.close(file)
     if die:
         globals()[die]()
+    time.sleep(seconds)
     return number
 
 
