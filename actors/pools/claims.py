@@ -3,11 +3,11 @@
 A worker that has several calls lying before it need not be waited for after each. But one of them may last, and then those behind it are to go
 elsewhere, while the worker may just be about to begin with them. So each call has a byte of a file in memory, and whoever has locked that byte
 has the call: the worker before it begins, home before it gives the call to somebody else. The system grants a lock to one of them, whatever
-the other is at. A worker keeps its locks; what it has locked is never run elsewhere, as long as it lives. When it is dead, its locks are
-gone, and home knows by the order of what it has sent which one call it can have begun.
+the other is at.
 
-A lock alone would not do for the call that a worker is at: one whose handler closes all descriptors has lost its locks, and goes on. So a
-worker also writes down that it begins, before it does, and home has a call only when it has the lock and nothing is written.
+A lock ends with whoever has it, and a handler that closes all descriptors has lost those of its worker, which goes on. So whoever has the lock
+also writes down that it has the call, and only who finds nothing written has it. That stays true when either of them is dead, and so home knows
+of each call that a lost worker had before it whether that was begun.
 """
 
 from __future__ import annotations
@@ -55,19 +55,21 @@ class Claims:
         """In the worker: have that call, and say so for good. False when home has it, or when that cannot be known any more."""
         if not self._lock(call):
             return False
-        with contextlib.suppress(OSError):
-            if os.pwrite(self._fd, _mark(call), call % _MARKS) == 1:
-                return True
+        if self._mark(call):
+            return True
         with contextlib.suppress(OSError):
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, call)
         return False
 
     def take(self, call: int) -> bool:
-        """At home: have that call. False when its worker has begun it; or when that cannot be known any more."""
-        if not self._lock(call):
-            return False
+        """At home: have that call, for good. False when its worker has begun it; or when that cannot be known any more."""
+        return self._lock(call) and self._mark(call)
+
+    def _mark(self, call: int) -> bool:
+        """Write down whose it is. False when the other has."""
+        place, mark = call % _MARKS, _mark(call)
         try:
-            return os.pread(self._fd, 1, call % _MARKS) != _mark(call)
+            return os.pread(self._fd, 1, place) != mark and os.pwrite(self._fd, mark, place) == 1
         except OSError:
             return False
 

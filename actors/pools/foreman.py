@@ -124,11 +124,8 @@ class Foreman(GenServer):
         if cancelled:
             raise Reject(RequestCancelled(cancelled.reason or ""))
         order.caller = self.caller
-        if self._free:
-            self._assign(self._free.pop(), order)
-            return later()  # type: ignore[no-any-return]
         self._waiting[order] = None
-        self._staff_up()
+        self._serve()
         self._give_ahead()
         if order not in self._waiting:
             return later()  # type: ignore[no-any-return]
@@ -170,16 +167,11 @@ class Foreman(GenServer):
         hand = None if order.minder is None else self._hands.get(order.minder)
         return hand if hand is not None and order in hand.orders else None
 
-    def _assign(self, hand: Hand, order: Order) -> None:
-        number = order.entry.handler.number
-        plan = self._plans.get(number)
+    def _assign(self, hand: Hand, order: Order) -> bool:
+        """Have it do that. False when no worker could find the handler."""
+        plan = self._plan_of(order)
         if plan is None:
-            try:
-                plan = self._plans[number] = plan_of(order.entry)
-            except Exception as error:  # noqa: BLE001 - what cannot be found there is its own call's failure
-                order.caller.fail(error)
-                self._take(hand)
-                return
+            return False
         if not hand.orders:
             hand.since = self._now()
         hand.number += 1
@@ -188,6 +180,16 @@ class Foreman(GenServer):
         hand.ref.cast(Minder.run, order, plan)
         if self._judged_at is None:
             self._judge_soon()
+        return True
+
+    def _plan_of(self, order: Order) -> bytes | None:
+        number = order.entry.handler.number
+        try:
+            if number not in self._plans:
+                self._plans[number] = plan_of(order.entry)
+        except Exception as error:  # noqa: BLE001 - what cannot be found there is its own call's failure
+            order.caller.fail(error.with_traceback(None))  # its frames would hold a worker
+        return self._plans.get(number)
 
     def _give_ahead(self) -> None:
         """Where all are busy, and there will not be more, those have their next calls lying before them."""
@@ -250,10 +252,10 @@ class Foreman(GenServer):
 
     def _take(self, hand: Hand) -> None:
         """It can take a call: the first that waits, or none."""
-        if self._waiting:
+        while self._waiting:
             order, _ = self._waiting.popitem(last=False)
-            self._assign(hand, order)
-            return
+            if self._assign(hand, order):
+                return
         hand.idle_since = self._now()
         self._free.append(hand)
 
@@ -330,13 +332,10 @@ class Foreman(GenServer):
         if hand in self._free:
             self._free.remove(hand)
         why = hand.why or why_lost(reason)
-        if hand.claims is not None:
-            hand.claims.close()
         if hand.orders:
-            hand.orders[0].settle(Outcome(why=why))  # if its minder has not
-            # It has begun with none of the others: it goes on when home has heard of the one before.
-            for order in reversed(tuple(hand.orders)[1:]):
-                self._wait_again(order)
+            self._take_back(hand, hand.orders)  # of whoever has lost its minder alone the process may live for a while
+            for order in hand.orders:
+                order.settle(Outcome(why=why))  # if its minder has not
         elif reason != WORN and (hand.is_coming or not hand.is_leaving):
             self._failed(why, hand.hired_at)
         self._staff_up()

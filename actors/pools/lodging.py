@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision import Options, kill
@@ -72,6 +73,11 @@ class ProcessBench:
         # What is decided by a file in memory, and whose pid means something here, is on this machine.
         self._is_near = not pool.requires
         self.claims = Claims.made() if self._is_near else None
+        self._pidfd = (
+            pids.descriptor(os_pid) if self._is_near else None
+        )  # its number may be another's when it is to be ended
+        if self._pidfd is not None:
+            weakref.finalize(self, os.close, self._pidfd)
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
         """Start a seat there. Imports may hold the interpreter for long; that is what `start` bounds."""
@@ -93,8 +99,6 @@ class ProcessBench:
         if not self._is_near:
             kill(self.who)
             return
-        pidfd = pids.descriptor(self.os_pid)
-        if pidfd is not None:
-            pids.send_signal(signal.SIGTERM, self.os_pid, pidfd)
-            os.close(pidfd)
+        if self._pidfd is not None:
+            pids.send_signal(signal.SIGTERM, self.os_pid, self._pidfd)
         asyncio.get_running_loop().call_later(_TERM, kill, self.who)

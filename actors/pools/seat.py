@@ -22,6 +22,7 @@ from greenroom.actors.cancellation import Cancellation
 from greenroom.actors.jobs import Failed, Finished, Job
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import crashed, work
+from greenroom.protocol.wire import plain
 from greenroom.supervision import (
     SHUTDOWN,
     Crash,
@@ -289,7 +290,7 @@ class Seat(GenServer):
             case Finished(body=body):
                 return Outcome(body=body, crash=told)
             case Failed(error=answer):
-                return Outcome(error=[answer.code, answer.message, answer.data], crash=told)
+                return Outcome(error=[int(answer.code), str(answer.message), plain(answer.data)], crash=told)
             case None:
                 return Outcome(why=f"its worker ended it ({reason})", crash=told)
 
@@ -304,6 +305,8 @@ class Seat(GenServer):
         if not off:
             used = resource.getrusage(resource.RUSAGE_SELF)
             soft = math.ceil(used.ru_utime + used.ru_stime + self._cpu)
+            if hard != resource.RLIM_INFINITY:
+                soft = min(soft, hard)
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 

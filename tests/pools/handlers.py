@@ -42,6 +42,11 @@ def refuses() -> str:
     raise McpError(-32001, "not today", {"why": "rain"})
 
 
+async def naps(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
 def quits() -> str:
     raise SystemExit(3)
 

@@ -55,7 +55,10 @@ class LocalBench:
         self.switched: list[bool] = []
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
-        return await self.who.within(None).call(Room.seat, home, settings, plans, memory=self.pool.memory_limit)
+        claims = None if self.claims is None else self.claims.path
+        return await self.who.within(None).call(
+            Room.seat, home, settings, plans, memory=self.pool.memory_limit, claims=claims
+        )
 
     @property
     def is_open(self) -> bool:
@@ -83,6 +86,7 @@ class LocalPremises:
         self.benches: list[LocalBench] = []
         self.attempts = 0
         self.refuses: Exception | None = None
+        self.claims: Callable[[], Claims | None] = lambda: None
 
     @property
     def open_rooms(self) -> int:
@@ -96,6 +100,7 @@ class LocalPremises:
         if self.refuses is not None:
             raise self.refuses
         bench = LocalBench(await start_link(Room), pool)
+        bench.claims = self.claims()
         self.benches.append(bench)
         return bench
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.pools.claims import Claims
 from greenroom.actors.pools.pool import Pool
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import kill, stop, whereis
@@ -274,6 +275,28 @@ async def test_whoever_minds_a_worker_may_die_too(house: House) -> None:
         answer = (await probe.answer(asked))["result"]
         assert answer["isError"]
         assert text_of(await probe.call("add", a=1, b=1)) == "2"
+
+
+async def test_a_handler_that_nobody_finds_any_more_is_one_failed_call_and_no_second_hand(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool(size=1)
+    house.premises.claims = Claims.made  # so that calls are given before their turn
+    house.tool(handlers.naps, pool)
+    await house.open()
+    async with house.probe() as probe:
+        assert text_of(await probe.call("naps", seconds=0)) == "rested"
+        house.tool(handlers.add, pool)
+        monkeypatch.delattr(handlers, "add")
+        napping = await probe.ask("tools/call", {"name": "naps", "arguments": {"seconds": 1}})
+        await settled()
+        assert (await probe.call("add", a=1, b=1))["isError"]
+        assert text_of((await probe.answer(napping))["result"]) == "rested"
+        house.premises.benches[0].lose(Ending(code=3))
+        await settled()
+        for _ in range(3):
+            assert text_of(await probe.call("naps", seconds=0)) == "rested"
+    house.premises.benches.clear()  # each holds a file
 
 
 async def test_the_foreman_may_die_and_the_pool_begins_anew(house: House) -> None:
