@@ -121,7 +121,7 @@ class Doorman(GenServer):
         self._offences: Offences
         self._door = Door()
         self._stranger: str | None = None
-        self._told: str | None = None
+        self._told = False
         self._looks = False
         self._links: dict[Link, Pid | None] = {}
         self._early: dict[Link, list[bytes]] = {}
@@ -157,13 +157,13 @@ class Doorman(GenServer):
             spawn_link(_look, Ref[Doorman](self.pid, None), self._reception)
 
     def _found(self, stranger: str | None) -> None:
-        """Told when it was so twice running: one that is about to close answers nobody either."""
+        """Told once, when it was so twice running: one that is about to close answers nobody either."""
         self._looks = False
         before, self._stranger = self._stranger, stranger
         if stranger is None:
-            self._told = None
-        elif before is not None and self._told != stranger:
-            self._told = stranger
+            self._told = False
+        elif before is not None and not self._told:
+            self._told = True
             address, label = self._reception.address, str(self._reception.name("doorman"))
             self._node.reports.emit(NameTaken(pid=self.pid, label=label, address=address, why=stranger))
 

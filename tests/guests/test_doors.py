@@ -214,6 +214,7 @@ async def test_a_name_that_is_somebody_elses_is_said_once(
         while True:
             with (await loop.sock_accept(listening))[0] as link:
                 link.settimeout(0)
+                await loop.sock_recv(link, 4096)
                 await loop.sock_sendall(link, b"\0\0\0\x50" + bytes(0x50))
                 knocks["all"] += 1
 
@@ -221,6 +222,7 @@ async def test_a_name_that_is_somebody_elses_is_said_once(
         answering = asyncio.ensure_future(answer())
         await until(lambda: knocks["all"] > 5)
         answering.cancel()
+        await asyncio.wait((answering,))
         listening.close()
         await gets_in(address)
     [told] = reports

@@ -45,13 +45,13 @@ async def until_there(reception: Reception, count: int) -> None:
 async def test_a_guest_that_leaves_while_it_is_let_in_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -> None:
     started = start_child
     leaving: list[Visitor] = []
+    left = asyncio.Event()
 
     async def and_leaves(*args: Any) -> Any:
         made = await started(*args)
-        for guest in leaving:
-            guest.link.close()
-        if leaving:
-            await until(lambda: reception.guests == 1)
+        leaving[0].link.close()
+        await until(lambda: reception.guests == 1)
+        left.set()
         return made
 
     async with open_house() as (_, reception):
@@ -61,8 +61,8 @@ async def test_a_guest_that_leaves_while_it_is_let_in_takes_nobody_along(monkeyp
         monkeypatch.setattr(receptions, "start_child", and_leaves)
         leaving.append(Visitor(reception.address))
         await leaving[0].enter()
+        await asyncio.wait_for(left.wait(), SOON)
         await until_there(reception, 1)
-        leaving.clear()
         assert (await friend.answer(friend.ask("ListServers")))[0] == "Servers"
         assert reception.doorman is doorman
         friend.link.close()
