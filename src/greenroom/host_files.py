@@ -83,9 +83,8 @@ class HostFiles:
         config = again()
         if paths and not (config.servers or config.failed) and not config.good:
             raise BadConfig([one for one in config.mistakes if not one.harmless])
-        household = Household(
-            config, again, settings=settings, sign_in=sign_in or _usual(config, named=bool(paths)), watch=every
-        )
+        signs_in = sign_in or _usual(config, named=bool(paths))
+        household = Household(config, again, settings=settings, sign_in=signs_in, watch=every, free=consent is None)
         asked = Consent(hook=household.said) if consent is None else consent
         follows = consent is None or not asked.permissions
         made: Any = cls
@@ -105,7 +104,7 @@ class HostFiles:
         if self.limiter is not None:
             self.limiter.limits = config.limits
         if self._follows and self.consent is not None:
-            self.consent.permissions = config.permissions
+            self.consent.permissions = self._files().rules
 
     def _files(self) -> Household:
         if self._household is None:
@@ -142,7 +141,7 @@ class HostFiles:
             if server.disabled:
                 found[name] = ServerReport(name, "disabled")
             elif name in household.troubles:
-                found[name] = ServerReport(name, "failed", str(household.troubles[name]))
+                found[name] = ServerReport(name, "failed", household.why(name))
             else:
                 found[name] = _report(name, standings.get(name))
         for name, mistakes in household.config.failed.items():

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from greenroom.actors.names import Key, Name
@@ -23,8 +24,9 @@ from greenroom.supervision import Ref, TaskSupervisor, child, whereis
 
 from .mistakes import BadConfig
 from .reconciler import Reconciler
+from .regime import Regime
 from .routes import spec_of
-from .steps import steps
+from .steps import step_for, steps
 from .watcher import Watcher
 
 if TYPE_CHECKING:
@@ -82,8 +84,9 @@ class Household:
         settings: ClientSettings | None = None,
         sign_in: SignIn | None = None,
         watch: float | None = None,
+        free: bool = False,
     ) -> None:
-        """`read` reads the files again. `watch` is how often to look whether they have changed."""
+        """`read` reads the files again. `watch` is how often to look whether they have changed. `free`: who has no rules at all has everything allowed."""
         self.key = Key.new("household")
         self.config = config
         """What holds."""
@@ -97,6 +100,13 @@ class Household:
         """Why a server is not as it is wanted."""
         self._settings = settings
         self._sign_in = sign_in
+        self._free = free
+        self.rules = self._regime(config)
+        """Which rules hold."""
+        self._came_by: dict[str, Regime] = {}
+        """Under which rules a server runs."""
+        self._comes_by: dict[str, Regime] = {}
+        """The same of one about which something is being done."""
         self._applied: Callable[[HostConfig], object] = lambda _: None
         self._premises: Premises | None = None
         self.jobs: Ref[TaskSupervisor] = Ref(self.name("jobs"), None)
@@ -135,10 +145,11 @@ class Household:
         for name, server in self.config.enabled.items():
             try:
                 specs[name] = self._spec(server)
-            except GreenroomError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is that server's trouble
                 self._trouble(name, error)
             else:
                 self.running[name] = server
+                self._came_by[name] = self.rules
         self._tell(self.config)
         return specs
 
@@ -149,7 +160,7 @@ class Household:
 
     def said(self, question: ConsentQuestion) -> bool | None:
         """Where nobody has written any rule nobody is asked: what is called is for the program to decide. What is not as it was pinned is not."""
-        return None if question.finding is not None or self.config.ruled else True
+        return None if question.finding is not None or self.rules.ruled_for(question.server) else True
 
     def _spec(self, server: ServerConfig) -> UpstreamSpec:
         return spec_of(server, self._settings, self._sign_in)
@@ -169,8 +180,24 @@ class Household:
         if not config.good:
             return False
         self.config = config
+        self.rules = self._regime(config)
+        for name in self.running:
+            if name not in self._comes_by and self._is_at_rest(name):
+                self._came_by[name] = self.rules
         self._applied(config)
         return True
+
+    def _regime(self, config: HostConfig) -> Regime:
+        return Regime(config, self._others, free=self._free)
+
+    def _others(self, name: str) -> list[Regime]:
+        """Whose rules count for a server beside those that are wanted."""
+        return [one for each in (self._came_by, self._comes_by) if (one := each.get(name)) is not None]
+
+    def _is_at_rest(self, name: str) -> bool:
+        """Whether nobody has to come or to go for it: there may be something else to be looked up at each call."""
+        step = step_for(name, self.wanted.get(name), self.running.get(name))
+        return step is None or step.doing == "adjust"
 
     def _tell(self, config: HostConfig) -> None:
         for one in config.mistakes[:_TOLD]:
@@ -193,12 +220,28 @@ class Household:
 
     async def carry_out(self, step: Step) -> None:
         """Do what has to be done about one server. A trouble is kept, and raised."""
+        name = step.name
+        rules = self._comes_by[name] = self._regime_of(step)
         try:
             await self._do(step)
-        except GreenroomError as error:
-            self._trouble(step.name, error)
+        except Exception as error:
+            self._trouble(name, error)
             raise
-        self.troubles.pop(step.name, None)
+        else:
+            if name in self.running:
+                self._came_by[name] = self.rules if self._is_at_rest(name) else rules
+            else:
+                self._came_by.pop(name, None)
+        finally:
+            self._comes_by.pop(name, None)
+        self.troubles.pop(name, None)
+
+    def _regime_of(self, step: Step) -> Regime:
+        """The rules that it was written with, though something else may be wanted by now."""
+        server = step.server
+        if server is None or self.wanted.get(step.name) is server:
+            return self.rules
+        return self._regime(replace(self.config, servers={**self.config.servers, step.name: server}))
 
     async def _do(self, step: Step) -> None:
         premises, name, server = self._premises, step.name, step.server
@@ -227,13 +270,21 @@ class Household:
             self.running[name] = server
 
     def _trouble(self, name: str, error: Exception) -> None:
-        if str(self.troubles.get(name)) != str(error):
-            _log.warning("server %s: %s", name, error)
+        before = self.troubles.get(name)
+        if type(before) is not type(error) or str(before) != str(error):
+            ours = isinstance(error, GreenroomError)
+            _log.warning("server %s: %s", name, error, exc_info=None if ours else error)
         self.troubles[name] = error
 
+    def why(self, name: str) -> str:
+        """What its trouble is, in a word."""
+        error = self.troubles[name]
+        return str(error) if isinstance(error, GreenroomError) else f"{type(error).__name__}: {error}"
+
     def permanent(self, name: str) -> bool:
-        """Whether it is of no use to try again what failed."""
-        return isinstance(self.troubles.get(name), ConfigError)
+        """Whether it is of no use to try again what failed: something is wrong with what was written, or with somebody's own function."""
+        error = self.troubles.get(name)
+        return isinstance(error, ConfigError) or (error is not None and not isinstance(error, GreenroomError))
 
     # --- files
 

@@ -66,6 +66,12 @@ class Entry:
         return self.document.source((*self.path, *path))
 
     @property
+    def ruled(self) -> bool:
+        """Whether it has rules, right or wrong: a block that holds anything."""
+        block = self.table.get("permissions") if is_object(self.table) else None
+        return any(block.values()) if is_object(block) else bool(block)
+
+    @property
     def good(self) -> bool:
         """Whether it can be used."""
         return all(one.harmless for one in self.mistakes)
@@ -288,6 +294,9 @@ class _Reading:
             mistakes=tuple(self._mistakes),
             files=tuple(dict.fromkeys(self._files)),
             project=self._project,
+            rules_at_rest=any(
+                entry.ruled for name, entry in self._entries.items() if name in failed or servers[name].disabled
+            ),
         )
         return self._careful(config)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.errors import GreenroomError
 from greenroom.supervision import Caller, Down, GenServer, later, monitor, send_after, supervise_job
 
 from .steps import step_for
@@ -122,7 +121,7 @@ class Reconciler(GenServer):
 async def _carry_out(household: Household, step: Step) -> None:
     try:
         await household.carry_out(step)
-    except GreenroomError:
+    except Exception:  # noqa: BLE001
         return  # the household knows, and so does whoever looks at it
 
 

@@ -162,6 +162,8 @@ class HostConfig:
     """The folder that the project is in."""
     doubtful: bool = False
     """Whether rules could not be read: then none allows anything."""
+    rules_at_rest: bool = False
+    """Whether there are rules in the block of a server that cannot run, or is not to: they are about nobody now, and still somebody has written some."""
 
     @property
     def good(self) -> bool:
@@ -176,7 +178,8 @@ class HostConfig:
     @property
     def ruled(self) -> bool:
         """Whether somebody has written a rule, or what may have been one: then what none of them allows is asked about."""
-        return self.doubtful or bool(self.rules) or any(one.rules for one in self.servers.values())
+        written = self.doubtful or self.rules_at_rest or bool(self.rules)
+        return written or any(one.rules for one in self.servers.values())
 
     @property
     def permissions(self) -> Permissions:

@@ -1,0 +1,175 @@
+"""Which rules hold while servers change: stricter ones at once, looser ones when their server is there; and whose rules make a host one with rules."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.consent.consent import Consent
+from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.consent.rules import Rule
+from greenroom.config.values import HostConfig, ServerConfig
+from greenroom.host import Host
+from greenroom.transports.client.errors import ConnectFailed
+
+from .test_reconciler import HERE, household
+
+if TYPE_CHECKING:
+    from greenroom.config.household import Household
+
+    from .files import Desk
+
+
+def server(command: str, *said: str, name: str = "a") -> ServerConfig:
+    """One whose block says such things as `deny rm`."""
+    return ServerConfig(name=name, source=HERE, command=command, rules=rules(*said, of=name))
+
+
+def rules(*said: str, of: str | None = None) -> tuple[Rule, ...]:
+    return tuple(Rule(verdict, pattern, of) for each in said for verdict, _, pattern in [each.partition(" ")])  # type: ignore[arg-type]
+
+
+def config(*servers: ServerConfig, said: tuple[str, ...] = ()) -> HostConfig:
+    return HostConfig(servers={one.name: one for one in servers}, rules=rules(*said))
+
+
+async def outcome(made: Household, tool: str = "rm", of: str = "a") -> str:
+    """What becomes of a call, where nobody can be asked."""
+    try:
+        await Consent(made.rules, hook=made.said).tool(of, tool, {}, {})
+    except ConsentDenied:
+        return "no"
+    return "yes"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (config(server("old", "deny rm")), config(server("new", "allow rm"))),
+        (config(server("old", "deny rm")), config(server("new"))),
+        (config(server("old", "ask rm")), config(server("new", "allow rm"))),
+        (config(server("old"), said=("deny rm",)), config(server("new"), said=("allow *",))),
+    ],
+    ids=["allowed", "no rules any more", "not asked", "for all"],
+)
+async def test_a_program_is_not_called_under_the_rules_of_the_one_after_it(
+    first: HostConfig, second: HostConfig
+) -> None:
+    async with household(first, free=True) as (made, rooms):
+        change = asyncio.create_task(made.reload(second))
+        await asyncio.sleep(0.1)
+        assert (rooms.here, await outcome(made)) == ({"a": "old"}, "no")
+        await change
+        assert (rooms.here, await outcome(made)) == ({"a": "new"}, "yes")
+
+
+@pytest.mark.parametrize(
+    "second", [config(server("new", "deny rm")), config(server("new", "allow other"))], ids=["denied", "not allowed"]
+)
+async def test_what_is_stricter_holds_at_once(second: HostConfig) -> None:
+    async with household(config(server("old", "allow rm")), free=True) as (made, rooms):
+        change = asyncio.create_task(made.reload(second))
+        await asyncio.sleep(0.1)
+        assert (rooms.here, await outcome(made)) == ({"a": "old"}, "no")
+        await change
+        assert await outcome(made) == "no"
+
+
+async def test_where_there_were_no_rules_what_the_new_ones_allow_goes_on() -> None:
+    async with household(config(server("old")), free=True) as (made, _):
+        change = asyncio.create_task(made.reload(config(server("new", "allow rm"))))
+        await asyncio.sleep(0.1)
+        assert [await outcome(made), await outcome(made, "other")] == ["yes", "no"]
+        await change
+
+
+async def test_where_somebody_is_asked_without_rules_nothing_is_allowed_before_its_time() -> None:
+    async with household(config(server("old"))) as (made, _):
+        change = asyncio.create_task(made.reload(config(server("new", "allow rm"))))
+        await asyncio.sleep(0.1)
+        assert made.rules.of_tool("a", "rm").verdict == "ask"
+        await change
+        assert made.rules.of_tool("a", "rm").verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    "other", [server("x", name="b"), ServerConfig(name="a", source=HERE, disabled=True)], ids=["removed", "disabled"]
+)
+async def test_one_that_leaves_keeps_its_rules_until_it_has(other: ServerConfig) -> None:
+    first = config(server("old", "deny rm"), server("old", name="c"))
+    async with household(first, free=True) as (made, _):
+        change = asyncio.create_task(made.reload(config(other)))
+        await asyncio.sleep(0.1)
+        assert await outcome(made) == "no"
+        await change
+        assert made._came_by.keys() == made.running.keys()
+
+
+async def test_a_rule_alone_holds_at_once_whatever_else_changes() -> None:
+    async with household(config(server("old", "deny rm"), server("1", name="b")), free=True) as (made, _):
+        change = asyncio.create_task(made.reload(config(server("old", "allow rm"), server("2", name="b"))))
+        await asyncio.sleep(0.1)
+        assert await outcome(made) == "yes"
+        await change
+
+
+async def test_one_that_cannot_be_changed_keeps_its_rules_too() -> None:
+    async with household(config(server("old", "deny rm")), free=True) as (made, rooms):
+        rooms.failures = [ConnectFailed("no")]
+        await made.reload(config(server("new", "allow rm")))
+        assert (rooms.here, await outcome(made)) == ({"a": "old"}, "no")
+        await asyncio.sleep(5)
+        assert (rooms.here, await outcome(made)) == ({"a": "new"}, "yes")
+
+
+async def test_of_two_changes_in_a_row_the_rules_of_the_first_hold_while_its_program_may_be_there() -> None:
+    async with household(config(server("1", "allow rm")), free=True) as (made, rooms):
+        first = asyncio.create_task(made.reload(config(server("2", "deny rm"))))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(made.reload(config(server("1", "allow rm"))))
+        await asyncio.sleep(0.1)
+        assert await outcome(made) == "no"
+        await asyncio.gather(first, second)
+        assert (rooms.here, await outcome(made)) == ({"a": "1"}, "yes")
+
+
+# --- what is no trouble of ours
+
+
+async def test_what_a_program_s_own_function_raises_is_one_servers_trouble(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked: list[str] = []
+
+    def sign_in(one: ServerConfig) -> Any:
+        asked.append(one.name)
+        raise RuntimeError("no keyring")
+
+    def web(name: str) -> ServerConfig:
+        return ServerConfig(name=name, source=HERE, transport="http", url="http://127.0.0.1:9/mcp", oauth="auto")
+
+    async with household(config(web("w"), server("x")), sign_in=sign_in) as (made, rooms):
+        assert rooms.here == {"a": "x"}
+        assert made.why("w") == "RuntimeError: no keyring"
+        await made.reload(config(web("v"), server("x")))
+        assert (made.why("v"), set(made.troubles), rooms.here) == ("RuntimeError: no keyring", {"v"}, {"a": "x"})
+        await asyncio.sleep(60)
+        assert asked.count("v") == 1
+    assert "Traceback" in caplog.text
+
+
+# --- whose rules make it one with rules
+
+
+@pytest.mark.parametrize("more", ["disabled = true", "args = ['${NOPE}']"])
+async def test_the_rules_of_a_server_that_does_not_run_are_rules(desk: Desk, more: str) -> None:
+    text = f"[server.a]\ncommand = 'x'\n{more}\n[server.a.permissions]\ndeny = ['*']\n[server.b]\ncommand = 'y'\n"
+    path = desk.write("greenroom.toml", text)
+    host = Host.from_config(path, environment=desk.environment, project=desk.folder)
+    assert host.consent is not None
+    with pytest.raises(ConsentDenied, match="no rule says anything"):
+        await host.consent.tool("b", "rm", {}, {})
+    desk.write("greenroom.toml", text.replace("deny = ['*']", ""))
+    assert not desk.read("greenroom.toml").ruled
