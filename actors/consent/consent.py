@@ -2,7 +2,7 @@
 
 What is denied is denied. What is to be asked is looked up in what was decided before, and else somebody is asked: one question at a time, for
 so long and no longer. Where nobody can be asked the answer is no, and the error says what to write so that it is yes. A tool that is not
-what was pinned is asked about, whatever the rules allow.
+what was pinned is asked about, whatever the rules allow. Servers take turns in asking: one that asks much keeps no other waiting for long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import inspect
 import logging
 import time
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.pins import tool_hash
@@ -20,6 +22,7 @@ from greenroom.protocol.pins import tool_hash
 from .errors import ConsentDenied
 from .memory import Key, Memory
 from .rules import Decided, Permissions
+from .turns import Crowded, Turns
 
 if TYPE_CHECKING:
     import os
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     from .rules import Verdict
 
 PATIENCE: Final = 300.0
+_MOST: Final = 32
+"""So many questions about one server may wait for their turn,"""
+_TURNS: Final = 2
+"""and for so many times the patience of whoever is asked."""
 _log: Final = logging.getLogger("greenroom.consent")
 
 
@@ -100,7 +107,9 @@ class Consent:
         self._ask = ask
         self._hook = hook
         self._patience = patience
-        self._turn = asyncio.Lock()
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+        self.origin: Callable[[str], str] = _unknown
+        """Where a server comes from, by its id: what is decided about it does not hold for another of that name. The host says it."""
 
     def __repr__(self) -> str:
         return f"<Consent: {self.permissions!r}, {'somebody' if self.interactive else 'nobody'} can be asked>"
@@ -123,17 +132,23 @@ class Consent:
         if finding is not None and finding.kind == "same":
             finding = None
         question = ConsentQuestion(server, tool, decided, arguments, definition, finding)
-        await self._pass(question, Key(server, "tool", tool), tool_hash(definition))
+        await self._pass(question, Key(server, "tool", tool), self._seen(server, definition))
 
     async def elicitation(self, server: str) -> None:
         """A server may ask the user something, or raise `ConsentDenied`."""
-        await self._pass(ConsentQuestion(server, "", self._decide(server, "")), Key(server, "elicit"), "")
+        await self._pass(
+            ConsentQuestion(server, "", self._decide(server, "")), Key(server, "elicit"), self._seen(server)
+        )
+
+    def denies_elicitation(self, server: str) -> bool:
+        """Whether that server may ask nobody at all: not even users who answer for themselves."""
+        return self._decide(server, "").verdict == "deny"
 
     def verdict(self, server: str, tool: str, definition: Mapping[str, Any]) -> tuple[Verdict, str]:
         """What would happen to a call now, and why, without asking anybody."""
         decided = self.permissions.of_tool(server, tool)
         if decided.verdict == "ask":
-            before = self.memory.of(Key(server, "tool", tool), tool_hash(definition))
+            before = self.memory.of(Key(server, "tool", tool), self._seen(server, definition))
             if before is not None:
                 return ("allow" if before else "deny"), "decided before"
         return decided.verdict, str(decided)
@@ -151,10 +166,27 @@ class Consent:
             return
         if self._decided_before(question, key, seen):
             return
-        async with self._turn:
-            if self._decided_before(question, key, seen):  # the question before this one was the same
-                return
-            self._heed(question, key, seen, await self._asked(question), no="the answer was no")
+        if self._ask is None:
+            raise ConsentDenied(question.name, f"{question.why}, and nobody is there to be asked: {_remedy(question)}")
+        turns = self._turns.setdefault(asyncio.get_running_loop(), Turns(_MOST))
+        seconds = None if self._patience is None else self._patience * _TURNS
+        try:
+            async with turns.take(question.server, seconds):
+                if self._decided_before(question, key, seen):  # the question before this one was the same
+                    return
+                self._heed(question, key, seen, await self._asked(self._ask, question), no="the answer was no")
+        except Crowded:
+            why = f"{_MOST} questions about {question.server} wait to be asked already"
+            raise ConsentDenied(question.name, why) from None
+        except TimeoutError:
+            raise ConsentDenied(
+                question.name, f"its turn has not come within {seconds} s: others are asked about"
+            ) from None
+
+    def _seen(self, server: str, definition: Mapping[str, Any] | None = None) -> str:
+        """What a decision is about: the tool as it is, of the server that comes from there."""
+        tool, origin = "" if definition is None else tool_hash(definition), self.origin(server)
+        return f"{tool}@{sha256(origin.encode()).hexdigest()}" if origin else tool
 
     async def _hooked(self, hook: Ask, question: ConsentQuestion) -> Said:
         try:
@@ -172,15 +204,14 @@ class Consent:
             raise ConsentDenied(question.name, "that was decided before")
         return before is True
 
-    async def _asked(self, question: ConsentQuestion) -> Said:
-        if self._ask is None:
-            raise ConsentDenied(question.name, f"{question.why}, and nobody is there to be asked: {_remedy(question)}")
+    async def _asked(self, ask: Ask, question: ConsentQuestion) -> Said:
+        limit = asyncio.timeout(self._patience)
         try:
-            async with asyncio.timeout(self._patience):
-                return await _said(self._ask, question)
-        except TimeoutError:
-            raise ConsentDenied(question.name, f"nobody answered within {self._patience:g} s") from None
+            async with limit:
+                return await _said(ask, question)
         except Exception as error:
+            if self._patience is not None and limit.expired() and isinstance(error, TimeoutError):
+                raise ConsentDenied(question.name, f"nobody answered within {self._patience:g} s") from None
             raise ConsentDenied(question.name, f"whoever was asked failed ({type(error).__name__}: {error})") from error
 
     def _heed(self, question: ConsentQuestion, key: Key, seen: str, said: Said, *, no: str) -> None:
@@ -199,6 +230,10 @@ class Consent:
 
     def _decide(self, server: str, tool: str) -> Decided:
         return self.permissions.of_tool(server, tool) if tool else self.permissions.of_elicitation(server)
+
+
+def _unknown(_: str) -> str:
+    return ""
 
 
 async def _said(who: Ask, question: ConsentQuestion) -> Said:

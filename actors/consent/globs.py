@@ -28,3 +28,25 @@ def covers(wide: str, narrow: str) -> bool:
     return wide in (narrow, "*") or (
         wide.endswith("*") and not set("*?") & set(wide[:-1]) and narrow.startswith(wide[:-1])
     )
+
+
+def may_begin(pattern: str, beginning: str) -> bool:
+    """Whether a pattern matches anything that begins so."""
+    places = {0}
+    for each in beginning:
+        following: set[int] = set()
+        for place in _past_stars(pattern, places):
+            if place < len(pattern) and pattern[place] in (each, "?", "*"):
+                following.add(place if pattern[place] == "*" else place + 1)
+        places = following
+    return bool(places)
+
+
+def _past_stars(pattern: str, places: set[int]) -> set[int]:
+    """Where one may be as well, as a `*` may take nothing."""
+    found = set(places)
+    for place in places:
+        while place < len(pattern) and pattern[place] == "*":
+            place += 1  # noqa: PLW2901 - as far as the stars go
+            found.add(place)
+    return found

@@ -8,6 +8,9 @@ are looked at in this one, and the first that fits decides:
 so that no server's block can allow what was denied for all. In a server's block a pattern is of its own tools' names. Elsewhere it is
 `server:tool`, or a tool's name alone, of whatever server; Claude Code's `mcp__server__tool` and `mcp__server` are understood. `Elicit(server)`
 is for what a server asks the user, and no pattern of tools is for that.
+
+Claude's name of a tool may be that of several, since it has `_` for what is no letter, and `__` may stand in an id. To deny or to ask is about all
+tools that could be meant; to allow about those of one server, whose id has to be written out where a `__` is in it.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from greenroom.errors import ConfigError
+from greenroom.protocol.provider_names import claude_name
 
-from .globs import covers, matches
+from .globs import covers, matches, may_begin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -53,6 +57,8 @@ class Rule:
     """In whose block it stands; None for all."""
     where: str = ""
     """The file and line, for whoever wants to change it."""
+    only: frozenset[str] | None = None
+    """About no other servers than these, whatever the pattern says; None for all."""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -77,6 +83,8 @@ class _Meaning(NamedTuple):
     elicits: bool
     server: str
     tool: str
+    claude: str = ""
+    """The whole pattern, where it is of tools as Claude Code calls them."""
 
 
 def _parse(rule: Rule) -> _Meaning:
@@ -104,7 +112,7 @@ def _parse(rule: Rule) -> _Meaning:
         return _Meaning(elicits=False, server=home, tool=pattern)
     if pattern.startswith("mcp__"):
         server, _, tool = pattern.removeprefix("mcp__").partition("__")
-        return _Meaning(elicits=False, server=server, tool=tool or "*")
+        return _Meaning(elicits=False, server=server, tool=tool or "*", claude=pattern)
     server, colon, tool = pattern.partition(":")
     return (
         _Meaning(elicits=False, server=server, tool=tool)
@@ -114,7 +122,7 @@ def _parse(rule: Rule) -> _Meaning:
 
 
 class Decided(NamedTuple):
-    """What holds, and because of which rule; None when no rule says anything, which is to ask."""
+    """What holds, and because of which rule; None when no rule says anything, which is to ask, or that nobody has written any."""
 
     verdict: Verdict
     rule: Rule | None = None
@@ -125,7 +133,9 @@ class Decided(NamedTuple):
         return "default" if self.rule is None else self.rule.step
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.rule}" if self.rule is not None else "ask: no rule says anything"
+        if self.rule is None:
+            return f"{self.verdict}: no {'rule says anything' if self.verdict == 'ask' else 'file has rules'}"
+        return f"{self.verdict}: {self.rule}"
 
 
 class Dead(NamedTuple):
@@ -141,9 +151,10 @@ class Dead(NamedTuple):
 class Permissions:
     """All rules of a host."""
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
-        """In any order: `ORDER` is what counts, and within one step the first that is written."""
+    def __init__(self, rules: Iterable[Rule] = (), *, otherwise: Verdict = "ask") -> None:
+        """In any order: `ORDER` is what counts, and within one step the first that is written. `otherwise` is what holds where none says anything."""
         self.rules: Sequence[Rule] = tuple(rules)
+        self._otherwise = Decided(otherwise)
         steps: dict[str, list[tuple[Rule, _Meaning]]] = {f"{scope} {verdict}": [] for scope, verdict in ORDER}
         for rule in self.rules:
             steps[rule.step].append((rule, _parse(rule)))
@@ -165,27 +176,85 @@ class Permissions:
 
     def _first(self, *, elicits: bool, server: str, tool: str) -> Decided:
         for rule, meaning in self._steps:
-            if meaning.elicits is elicits and _is_about(rule, meaning, server) and matches(meaning.tool, tool):
+            if meaning.elicits is elicits and _fits(rule, meaning, server, tool):
                 return Decided(rule.verdict, rule)
-        return Decided("ask")
+        return self._otherwise
 
     def dead(self, servers: Iterable[str]) -> list[Dead]:
         """The rules that can never decide: about nobody, or behind another that takes all of theirs."""
         known = list(servers)
         found: list[Dead] = []
         for place, (rule, meaning) in enumerate(self._steps):
-            if not any(_is_about(rule, meaning, each) for each in known):
+            about = [each for each in known if _is_about(rule, meaning, each)]
+            if not about:
                 found.append(Dead(rule, f"there is no server called {meaning.server!a}"))
                 continue
-            before = next((other for other, wide in self._steps[:place] if _takes_all(wide, meaning)), None)
+            if rule.only is not None and rule.only.isdisjoint(about):
+                found.append(Dead(rule, "a project's file allows nothing of the servers of other files"))
+                continue
+            before = next(
+                (other for other, wide in self._steps[:place] if _takes_all(other, wide, rule, meaning)), None
+            )
             if before is not None:
                 found.append(Dead(rule, f"{before} comes first"))
         return found
 
 
+def _fits(rule: Rule, meaning: _Meaning, server: str, tool: str) -> bool:
+    if rule.only is not None and server not in rule.only:
+        return False
+    if not meaning.claude:
+        return _is_about(rule, meaning, server) and matches(meaning.tool, tool)
+    whole = claude_name(server, tool)
+    own = whole[-len(tool) :] if tool else ""
+    if rule.verdict == "allow":
+        return any(
+            _names(whose, server) and (matches(what, tool) or matches(what, own)) for whose, what in _readings(meaning)
+        )
+    named = (whole, f"mcp__{server}__{tool}", f"mcp__{server}", _of_claude(server))
+    return any(matches(meaning.claude, each) for each in named)
+
+
 def _is_about(rule: Rule, meaning: _Meaning, server: str) -> bool:
-    return meaning.server == server if rule.server is not None else matches(meaning.server, server)
+    """Whether it may be about a tool of this server."""
+    if rule.server is not None:
+        return meaning.server == server
+    if not meaning.claude:
+        return matches(meaning.server, server)
+    if rule.verdict == "allow":
+        return any(_names(whose, server) for whose, _ in _readings(meaning))
+    return any(
+        matches(meaning.claude, each) or may_begin(meaning.claude, f"{each}__")
+        for each in (f"mcp__{server}", _of_claude(server))
+    )
 
 
-def _takes_all(wide: _Meaning, narrow: _Meaning) -> bool:
-    return wide.elicits is narrow.elicits and covers(wide.server, narrow.server) and covers(wide.tool, narrow.tool)
+def _of_claude(server: str) -> str:
+    return claude_name(server, "").removesuffix("__")
+
+
+def _names(whose: str, server: str) -> bool:
+    return matches(whose, server) or matches(whose, _of_claude(server).removeprefix("mcp__"))
+
+
+def _readings(meaning: _Meaning) -> Iterator[tuple[str, str]]:
+    """Whose tool is allowed, and which, by each `__` that may part them."""
+    yield meaning.server, meaning.tool
+    parts = meaning.claude.removeprefix("mcp__").split("__")
+    for length in range(2, len(parts)):
+        server = "__".join(parts[:length])
+        if not set("*?") & set(server):
+            yield server, "__".join(parts[length:])
+
+
+def _takes_all(other: Rule, wide: _Meaning, rule: Rule, narrow: _Meaning) -> bool:
+    """Whether `other` plainly decides whatever `rule` would."""
+    if wide.elicits is not narrow.elicits or not (
+        other.only is None or (rule.only is not None and rule.only <= other.only)
+    ):
+        return False
+    if not narrow.claude:
+        return covers(wide.server, narrow.server) and covers(wide.tool, narrow.tool)
+    if wide.claude:
+        return wide.claude == narrow.claude or (other.verdict != "allow" and covers(wide.claude, narrow.claude))
+    return wide.server == wide.tool == "*"

@@ -1,7 +1,8 @@
 """The bridge between servers that ask and users who answer: a queue of its own, never a tool.
 
 A question waits for the first of its subscribers who answers it. Where nobody subscribes it is declined at once, and so it is when the last of
-them leaves; nobody waits for longer than the cap, and no more than so many wait at all. It is no process: what it keeps are questions that somebody waits
+them leaves; nobody waits for longer than the cap, and no more than so many wait at all. One server has at most half of the places that others
+have left it, so that there is always one for somebody else. It is no process: what it keeps are questions that somebody waits
 for, and each of them ends with whoever that is.
 """
 
@@ -177,7 +178,7 @@ class ElicitationBridge:
     """One for a host: ``Host(…, elicitation=bridge.form, url_elicitation=bridge.page)``."""
 
     def __init__(self, *, limit: int = LIMIT, cap: float = CAP) -> None:
-        """`limit` is how many questions may wait, `cap` how many seconds each."""
+        """`limit` is how many questions may wait, of one server half of what others leave; `cap` is how many seconds each."""
         if limit < 1 or not cap > 0:
             raise ConfigError(f"a bridge holds at least 1 question for more than 0 seconds, not {limit!r} and {cap!r}")
         self.limit = limit
@@ -210,6 +211,9 @@ class ElicitationBridge:
             return _declined(server, request, "nobody is there to answer")
         if len(self._open) >= self.limit:
             return _declined(server, request, f"{self.limit} questions wait already")
+        own = sum(each.server == server for each in self._open)
+        if own >= max(1, (self.limit - len(self._open) + own) // 2):
+            return _declined(server, request, f"{own} questions of its own wait already")
         question = OpenQuestion(server, request, asyncio.get_running_loop())
         self._open[question] = None
         try:

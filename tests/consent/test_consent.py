@@ -13,6 +13,7 @@ import pytest
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.actors.consent.rules import Permissions, Rule
+from greenroom.actors.consent.turns import Turns
 from greenroom.errors import ConfigError
 from greenroom.protocol.pins import Finding
 
@@ -318,3 +319,111 @@ def test_what_stands_in_the_place_of_the_decisions_is_no_yes(tmp_path: Path) -> 
 def test_how_long_an_answer_holds_is_checked(remember: Any) -> None:
     with pytest.raises(ConfigError, match="remember is"):
         ConsentAnswer(allow=True, remember=remember)
+
+
+# --- several servers, and one user
+
+
+async def test_servers_take_turns_however_much_one_of_them_asks() -> None:
+    asked: list[str] = []
+
+    async def slow(question: ConsentQuestion) -> bool:
+        asked.append(question.name)
+        await asyncio.sleep(1)
+        return True
+
+    consent = Consent(ask=slow)
+    flood = [asyncio.ensure_future(consent.elicitation("evil")) for _ in range(10)]
+    await asyncio.sleep(0)
+    await push(consent)
+
+    assert asked == ["Elicit(evil)", "git:push"]
+    await asyncio.gather(*flood)
+    assert len(asked) == 11
+
+
+async def test_no_more_than_so_many_questions_about_one_server_wait() -> None:
+    consent = Consent(ask=User(*[YES] * 34))
+    flood = await asyncio.gather(
+        *(consent.elicitation("evil") for _ in range(40)), push(consent), return_exceptions=True
+    )
+
+    refused = [str(each) for each in flood if each is not None]
+    assert refused == ["Elicit(evil) is not allowed: 32 questions about evil wait to be asked already"] * 7
+    assert flood[-1] is None
+
+
+async def test_whose_turn_does_not_come_in_time_is_declined() -> None:
+    async def never(_: ConsentQuestion) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    consent = Consent(ask=never, patience=30)
+    said = await asyncio.gather(*(push(consent) for _ in range(4)), return_exceptions=True)
+
+    assert [str(each).partition("allowed: ")[2] for each in said] == [
+        "nobody answered within 30 s",
+        "nobody answered within 30 s",
+        "its turn has not come within 60 s: others are asked about",
+        "its turn has not come within 60 s: others are asked about",
+    ]
+    await push(Consent(ask=User(YES)))
+
+
+async def test_a_turn_that_comes_in_the_moment_it_is_given_up_goes_to_the_next() -> None:
+    turns = Turns(5)
+    async with turns.take("a", None):
+        waiting = [asyncio.ensure_future(_once(turns, who)) for who in ("b", "c")]
+        await asyncio.sleep(0)
+    waiting[0].cancel()  # it has its turn, and does not know it yet
+    with pytest.raises(asyncio.CancelledError):
+        await waiting[0]
+
+    await waiting[1]
+    async with turns.take("a", None):
+        pass
+
+
+async def _once(turns: Turns, who: str) -> None:
+    async with turns.take(who, None):
+        pass
+
+
+async def test_a_timeout_of_whoever_is_asked_is_a_no_also_where_they_may_think_for_ever() -> None:
+    def late(_: ConsentQuestion) -> bool:
+        raise TimeoutError("the window was closed")
+
+    for patience in (None, 30.0):
+        with pytest.raises(ConsentDenied, match=r"whoever was asked failed .TimeoutError: the window was closed"):
+            await push(Consent(ask=late, patience=patience))
+
+
+def test_a_consent_outlives_the_loop_in_which_it_was_asked() -> None:
+    consent = Consent(ask=User(*[YES] * 4))
+
+    async def two() -> None:
+        await asyncio.gather(push(consent), push(consent))
+
+    asyncio.run(two())
+    asyncio.run(two())
+
+
+@pytest.mark.row("CB-13")
+async def test_what_was_decided_for_good_does_not_hold_for_another_server_of_that_name(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.json"
+    always = ConsentAnswer(allow=True, remember="always")
+    here, there = Consent(ask=User(always, always), remembers=path), Consent(remembers=path)
+    here.origin = {"git": "git --serve"}.get  # type: ignore[assignment]
+    there.origin = {"git": "evil --serve"}.get  # type: ignore[assignment]
+    await here.elicitation("git")
+    await push(here)
+
+    await here.elicitation("git")
+    await push(here)
+    assert here.verdict("git", "push", PUSH) == ("allow", "decided before")
+    assert there.verdict("git", "push", PUSH)[0] == "ask"
+    with pytest.raises(ConsentDenied, match="nobody is there"):
+        await there.elicitation("git")
+    with pytest.raises(ConsentDenied, match="nobody is there"):
+        await push(there)
+    assert "serve" not in path.read_text()

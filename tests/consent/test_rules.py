@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.consent.globs import covers, matches
+from greenroom.actors.consent.globs import covers, matches, may_begin
 from greenroom.actors.consent.rules import ORDER, BadRule, Decided, Permissions, Rule, Verdict
 
 STEPS = ["global deny", "server deny", "server ask", "server allow", "global ask", "global allow"]
@@ -106,6 +106,13 @@ def test_the_rule_that_decided_says_where_it_is_written() -> None:
         ("mcp__git__pu*", "git", "push", True),
         ("mcp__git", "git", "push", True),
         ("mcp__git", "hub", "push", False),
+        ("mcp__git__repo_delete", "git", "repo.delete", True),
+        ("mcp__git__repo.delete", "git", "repo.delete", True),
+        ("mcp__git__repo_*", "git", "repo/delete", True),
+        ("mcp__my__srv__rm", "my__srv", "rm", True),
+        ("mcp__my__srv", "my__srv", "rm", True),
+        ("mcp__my__srv", "my", "srv", True),
+        ("mcp__a_b__rm", "a.b", "rm", True),
         ("PUSH", "git", "push", False),
         ("pus", "git", "push", False),
         ("Elicit(git)", "git", "push", False),
@@ -116,6 +123,49 @@ def test_what_a_global_pattern_is_about(pattern: str, server: str, tool: str, *,
     decided = Permissions([Rule("deny", pattern)]).of_tool(server, tool)
 
     assert (decided.verdict == "deny") is fits
+
+
+@pytest.mark.row("CB-16")
+@pytest.mark.parametrize(
+    ("pattern", "server", "tool", "allowed"),
+    [
+        ("mcp__git__repo_delete", "git", "repo.delete", True),
+        ("mcp__git__*", "git", "push", True),
+        ("mcp__git", "git", "push", True),
+        ("mcp__my__srv__rm", "my__srv", "rm", True),
+        ("mcp__git__*", "git__evil", "push", False),
+        ("mcp__git__pu*", "git__push", "rm", False),
+        ("mcp__git__push", "git__push", "rm", False),
+    ],
+)
+def test_what_is_allowed_by_claudes_name_is_nobody_elses(
+    pattern: str, server: str, tool: str, *, allowed: bool
+) -> None:
+    decided = Permissions([Rule("allow", pattern)]).of_tool(server, tool)
+
+    assert decided.verdict == ("allow" if allowed else "ask")
+
+
+@pytest.mark.row("CB-16")
+def test_a_rule_can_be_about_some_servers_only() -> None:
+    mine = frozenset({"git"})
+    permissions = Permissions(
+        [Rule("allow", "*", only=mine), Rule("allow", "Elicit(*)", only=mine), Rule("allow", "log")]
+    )
+
+    assert permissions.of_tool("git", "push").verdict == "allow"
+    assert permissions.of_tool("hub", "push").verdict == "ask"
+    assert permissions.of_elicitation("git").verdict == "allow"
+    assert permissions.of_elicitation("hub").verdict == "ask"
+    assert permissions.of_tool("hub", "log").verdict == "allow"
+    assert permissions.dead(["git", "hub"]) == []
+    assert [each.rule.pattern for each in permissions.dead(["hub"])] == ["*", "Elicit(*)"]
+
+
+def test_where_nobody_has_written_a_rule_something_else_may_hold() -> None:
+    decided = Permissions(otherwise="allow").of_tool("git", "push")
+
+    assert str(decided) == "allow: no file has rules"
 
 
 @pytest.mark.row("CB-13")
@@ -184,21 +234,24 @@ globs = st.sampled_from(["push", "p*", "*", "?", "a?", "*g", "r*m", "zz"])
 @st.composite
 def some_rule(draw: st.DrawFn) -> Rule:
     verdict: Verdict = draw(st.sampled_from(["allow", "ask", "deny"]))
+    only = draw(st.sampled_from([None, frozenset({"git"}), frozenset({"git", "hub"})]))
     if draw(st.booleans()):
         if draw(st.booleans()):
-            return Rule(verdict, f"Elicit({draw(st.sampled_from(['git', 'hub', '*', 'g*', '?it', 'zz']))})")
+            return Rule(verdict, f"Elicit({draw(st.sampled_from(['git', 'hub', '*', 'g*', '?it', 'zz']))})", only=only)
         home = draw(servers)
         return Rule(verdict, draw(st.sampled_from(["Elicit", f"Elicit({home})"])), home)
     if draw(st.booleans()):
         return Rule(verdict, draw(globs), draw(servers))
     whose = draw(st.sampled_from(["", "git:", "hub:", "*:", "mcp__git__"]))
-    return Rule(verdict, whose + draw(globs))
+    return Rule(verdict, whose + draw(globs), only=only)
 
 
 def model(rules: list[Rule], server: str, tool: str | None) -> str:
     """The verdict, by sorting the rules that fit by what the order of merging says of each. Without a tool it is about what the server asks."""
 
     def fits(each: Rule) -> bool:
+        if each.only is not None and server not in each.only:
+            return False
         if each.pattern.startswith("Elicit") or tool is None:
             whose = each.pattern.removeprefix("Elicit").strip("()") or str(each.server)
             return tool is None and each.pattern.startswith("Elicit") and fnmatch.fnmatchcase(server, whose)
@@ -255,6 +308,16 @@ def test_a_pattern_matches_what_the_standard_library_says(pattern: str, word: st
 def test_what_covers_a_pattern_matches_all_that_it_does(wide: str, narrow: str, word: str) -> None:
     if covers(wide, narrow) and matches(narrow, word):
         assert matches(wide, word)
+
+
+@given(patterns, words, words)
+def test_what_matches_something_may_begin_so(pattern: str, beginning: str, rest: str) -> None:
+    if matches(pattern, beginning + rest):
+        assert may_begin(pattern, beginning)
+    elif not may_begin(pattern, beginning):
+        assert not any(
+            matches(pattern, beginning + "".join(end)) for n in range(4) for end in itertools.product("ab", repeat=n)
+        )
 
 
 def test_a_long_pattern_takes_no_longer_than_its_length_says() -> None:

@@ -116,7 +116,7 @@ async def test_when_the_last_subscriber_leaves_what_waits_is_declined() -> None:
 async def test_no_more_than_so_many_wait() -> None:
     bridge = ElicitationBridge()
     async with bridge.subscribe() as questions:
-        asked = [asyncio.ensure_future(bridge.form("git", FORM)) for _ in range(64)]
+        asked = [asyncio.ensure_future(bridge.form(f"git{number}", FORM)) for number in range(64)]
         await anext(questions)
 
         assert action(await bridge.form("git", FORM)) == "decline"
@@ -194,6 +194,24 @@ async def test_who_has_left_is_given_nothing_more() -> None:
             await anext(leaving)
         question.decline()
         await asked
+
+
+@pytest.mark.row("CB-12")
+async def test_a_server_that_asks_without_end_leaves_places_for_the_others() -> None:
+    bridge = ElicitationBridge()
+    async with bridge.subscribe() as questions:
+        flood = [asyncio.ensure_future(bridge.form("evil", FORM)) for _ in range(64)]
+        more = [asyncio.ensure_future(bridge.form("worse", FORM)) for _ in range(64)]
+        await anext(questions)
+
+        good = asyncio.ensure_future(bridge.form("good", FORM))
+        async for question in questions:
+            if question.server == "good":
+                question.accept({"branch": "main"})
+                break
+        assert action(await good) == "accept"
+        assert sorted(map(action, [one.result() for one in (*flood, *more) if one.done()])) == ["decline"] * 80
+    await asyncio.gather(*flood, *more)
 
 
 @pytest.mark.parametrize(("limit", "cap"), [(0, 1), (1, 0), (1, float("nan"))])
