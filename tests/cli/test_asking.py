@@ -15,7 +15,7 @@ from greenroom.actors.elicitation.bridge import ElicitationBridge
 from greenroom.asked import ElicitationRequest, UrlElicitationRequest
 from greenroom.cli.asking import Desk
 from greenroom.cli.prompting import Left, Prompt
-from greenroom.cli.showing import visible
+from greenroom.cli.spelling import visible
 
 FORM = ElicitationRequest("How many?", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 DEFAULT = ElicitationRequest("How many?", {"type": "object", "properties": {"n": {"type": "integer", "default": 2}}})

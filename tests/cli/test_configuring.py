@@ -105,6 +105,37 @@ def test_what_is_shown_has_no_secret(typed: Type, configured: Path) -> None:
     assert "secret" not in seen.out + typed("config", "show", "--json").out
 
 
+def test_what_a_variable_stands_for_is_never_told(
+    typed: Type, folder: Path, signed_in: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert signed_in.path.exists()
+    monkeypatch.setenv("SKY_KEY", "very-hidden")
+    (folder / "greenroom.toml").write_text(
+        """
+[server.sky]
+command = "/nowhere/${SKY_KEY}/run"
+args = ["--place", "${SKY_KEY}"]
+
+[server.sea]
+transport = "http"
+url = "http://127.0.0.1:9/mcp/${SKY_KEY}?key=${SKY_KEY}"
+oauth = "auto"
+"""
+    )
+    shown, told = typed("config", "show"), typed("config", "show", "--json")
+    assert "/nowhere/${SKY_KEY}/run --place ${SKY_KEY}" in shown.out
+    assert "http://127.0.0.1:9/mcp/${SKY_KEY}?key=${SKY_KEY}" in shown.out
+    found = json.loads(told.out)
+    assert (found["sky"]["command"], found["sky"]["args"]) == ("/nowhere/${SKY_KEY}/run", ["--place", "${SKY_KEY}"])
+    assert found["sea"]["url"] == "http://127.0.0.1:9/mcp/${SKY_KEY}?key=${SKY_KEY}"
+    who, lost, away = typed("whoami"), typed("list", "sky"), typed("config", "effective", "sky")
+    assert "key=${SKY_KEY}" in who.out
+    assert (lost.code, "there is no program /nowhere/${SKY_KEY}/run" in lost.err) == (4, True)
+    assert "there is no program /nowhere/${SKY_KEY}/run" in away.out
+    for seen in (shown, told, who, lost, away):
+        assert "very-hidden" not in seen.out + seen.err
+
+
 @pytest.mark.row("CB-17")
 def test_the_rule_that_decides_is_shown_with_its_line(typed: Type, configured: Path) -> None:
     seen = typed("config", "effective")

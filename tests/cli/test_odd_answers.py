@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.terminal import at_terminal
 
-from greenroom.cli import showing
+from greenroom.cli import spelling
 from greenroom.cli.inspecting import differences
 from greenroom.cli.listing import PARTS, _line
 from greenroom.cli.oddities import oddities
@@ -123,9 +127,9 @@ def test_nothing_in_a_list_is_a_fault_of_ours(before: dict[str, Any], after: dic
 
 def test_a_terminal_gets_nothing_that_moves_its_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert showing.harmless("a\tb\n\x1b[2J\x07") == "a\tb\n\\u001b[2J\\u0007"
+    assert spelling.harmless("a\tb\n\x1b[2J\x07") == "a\tb\n\\u001b[2J\\u0007"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
-    assert showing.harmless("\x1b[2J") == "\x1b[2J"
+    assert spelling.harmless("\x1b[2J") == "\x1b[2J"
 
 
 def test_what_a_server_calls_its_things_is_spelt_out(odd: Callable[..., Typed]) -> None:
@@ -140,3 +144,99 @@ def test_what_a_server_calls_its_things_is_spelt_out(odd: Callable[..., Typed]) 
         assert "a\\u001b[31m" in seen.out
         assert "c\\u001b[0m" in seen.out
         assert not {"\x1b", "\x07"} & set(seen.out)
+
+
+# --- at a terminal
+
+
+HOSTILE = """
+import json, sys
+
+escape = "\\x1b]0;owned\\x07\\x1b[31m\\u202e"
+if "dies" in sys.argv:
+    sys.exit("oh " + escape)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answer = {"error": {"code": -32000, "message": f"no\\n{escape}"}}
+    match asked["method"]:
+        case "initialize":
+            version = asked["params"]["protocolVersion"]
+            info = {"name": escape, "version": escape}
+            can = {"tools": {}, "resources": {}, escape: {}}
+            answer = {"result": {"protocolVersion": version, "capabilities": can, "serverInfo": info}}
+        case "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (escape, "ok")]
+            answer = {"result": {"tools": tools}}
+        case "resources/list":
+            answer = {"result": {"resources": []}}
+        case "resources/templates/list":
+            answer = {"result": {"resourceTemplates": []}}
+        case "resources/read":
+            contents = [{"uri": asked["params"]["uri"] + escape, "blob": "AAAA"}]
+            answer = {"result": {"contents": contents}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.greenroom(clock="real")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("list", "evil"), "u202e"),
+        (("list", "-v", "dies"), "oh "),
+        (("inspect", "evil"), "can do "),
+        (("call", "evil", "ok"), "greenroom: "),
+        (("call", "evil", "nosuch", "a=1"), "has no tool"),
+        (("read", "evil", "x://y"), "3 bytes"),
+        (("config", "effective"), "Elicit(evil)"),
+        (("config", "effective", "dies"), "does not answer"),
+    ],
+    ids=shown,
+)
+def test_what_a_server_says_does_nothing_to_a_terminal(folder: Path, words: tuple[str, ...], says: str) -> None:
+    (folder / "hostile.py").write_text(HOSTILE)
+    (folder / "greenroom.toml").write_text(
+        f"""
+[server.evil]
+command = {sys.executable!r}
+args = ["hostile.py"]
+
+[server.dies]
+command = {sys.executable!r}
+args = ["hostile.py", "dies"]
+"""
+    )
+
+    with at_terminal([sys.executable, "-P", "-m", "greenroom.cli", *words], folder, os.environ) as terminal:
+        terminal.end()
+
+    assert says in terminal.written
+    assert "]0;owned" in terminal.written, "it has been said"
+    assert not re.search(r"\x1b(?!\[[0-3]?[0-9]?m)|[\x07\u202e]", terminal.written)
+    assert not re.search(r"owned[^\r\n]*\x1b\[31m\\u202e", terminal.written), "its colours are none"
+
+
+def test_what_nobody_has_thought_of_is_spelt_out_before_a_terminal_gets_it() -> None:
+    ours = "\x1b[1mname\x1b[0m and \x1b[32mmore\x1b[0m\n\there"
+
+    assert spelling.tamed(ours) == ours
+    assert spelling.tamed("\x1b]0;owned\x07\x1b[2J\x9b2J\r\x7f") == (
+        "\\u001b]0;owned\\u0007\\u001b[2J\\u009b2J\\u000d\\u007f"
+    )
+
+
+def test_an_error_of_several_lines_has_none_that_looks_like_ours(odd: Callable[..., Typed]) -> None:
+    seen = odd(
+        {"tools/list": {"tools": [{"name": "a\ngreenroom: all is well", "inputSchema": {}}]}}, "call", "b", "c=d"
+    )
+    assert (seen.code, seen.err.count("\ngreenroom:")) == (2, 0)
+
+
+def test_what_is_logged_where_nobody_has_asked_for_it_is_spelt_out(typed: Type) -> None:
+    assert typed("--version").code == 0
+    assert logging.lastResort is not None
+    record = logging.LogRecord("x", logging.WARNING, "x.py", 1, "it said %s\nand more", ("\x1b[2J",), None)
+
+    assert logging.lastResort.format(record) == "it said \\u001b[2J\nand more"

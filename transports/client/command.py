@@ -65,7 +65,7 @@ class CommandLimits:
 class Command:
     """A program that speaks MCP on its standard input and output. Started anew for each wire."""
 
-    __slots__ = ("cwd", "env", "inherit", "limits", "sink", "words")
+    __slots__ = ("cwd", "env", "inherit", "limits", "shown", "sink", "words")
 
     def __init__(
         self,
@@ -85,6 +85,8 @@ class Command:
         self.words = (_word(program), *map(_word, args))
         if not self.words[0]:
             raise ConfigError("a command needs a program")
+        self.shown: Sequence[str] = self.words
+        """The words as errors and reports have them: a configuration's are as it was written, its variables not in place."""
         if isinstance(inherit, str):
             raise ConfigError(f"inherit takes names, or True for all: write inherit=[{inherit!r}]")
         self.env = {_word(name): _word(value) for name, value in (env or {}).items()}
@@ -107,7 +109,7 @@ class Command:
     @property
     def description(self) -> str:
         """As one would type it, without what looks like a secret."""
-        shown = shlex.join(_shown(self.words))
+        shown = shlex.join(_shown(self.shown))
         return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
 
     def __repr__(self) -> str:
@@ -129,7 +131,8 @@ class Command:
     def ticket(self) -> CommandTicket:
         """For another process: it is started there with this environment, and from this folder."""
         folder = os.path.abspath(self.cwd or os.curdir)  # noqa: PTH100 - a text, as it is here
-        return CommandTicket(self.words, self.environment(), folder, self.limits, heard=self.sink is not None)
+        heard = self.sink is not None
+        return CommandTicket(self.words, self.environment(), folder, self.limits, heard=heard, shown=tuple(self.shown))
 
     def open(self, owner: Pid) -> CommandWire:
         """Start it, for the calling process."""
@@ -140,12 +143,13 @@ class Command:
 class CommandTicket:
     """A command that travels."""
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = field(repr=False)
     environment: Mapping[str, str] = field(repr=False)
     folder: str
     limits: CommandLimits
     heard: bool
     """Whether somebody wants to know what it writes to stderr."""
+    shown: tuple[str, ...]
 
     def route(self, desk: Desk) -> Command:
         """The command, in the process that it has come to."""
@@ -159,6 +163,7 @@ class _Exactly(Command):
 
     def __init__(self, ticket: CommandTicket, sink: Callable[[str], None] | None) -> None:
         super().__init__(*ticket.words, cwd=ticket.folder, stderr=sink, limits=ticket.limits)
+        self.shown = ticket.shown
         self._environment = dict(ticket.environment)
 
     def environment(self) -> dict[str, str]:

@@ -38,8 +38,10 @@ _unreaped: set[int] = set()
 class Child:
     """A process that runs, and its group."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: str | None) -> None:
-        """Start it. Raises `ConnectFailed`, and leaves nothing behind then."""
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], folder: str | None, called: str | None = None
+    ) -> None:
+        """Start it. Raises `ConnectFailed`, which calls the program as is said, and leaves nothing behind then."""
         if not hasattr(os, "killpg"):
             raise ConnectFailed("child processes are started on POSIX systems only, so far")
         _reap_the_rest()
@@ -73,7 +75,10 @@ class Child:
             if pipe:
                 guardian.failed(pipe)
             self.close_pipes()
-            raise ConnectFailed(_why(error, words[0], environment, folder)) from error
+            program = called or words[0]
+            if isinstance(error, OSError) and error.filename == words[0]:
+                error.filename = program  # whoever shows the cause shows that
+            raise ConnectFailed(_why(error, words[0], program, environment, folder)) from error
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
@@ -277,13 +282,13 @@ def _reap_the_rest() -> None:
             child.destroy()
 
 
-def _why(error: Exception, program: str, environment: Mapping[str, str], folder: str | None) -> str:
-    """What is wrong, and what to do about it."""
+def _why(error: Exception, started: str, program: str, environment: Mapping[str, str], folder: str | None) -> str:
+    """What is wrong with what was to be started, by the name that may be shown, and what to do about it."""
     if folder is not None and not Path(folder).is_dir():
         return f"cannot start {program}: its working directory {folder} {'is no directory' if Path(folder).exists() else 'does not exist'}"
-    where = Path(folder or ".", program)
+    where = Path(folder or ".", started)
     if isinstance(error, FileNotFoundError):
-        if os.sep not in program:
+        if os.sep not in started:
             return (
                 f"there is no program named {program} in {environment.get('PATH', os.defpath)}: "
                 "install it, or give its path, or a PATH in env"

@@ -128,7 +128,7 @@ class CommandWire:
         trap_exit()
         command = self._command
         try:
-            self._child = child = Child(command.words, command.environment(), command.cwd)
+            self._child = child = Child(command.words, command.environment(), command.cwd, command.shown[0])
         except ConnectFailed as error:
             raise Quit(Shutdown(error)) from None
         reason: ExitReason | None = None

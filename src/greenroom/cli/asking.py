@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .door import echo, is_terminal, styled
 from .prompting import Left, Prompt
-from .showing import visible
+from .spelling import visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator

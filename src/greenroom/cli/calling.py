@@ -20,7 +20,8 @@ from .asking import asked
 from .door import echo, is_terminal, styled
 from .endings import FAILED, FINE, Ended, Misused
 from .progress import Progress
-from .showing import as_json, harmless
+from .showing import as_json
+from .spelling import harmless, visible
 from .targets import first, way
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _no_tool(tool: str, there: Mapping[str, Any]) -> str:
 
     near = get_close_matches(tool, there, 1)
     return f"the server has no tool {tool!r}" + (
-        f": did you mean {near[0]}?" if near else f"; it has {', '.join(there) or 'none'}"
+        f": did you mean {visible(near[0])}?" if near else f"; it has {', '.join(map(visible, there)) or 'none'}"
     )
 
 

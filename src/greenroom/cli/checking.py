@@ -23,6 +23,7 @@ from .door import echo, styled
 from .endings import FAILED, FINE, UNREACHED, Ended, Misused
 from .loading import is_server_name, is_url
 from .showing import as_json
+from .spelling import visible
 from .targets import Way, connected
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def check(*, target: str, scenario: Sequence[str], suite: str | None, config: Pa
             )
             echo(f"{verdict}  {name}  ({passed} of {len(checks)} checks)")
             for each in wrong:
-                echo(f"        {each.get('description', each['name'])}: {each.get('errorMessage', '')}")
+                why = visible(f"{each.get('description', each['name'])}: {each.get('errorMessage', '')}")
+                echo(f"        {why}")
     if empty and not json:
         echo(f"{', '.join(empty)}: the suite has checked nothing; is that what its scenarios are called?", error=True)
     return FAILED if failed or empty else FINE
@@ -178,7 +180,7 @@ def _url_of(process: subprocess.Popen[str], heard: _Heard) -> str:
         raise Ended(UNREACHED, f"it does not serve within {_STARTS_WITHIN:g} seconds")
     code = process.wait(_STOPS_WITHIN)
     for line in list(heard.lines)[:-1]:
-        echo(line, error=True)
+        echo(visible(line, lines=True), error=True)
     last = heard.lines[-1] if heard.lines else f"it has ended with {code}, and does not say why"
     raise Ended(code if code > 0 else FAILED, last.removeprefix("greenroom: "))
 
@@ -213,7 +215,7 @@ def _judged(words: Sequence[str], url: str, scenario: str, place: Path) -> list[
         raise
     files = list(folder.rglob("checks.json"))
     if not files and running.returncode:
-        echo(said.strip()[-2000:], error=True)
+        echo(visible(said.strip()[-2000:], lines=True), error=True)
     try:
         found = [each for file in files for each in json_library.loads(file.read_text(encoding="utf-8"))]
         return [each for each in found if each["status"] != "INFO"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .door import echo, styled
 from .endings import CONFIG, FINE, Misused
 from .showing import as_json, entry, heading
+from .spelling import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ def check(*, files: Sequence[Path], json: bool) -> int:
         as_json({"mistakes": wrong, "servers": list(config.servers)})
         return FINE if config.good else CONFIG
     for one in config.mistakes:
-        echo(styled(str(one), "odd" if one.harmless else "bad"))
+        echo(styled(visible(str(one)), "odd" if one.harmless else "bad"))
     there = [str(file) for file in config.files if file.exists()]
     if not there:
         echo(f"there is no configuration: {' or '.join(map(str, config.files))} would be it")
@@ -59,7 +60,8 @@ def show(*, files: Sequence[Path], json: bool) -> int:
         as_json({name: _shown(server) for name, server in config.servers.items()})
         return FINE if config.good else CONFIG
     for name, server in config.servers.items():
-        where = server.url or " ".join(map(str, (server.command, *server.args)))
+        written = server.written
+        where = written.get("url") or " ".join(map(str, (written.get("command"), *written.get("args", ()))))
         notes = [f"from {server.source}"]
         if server.env:
             notes.append(f"with {', '.join(server.env)} in its environment")
@@ -69,17 +71,18 @@ def show(*, files: Sequence[Path], json: bool) -> int:
     if not config.servers and not config.failed:
         echo("no server is configured")
     for name, mistakes in config.failed.items():
-        entry(name, styled("wrong", "bad"), list(map(str, mistakes)))
+        entry(name, "wrong", list(map(str, mistakes)), style="bad")
     return FINE if config.good else CONFIG
 
 
 def _shown(server: ServerConfig) -> dict[str, Any]:
+    """As it is written: what a variable stands for may be a secret, and is in place in what the server has itself."""
     return {
         "transport": server.transport,
-        "command": server.command,
-        "args": list(server.args),
+        "command": server.written.get("command"),
+        "args": server.written.get("args", []),
         "env": list(server.env),
-        "url": server.url,
+        "url": server.written.get("url"),
         "headers": list(server.headers),
         "oauth": server.oauth,
         "disabled": server.disabled,
@@ -89,6 +92,9 @@ def _shown(server: ServerConfig) -> dict[str, Any]:
 
 def effective(*, tools: Sequence[str], config: Path | None, timeout: float | None, json: bool) -> None:
     """Show, for each tool, whether it may be called, and the rule that decides."""
+    from .targets import log  # noqa: PLC0415 - as above
+
+    log()
     found = _read([config] if config is not None else [])
     names = [*tools]
     asked = [name for name in names if ":" in name or name.startswith("Elicit(")]
@@ -121,10 +127,11 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
         echo("no server is configured")
     colours = {"allow": "good", "ask": "odd", "deny": "bad"}
     for name, (verdict, why) in decided.items():
-        echo(f"{styled(f'{verdict:5}', colours[verdict])} {name}  {styled(why.partition(': ')[2], 'dim')}")
+        because = styled(visible(why.partition(": ")[2]), "dim")
+        echo(f"{styled(f'{verdict:5}', colours[verdict])} {visible(name)}  {because}")
     for name, why in away.items():
         heading(f"{name} does not answer")
-        echo(f"  {why}")
+        echo(f"  {visible(why)}")
 
 
 async def _of_servers(

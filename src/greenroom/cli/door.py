@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of
+from .spelling import spell_what_is_logged, tamed, visible
 from .words import COMMANDS
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class _Group(click.Group):
 def run(words: Sequence[str]) -> int:
     """Do what was typed, and say how it went. What stands behind `--` is a server's own command line."""
     typed, command = _split(words)
+    spell_what_is_logged()
     try:
         code = _tree().main(typed, "greenroom", standalone_mode=False, obj=command)
     except click.exceptions.Exit as left:
@@ -121,7 +123,7 @@ def _told(error: BaseException) -> int:
     elif code == BROKEN or os.environ.get("GREENROOM_TRACEBACK"):
         import traceback  # noqa: PLC0415 - hardly anybody sees one
 
-        traceback.print_exception(error)
+        echo(visible("".join(traceback.format_exception(error)), lines=True), error=True, newline=False)
         if code == BROKEN:
             _say("this is a fault of greenroom itself: please report it, with what stands above")
     else:
@@ -140,7 +142,9 @@ def _text(error: BaseException) -> str:
 
 
 def _say(text: str) -> None:
-    click.secho(f"greenroom: {text}", fg="red", err=True, color=_coloured())
+    """An error, which may quote what a server says: each line of that stands indented, so that none looks like ours."""
+    shown = visible(text, lines=True).replace("\n", "\n  ")
+    echo(styled(f"greenroom: {shown}", "bad"), error=True)
 
 
 def _coloured() -> bool | None:
@@ -272,8 +276,14 @@ def _callback(command: Command) -> Callable[..., Any]:
 
 
 def echo(text: str = "", *, error: bool = False, newline: bool = True) -> None:
-    """Write a line."""
-    click.echo(text, err=error, nl=newline, color=_coloured())
+    """Write a line. Nothing else of ours writes to a terminal, so whatever a server has said comes by here."""
+    to_people = error or sys.stdout.isatty()
+    click.echo(tamed(text) if to_people else text, err=error, nl=newline, color=_coloured())
+
+
+def wipe() -> None:
+    """Begin anew at the top of the screen, where there is one."""
+    click.clear()
 
 
 def styled(text: str, style: str) -> str:

@@ -13,7 +13,8 @@ from .door import echo, styled
 from .endings import FAILED, FINE, Misused
 from .listing import every_list
 from .oddities import oddities
-from .showing import arguments, as_json, entry, first_line, heading, visible
+from .showing import arguments, as_json, entry, first_line, heading
+from .spelling import visible
 from .targets import connected, way
 
 if TYPE_CHECKING:
@@ -99,13 +100,15 @@ def differences(before: Any, after: Any) -> Iterator[str]:
 
 def _show(found: dict[str, Any]) -> None:
     server = found["server"]
-    heading(visible(f"{server.get('title') or server.get('name')} {server.get('version', '')}"))
-    echo(f"  speaks {found['protocol']}; can do {', '.join(sorted(found['capabilities'])) or 'nothing besides'}")
+    heading(f"{server.get('title') or server.get('name')} {server.get('version', '')}")
+    can = ", ".join(sorted(found["capabilities"])) or "nothing besides"
+    speaks = visible(f"speaks {found['protocol']}; can do {can}")
+    echo(f"  {speaks}")
     if found["instructions"]:
-        entry("instructions", notes=[visible(str(found["instructions"]))])
+        entry("instructions", notes=[str(found["instructions"])])
     for word, entries in found["lists"].items():
         for each in entries:
             name = each.get(_KEYS[word])
             beside = arguments(each.get("inputSchema")) if word == "tools" else str(each.get("name") or "")
-            said = visible(first_line(each.get("description")))
-            entry(visible(f"{word.removesuffix('s')} {name}"), visible(beside), [said] if said else [])
+            said = first_line(each.get("description"))
+            entry(f"{word.removesuffix('s')} {name}", beside, [said] if said else [])

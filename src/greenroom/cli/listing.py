@@ -9,7 +9,8 @@ from greenroom.protocol.wire import is_array, is_object
 
 from .door import echo
 from .endings import FAILED, Ended
-from .showing import arguments, as_json, entry, first_line, heading, visible
+from .showing import arguments, as_json, entry, first_line, heading
+from .spelling import visible
 from .targets import connected, way
 
 if TYPE_CHECKING:
@@ -95,5 +96,5 @@ def _line(word: str, each: Mapping[str, Any]) -> None:
             if is_object(one)
         ),
     }.get(word, str(each.get("name") or ""))
-    said = visible(first_line(each.get("description") or each.get("title")))
-    entry(visible(name), visible(beside), [said] if said else [])
+    said = first_line(each.get("description") or each.get("title"))
+    entry(name, beside, [said] if said else [])

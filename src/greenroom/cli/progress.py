@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .showing import visible
+from .spelling import visible
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,7 +11,8 @@ from greenroom.protocol.wire import is_array
 from .asking import asked
 from .door import echo, styled
 from .endings import Misused
-from .showing import as_json, harmless, heading, visible
+from .showing import as_json, heading
+from .spelling import harmless, visible
 from .targets import first, way
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequen
         echo(
             harmless(one.text)
             if one.text is not None
-            else styled(f"[{one.uri}: {len(one.blob or b'')} bytes: --save writes them]", "dim")
+            else styled(f"[{visible(one.uri)}: {len(one.blob or b'')} bytes: --save writes them]", "dim")
         )
 
 
@@ -83,7 +84,7 @@ def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, *
         as_json(reply.raw)
         return
     for message in reply.raw.get("messages", ()):
-        heading(visible(str(message.get("role"))))
+        heading(str(message.get("role")))
         content = message.get("content")
         for block in content if is_array(content) else [content]:
             text = block.get("type") == "text"

@@ -33,6 +33,8 @@ class _Place:
     name: str
     url: str
     auth: OAuth
+    written: str = ""
+    """The address as it stands in the configuration, which may be shown: what a variable stands for may be a secret."""
 
 
 def login(  # noqa: PLR0913 - a keyword for each option
@@ -124,7 +126,7 @@ def whoami(*, target: str | None, account: str | None, config: Path | None, json
     else:
         for place, record in zip(places, records, strict=True):
             if record is None:
-                entry(place.name, "not signed in", [place.url] if place.url != place.name else [])
+                entry(place.name, "not signed in", [place.written] if place.written else [])
             else:
                 scopes = f"may {' '.join(record.scopes)}" if record.scopes else ""
                 entry(
@@ -174,7 +176,7 @@ def _place(
     auth = oauth_of(server, port=usual)
     if auth is None or server.url is None:
         raise Misused(f'nobody signs in at {target}: write oauth = "auto" in {server.source}, if it wants that')
-    return _Place(target, server.url, replace(auth, **changes))
+    return _Place(target, server.url, replace(auth, **changes), server.written["url"])
 
 
 def _configured(config: Path | None) -> list[_Place]:
@@ -182,8 +184,12 @@ def _configured(config: Path | None) -> list[_Place]:
     from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
 
     found = read() if config is None else read(config)
-    ways = [(name, server.url, oauth_of(server)) for name, server in found.servers.items()]
-    return [_Place(name, url, auth) for name, url, auth in ways if auth is not None and url is not None]
+    ways = [(name, server, oauth_of(server)) for name, server in found.servers.items()]
+    return [
+        _Place(name, server.url, auth, server.written["url"])
+        for name, server, auth in ways
+        if auth is not None and server.url is not None
+    ]
 
 
 def _key(place: _Place) -> str:

@@ -17,6 +17,7 @@ from greenroom.errors import ConfigError
 from .door import echo, styled
 from .endings import Misused
 from .loading import aside, blaming, is_server_name, is_url, load_server
+from .spelling import Lines, visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -112,11 +113,9 @@ async def connected(where: Way) -> AsyncGenerator[Reached]:
 
 def log(*, verbose: bool = False) -> None:
     """What is logged is for whoever wants to know: else only what has failed."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.ERROR,
-        stream=sys.stderr,
-        format="%(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, handlers=[handler])
 
 
 def environment() -> Environment:
@@ -160,7 +159,7 @@ def _program(where: Way, command: Sequence[str], env: Mapping[str, str]) -> Any:
 
 
 def _overheard(line: str) -> None:
-    echo(styled(line, "dim"), error=True)
+    echo(styled(visible(line), "dim"), error=True)
 
 
 def _pair(text: str, separator: str, option: str, form: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .door import echo, styled
+from .door import echo, styled, wipe
 from .endings import UNREACHED, Ended, Misused
 from .showing import as_json
 
@@ -26,7 +26,7 @@ def tree(*, which: str | None, watch: bool, every: bool, json: bool) -> None:
             as_json(seen)
         else:
             if watch:
-                echo("\x1b[2J\x1b[H", newline=False)
+                wipe()
             for line in drawn(seen, every=every):
                 echo(line)
         if not watch:

@@ -34,9 +34,11 @@ def _route(server: ServerConfig, auth: Auth | None) -> Route:
 
         assert server.command is not None
         limits = CommandLimits(line=most, queue=most)
-        command: Route = Command(
+        command = Command(
             server.command, *server.args, env=server.env, inherit=server.inherit, cwd=server.cwd, limits=limits
         )
+        if server.written.get("command"):  # its variables stay out of what is told of it
+            command.shown = (server.written["command"], *server.written.get("args", ()))
         return command
     from greenroom.transports.client.http_route import HttpRoute, SseRoute  # noqa: PLC0415 - programs need none of it
     from greenroom.transports.client.http_settings import HttpSettings  # noqa: PLC0415 - as above
