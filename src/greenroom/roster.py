@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from greenroom.actors.ensemble.desk import DESK, Desk
-from greenroom.supervision import ActorError, ChildSpec, GenServer, On, Ref, child
+from greenroom.supervision import (
+    CallTimeout,
+    ChildSpec,
+    GenServer,
+    On,
+    ProcessExited,
+    Ref,
+    Shutdown,
+    StartFailed,
+    child,
+)
 
 from .wing import WING, Wing
 
@@ -44,6 +54,8 @@ class Doors:
     names: tuple[str, ...]
     grace: float
     """For how many seconds what is running may take to end, when they close."""
+    announce: Callable[[], object] = lambda: None
+    """Called when they are open for the first time."""
     open: bool = False
     roster: Ref[Roster] = field(default_factory=lambda: Ref[Roster](ROSTER))
 
@@ -58,21 +70,34 @@ class Porter(GenServer):
         self._doors = doors
 
     async def init(self) -> None:
-        """Open them."""
-        self._doors.open = True
-        await self._all(None, lambda wing: wing.call(Wing.open))
+        """Open them. A worker that cannot serve, the first time, keeps the program from starting."""
+        first, self._doors.open = not self._doors.open, True
+        await self._all(None, lambda wing: _opened(wing, first=first))
+        if first:
+            self._doors.announce()
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """Nobody comes in any more; whoever is there is let finish, everywhere at once."""
-        await self._all(self._doors.grace + _SLACK, lambda wing: wing.call(Wing.drain))
+        await self._all(self._doors.grace + _SLACK, _drained)
 
     async def _all(self, seconds: float | None, act: Callable[[Ref[Wing]], Coroutine[None, None, None]]) -> None:
-        await asyncio.gather(*(_lenient(act(Ref[Wing](On(WING, name), seconds))) for name in self._doors.names))
+        await asyncio.gather(*(act(Ref[Wing](On(WING, name), seconds)) for name in self._doors.names))
 
 
-async def _lenient(work: Coroutine[None, None, None]) -> None:
-    with contextlib.suppress(ActorError):  # one that is being replaced just now sees by itself how things are
-        await work
+async def _opened(wing: Ref[Wing], *, first: bool) -> None:
+    try:
+        await wing.call(Wing.open)
+    except ProcessExited as error:  # one that is being replaced just now sees by itself how things are
+        match error.reason:
+            case Shutdown(detail=StartFailed() as why) if first:
+                raise why from None
+            case _:
+                pass
+
+
+async def _drained(wing: Ref[Wing]) -> None:
+    with contextlib.suppress(ProcessExited, CallTimeout):  # whoever has not done it by now is stopped next
+        await wing.call(Wing.drain)
 
 
 def porter_child(doors: Doors) -> ChildSpec[Ref[Porter]]:

@@ -7,10 +7,11 @@ starts it is the program that was run, from its own process, and to that it is l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.supervision import Supervisor, current_node, terminate_child
+from greenroom.supervision import NotRegistered, Quit, Reject, Shutdown, Supervisor, current_node, terminate_child
 from greenroom.transports.handover import taken_over
 
 if TYPE_CHECKING:
@@ -60,10 +61,13 @@ class Wing(Supervisor):
         return await super().init()
 
     async def open(self) -> None:
-        """Serve, if it does not yet."""
+        """Serve, if it does not yet. Where that cannot be (what a lifespan opens is away), all of this is of no use, and ends."""
         serving, self._serving = self._serving, None
         if serving is not None:
-            await self.start_child(serving)
+            try:
+                await self.start_child(serving)
+            except Reject as refused:  # else its caller alone would hear of it; whoever did not start has been reported
+                raise Quit(Shutdown(refused.error)) from None
 
     def addresses(self) -> Sequence[str]:
         """Where the other nodes reach this one."""
@@ -72,4 +76,5 @@ class Wing(Supervisor):
 
     async def drain(self) -> None:
         """Accept nobody any more, and let end what is running, within the listeners' grace."""
-        await terminate_child(self._company, "listeners")
+        with contextlib.suppress(NotRegistered):  # it has never served
+            await terminate_child(self._company, "listeners")

@@ -102,7 +102,8 @@ class Workers:
         self._page = shared_page(count)
         self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
         self._known: dict[str, Sequence[str]] = {}
-        self._doors = Doors(self.names, grace)
+        self.doors = Doors(self.names, grace)
+        """They open when all are there."""
 
     def child_spec(self) -> ChildSpec[Any]:
         """The whole, as a child of the program's topmost supervisor."""
@@ -116,7 +117,7 @@ class Workers:
                 id="wings", restart="transient", significant=True
             ),
             *self._seen,
-            porter_child(self._doors),
+            porter_child(self.doors),
         ]
         # Who gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
         return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
@@ -126,7 +127,7 @@ class Workers:
         place = Place(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
         wing = (self._application, self._config, place, self._ticket, bool(self._seen))
-        made = child(Station, self._cluster.engine, spec, wing, self._doors, self._grace)
+        made = child(Station, self._cluster.engine, spec, wing, self.doors, self._grace)
         return made.but(id=name, shutdown=self._grace + _STOP + 1.0)
 
 

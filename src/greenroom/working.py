@@ -17,6 +17,8 @@ from .lookout import lookout_child
 from .workers import Workers, check_workers, printing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from greenroom.transports.http_config import HttpConfig
 
     from .server import Server
@@ -32,11 +34,15 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
         urls = urls_of(binding, config)
         seen = [lookout_child(server.settings.name, lambda: urls)] if inspect else []
         workers = Workers(count, application, config, binding, grace, seen)
-        for url in urls:
-            print(f"greenroom: {server.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
+        workers.doors.announce = lambda: _announce(server.settings.name, urls)
         with printing():
             running.run(lambda: [workers.child_spec()], grace=grace)
     except (ActorError, NotLoaded, NotHandedOver) as error:
         sys.exit(f"greenroom: no worker could be started: {error}")
     finally:
         binding.close()
+
+
+def _announce(name: str, urls: Sequence[str]) -> None:
+    for url in urls:
+        print(f"greenroom: {name} serves on {url}", file=sys.stderr)  # noqa: T201

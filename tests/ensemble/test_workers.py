@@ -267,12 +267,12 @@ def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) 
 
 def test_it_can_be_stopped_while_workers_are_still_coming_up(tmp_path: Path) -> None:
     with crew(tmp_path, "slow.py") as program:
-        assert program.port
         wait_for(lambda: len(program.relatives()) > 4, program.said)
         began = time.monotonic()
         assert program.stop() == 0
         assert time.monotonic() - began < 10.0  # a grace, and a machine that has other things to do
         assert not program.left()
+        assert "serves on" not in program.said()
 
 
 # --- what cannot be
@@ -291,6 +291,28 @@ def test_a_program_that_a_worker_cannot_import_says_why_and_ends(tmp_path: Path)
         last = program.said().strip().splitlines()[-1]
         assert last.startswith("greenroom: no worker could be started: ")
         assert "OSError: the database is away" in last
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_what_a_worker_cannot_open_ends_the_program_and_says_why(tmp_path: Path, when: str) -> None:
+    with crew(tmp_path, "locked.py", *(str(tmp_path / "key"),) * (when == "later")) as program:
+        if when == "later":
+            line = program.line()
+            line.enter()
+            program.relatives()
+            (tmp_path / "key").touch()  # who comes next cannot open it any more
+            ended(int(line.tool("where")))
+            line.close()
+        assert program.process.wait(60) == 1
+        assert "OSError: the database is away" in program.said()
+        last = program.said().strip().splitlines()[-1]
+        if when == "later":
+            assert "gives up on child 'worker-1'" in program.said()
+            assert last.startswith("greenroom: the server has ended: ")
+        else:
+            assert "serves on" not in program.said()
+            assert last.startswith("greenroom: no worker could be started: ")
+            assert "OSError: the database is away" in last
 
 
 @pytest.mark.parametrize("workers", [0, -1, 65, True, "2", 1.5])
