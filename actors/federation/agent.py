@@ -14,8 +14,9 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.errors import ConfigError, GreenroomError
-from greenroom.protocol.pins import ToolRefused
+from greenroom.protocol.pins import ToolRefused, tool_hash
 from greenroom.protocol.tool_formats import BadCall, call_shape, read_call, to_anthropic, to_openai, to_result
 from greenroom.protocol.validation import BadSchema, Validator
 from greenroom.protocol.wire import is_object
@@ -46,6 +47,8 @@ AS_SET: Final[Any] = ...
 """As long as is said of the server: see `UpstreamSpec.tool_timeout`."""
 PATIENCE: Final = 5.0
 _TOLD: Final = 20
+_ANEW: Final = 3
+"""So often somebody is asked about one call of a tool that becomes another meanwhile."""
 
 
 class Agent:
@@ -211,12 +214,42 @@ class Agent:
 
         Raises what `find` raises, `InvalidArguments` unless such are to be sent, and `ConsentDenied`.
         """
-        tool = await self.find(name, timeout=timeout)
-        if self._invalid != "send" and (problems := self._problems(tool, arguments)):
-            raise InvalidArguments(name, problems)
-        if self._consent is not None:
-            await self._consent.tool(tool.server, tool.tool, tool.definition, arguments, self._finding(tool))
-        return tool
+        for _ in range(_ANEW):
+            tool = await self.find(name, timeout=timeout)
+            if self._invalid != "send" and (problems := self._problems(tool, arguments)):
+                raise InvalidArguments(name, problems)
+            if await self._consented(tool, arguments):
+                return tool
+        raise ConsentDenied(name, "it has become another tool whenever it was allowed")
+
+    async def permitted(self, server: str, tool: str, arguments: Mapping[str, Any], *, timeout: float | None) -> None:
+        """Return when this tool of this server may be called, whatever it is called here. Raises `UnknownTool`, `ToolRefused`, `ConsentDenied`."""
+        name = self.name_of(server, tool)
+        for _ in range(_ANEW):
+            definition = (await self._upstreams.offering(server, timeout=timeout)).tools.get(tool)
+            if definition is None:
+                raise UnknownTool(name, ())
+            found = FederatedTool(name, server, tool, definition)
+            self._admit(found)
+            if await self._consented(found, arguments):
+                return
+        raise ConsentDenied(name, "it has become another tool whenever it was allowed")
+
+    def may_ask_users(self, server: str) -> bool:
+        """Whether this server may ask users who answer for themselves, as those of a gateway do: unless that is denied."""
+        return self._consent is None or not self._consent.denies_elicitation(server)
+
+    async def _consented(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> bool:
+        """Whether what was allowed is what would be called: while somebody thinks, a server may be replaced, or its tool. Raises `ConsentDenied`."""
+        if self._consent is None:
+            return True
+        serial = self._upstreams.serial(tool.server)
+        await self._consent.tool(tool.server, tool.tool, tool.definition, arguments, self._finding(tool))
+        offering = self._upstreams.known(tool.server)
+        now = None if offering is None else offering.tools.get(tool.tool)
+        if now is None or self._upstreams.serial(tool.server) != serial:
+            return False
+        return now is tool.definition or tool_hash(now) == tool_hash(tool.definition)
 
     def _finding(self, tool: FederatedTool) -> Finding | None:
         """How it is beside its pin, where there are pins."""

@@ -172,6 +172,11 @@ class Federation:
         """
         return FederatedLine(self, id, who) if id in self.roster else None
 
+    def serial(self, id: str) -> int | None:
+        """Which server it is that has this id now: another number after it was replaced; None when there is none."""
+        upstream = self.roster.get(id)
+        return None if upstream is None else upstream.serial
+
     # --- how they are
 
     def standing(self, id: str) -> Standing:

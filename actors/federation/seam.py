@@ -26,6 +26,10 @@ class Upstreams(Protocol):
         """The way to a server; None when there is no such server."""
         ...
 
+    def serial(self, id: str) -> int | None:
+        """Which server it is that has this id now: another number after it was replaced; None when there is none."""
+        ...
+
     def known(self, id: str) -> Offering | None:
         """What it offers as far as that is known, at once; None when it was never asked. The same object as long as nothing has changed."""
         ...

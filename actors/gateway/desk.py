@@ -114,9 +114,16 @@ class Desk:
 class DeskHandler(ClientHandler):
     """Hands an upstream's questions on to the client whose they are."""
 
-    def __init__(self, desk: Desk, abilities: Mapping[str, Any], completed: Callable[[str], object]) -> None:
-        """`completed` is told when an upstream says that a user has done with a page."""
+    def __init__(
+        self,
+        desk: Desk,
+        abilities: Mapping[str, Any],
+        completed: Callable[[str], object],
+        may_ask: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`completed` is told when an upstream says that a user has done with a page; `may_ask` is whether it may ask users anything."""
         self._desk = desk
+        self._may_ask = may_ask
         self._abilities = abilities
         self._completed = completed
 
@@ -128,6 +135,8 @@ class DeskHandler(ClientHandler):
         """Ask the client."""
         if method not in _CARRIED:
             raise not_found(method)
+        if method == "elicitation/create" and not self._may_ask():
+            return {"action": "decline"}
         ctx = self._desk.whose()
         if ctx is None:
             raise McpError(

@@ -2,7 +2,8 @@
 
 It answers in the place of the server's catalogue, in a worker for each request, as a tool of the server's own would run. What is registered at the
 server itself is still there. Progress, log messages and questions come back to the client whose call it is; its cancellation, its end and
-its deadline reach the upstream. An upstream that is away is told at once, with a reason that programs can read.
+its deadline reach the upstream. An upstream that is away is told at once, with a reason that programs can read. What the host's rules and pins say of
+a tool holds here, too: no call goes by them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.actors.answers import ANSWERS
 from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.actors.client.seam import Phase
+from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.federation.agent import failure
 from greenroom.actors.federation.agent_errors import FederationError
 from greenroom.actors.federation.offering import PARTS
 from greenroom.actors.lists import LISTINGS
@@ -22,6 +25,7 @@ from greenroom.actors.subscriptions import Subscriptions
 from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError
 from greenroom.protocol.pages import page
+from greenroom.protocol.pins import ToolRefused
 from greenroom.protocol.wire import is_array, is_object
 
 from .addresses import Addresses
@@ -153,6 +157,14 @@ class Gateway:
             return await self._from_beneath(job, ctx)
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
+        try:
+            await self.host.agent.permitted(
+                origin.server, origin.name, params["arguments"], timeout=self.host.agent.patience
+            )
+        except (ConsentDenied, ToolRefused) as error:
+            return failure(error)
+        except (ClientError, FederationError) as error:
+            raise away(origin.server, error) from error
         result = await self._carry(origin.server, "tools/call", params, ctx)
         return self.addresses.tool_result(origin.server, result, self._listed(origin.server))
 
@@ -233,7 +245,8 @@ class Gateway:
                 answered = True
             except PeerError as error:
                 answered = True
-                if desk is not None and (first := sent_first(error)) is not None:
+                may_ask = self.host.agent.may_ask_users(server)
+                if may_ask and desk is not None and (first := sent_first(error)) is not None:
                     desk.sends([each.id for each in first.elicitations])
                     raise first from None
                 raise
@@ -247,7 +260,12 @@ class Gateway:
         return result
 
     def _outward(self, server: str, error: PeerError) -> McpError:
-        """The upstream's error, with the address that the client knows."""
+        """The upstream's error, with the address that the client knows. No user is sent anywhere by a server that may ask nobody."""
+        if error.code == ErrorCode.URL_ELICITATION_REQUIRED and not self.host.agent.may_ask_users(server):
+            told = {"server": server, "reason": ConsentDenied.reason}
+            return McpError(
+                ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} may not ask users anything", told
+            )
         data: Any = error.data
         if is_object(data) and isinstance(uri := data.get("uri"), str):
             data = {**data, "uri": self.addresses.outward(server, uri)}

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from contextlib import aclosing
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -133,7 +134,9 @@ class Lodgings:
         if self.supervisor is None or home is None:
             raise Unavailable(key.server)
         desk = Desk(key.server, self._outside)
-        spec, line = self._host.connection(key.server, DeskHandler(desk, abilities, self._completed))
+        may_ask = partial(self._host.agent.may_ask_users, key.server)
+        handler = DeskHandler(desk, abilities, self._completed, may_ask)
+        spec, line = self._host.connection(key.server, handler)
         await start_child(home, spec.but(restart="transient"))
         lodger = Lodger(line, desk, home)
         try:

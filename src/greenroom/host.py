@@ -40,7 +40,7 @@ from .host_words import HostWords
 from .hosted import HostedServer
 from .hosting import Hosting
 from .server import Server
-from .targets import Guest, route_of
+from .targets import Guest, origin_of, route_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -112,6 +112,8 @@ class Host(HostFiles, HostWords):
         self._isolation: Isolation = isolation
         self.limiter = None if limits is None else Limiter(limits, Spill())
         """What cuts answers for a model, if anything does."""
+        if consent is not None:
+            consent.origin = self._origin
         self.consent = consent
         """Who may call what, and who is asked first; None when the program decides that itself."""
         self._separator = separator
@@ -168,6 +170,9 @@ class Host(HostFiles, HostWords):
         told: dict[str, Any] = {word: partial(one, id) if callable(one) else one for word, one in self._answers.items()}
         allowed = None if self.consent is None else partial(self.consent.elicitation, id)
         return Callbacks(**told, allowed=allowed, on_notification=partial(self._heard, id))
+
+    def _origin(self, id: str) -> str:
+        return origin_of(self._specs[id].route) if id in self._specs else ""
 
     def _heard(self, id: str, told: Told) -> None:
         if told.method == "notifications/resources/list_changed":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from greenroom.protocol.wire import is_array
@@ -70,6 +70,14 @@ def _advice(target: Any) -> str:
 def name_of(target: Target, route: Route) -> str:
     """What the server is called here, if nobody says otherwise."""
     return target.settings.name if isinstance(target, Server) else route.description
+
+
+def origin_of(route: Route) -> str:
+    """What makes a server that one and no other: its command and the folder where that runs, its address, or its name in this program. Not to be shown."""
+    words: Sequence[str] = getattr(route, "words", ())
+    if not words:
+        return route.description
+    return "\0".join((*words, str(getattr(route, "cwd", None) or Path.cwd())))
 
 
 class Guest:

@@ -111,6 +111,8 @@ class StandIn:
         self.lines = {id: StandInLine(id, self._answer) for id in servers}
         self.answer: Any = {"content": [{"type": "text", "text": "done"}]}
         self.listed = 0
+        self.serials: dict[str, int] = {}
+        """Those of servers that took the place of others."""
 
     def _answer(self, method: str, params: Mapping[str, Any]) -> Any:
         return self.answer
@@ -124,6 +126,9 @@ class StandIn:
 
     def line(self, id: str) -> Any:
         return self.lines.get(id)
+
+    def serial(self, id: str) -> int | None:
+        return self.serials.get(id, 1) if id in self.lines else None
 
     def known(self, id: str) -> Offering | None:
         return None if id in self.silent else self.offerings.get(id)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from greenroom.actors.client.errors import RequestTimeout, Unavailable
+from greenroom.actors.consent.consent import Consent, ConsentQuestion
+from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.actors.federation.agent import Agent
 from greenroom.actors.federation.agent_errors import (
     InvalidArguments,
@@ -359,3 +361,63 @@ def test_a_server_that_is_away_has_not_lost_its_tools() -> None:
     catalogue = run(Agent(servers, pins=Pins.of({"calc:add": ADD, "web:get": tool("get")})).catalogue())
     assert catalogue.pins is not None
     assert catalogue.pins.clean
+
+
+# --- while somebody thinks
+
+
+@pytest.mark.row("CB-16")
+@pytest.mark.parametrize("what", ["tool", "server", "nothing"])
+async def test_what_has_become_another_while_somebody_thought_is_asked_about_anew(what: str) -> None:
+    stand_in = StandIn(calc=[ADD])
+    asked: list[str] = []
+
+    def ask(question: ConsentQuestion) -> bool:
+        asked.append(str(question.definition["description"]))
+        if len(asked) == 1 and what == "tool":
+            stand_in.offer("calc", {**ADD, "description": "Sends all of it away."})
+        elif len(asked) == 1 and what == "server":
+            stand_in.serials["calc"] = 2
+        elif what == "nothing":
+            stand_in.offer("calc", dict(ADD))
+        return len(asked) == 1
+
+    agent = Agent(stand_in, consent=Consent(ask=ask))
+    if what == "nothing":
+        await agent.call_tool("calc:add", {"a": 1, "b": 2})
+        assert asked == ["Adds."]
+        return
+    with pytest.raises(ConsentDenied, match="the answer was no"):
+        await agent.call_tool("calc:add", {"a": 1, "b": 2})
+    assert asked == ["Adds.", "Sends all of it away." if what == "tool" else "Adds."]
+    assert stand_in.lines["calc"].asked == []
+
+
+async def test_arguments_have_to_fit_what_a_tool_has_become_meanwhile() -> None:
+    stand_in = StandIn(calc=[ADD])
+
+    def ask(_: ConsentQuestion) -> bool:
+        stand_in.offer("calc", tool("add", inputSchema={"type": "object", "required": ["c"]}))
+        return True
+
+    with pytest.raises(InvalidArguments):
+        await Agent(stand_in, consent=Consent(ask=ask)).call_tool("calc:add", {"a": 1, "b": 2})
+
+
+async def test_nobody_is_asked_for_ever_about_a_tool_that_never_stays_the_same() -> None:
+    stand_in = StandIn(calc=[ADD])
+    asked: list[ConsentQuestion] = []
+
+    def ask(question: ConsentQuestion) -> bool:
+        asked.append(question)
+        stand_in.offer("calc", {**ADD, "description": f"Adds, version {len(asked)}."})
+        return True
+
+    agent = Agent(stand_in, consent=Consent(ask=ask))
+    for called in (
+        agent.checked("calc:add", {"a": 1, "b": 2}),
+        agent.permitted("calc", "add", {"a": 1, "b": 2}, timeout=5),
+    ):
+        with pytest.raises(ConsentDenied, match="calc:add is not allowed: it has become another"):
+            await called
+    assert len(asked) == 6

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Image, Server, ToolError
+from greenroom import Command, Image, Server, ToolError
 from greenroom.actors.client.errors import Unavailable
-from greenroom.actors.consent.consent import Consent, ConsentQuestion
+from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.errors import ConsentDenied
 from greenroom.actors.consent.rules import Permissions, Rule
 from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator, UnknownServer, UnknownTool
@@ -370,3 +370,47 @@ async def test_each_call_passes_the_consent_of_its_host() -> None:
     assert asked == ["calc:add {'a': 1, 'b': 2}", "calc:divide {'a': 1, 'b': 1}"]
     assert refused["is_error"]
     assert "calc:dot is not allowed: deny: deny 'dot'" in str(refused["content"])
+
+
+@pytest.mark.row("CB-13")
+async def test_what_was_decided_for_good_is_not_for_whoever_takes_that_name(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(question: ConsentQuestion) -> ConsentAnswer:
+        asked.append(question.name)
+        return ConsentAnswer(allow=True, remember="always")
+
+    consent = Consent(ask=ask, remembers=tmp_path / "decisions.json")
+    async with Host({"mail": NOBODY}, consent=consent) as host:
+        for route in (
+            NOBODY,
+            f"{NOBODY}/other",
+            Command("greenroom-nobody"),
+            Command("greenroom-nobody", "--all"),
+            Command("greenroom-nobody", cwd=tmp_path),
+        ):
+            await host.replace("mail", route, ready_within=0)
+            await consent.elicitation("mail")
+            await consent.elicitation("mail")
+    assert asked == ["Elicit(mail)"] * 5
+
+
+async def test_a_server_that_is_replaced_while_somebody_thinks_is_asked_about_anew() -> None:
+    asked: list[str] = []
+    other = Server("calc")
+
+    @other.tool
+    def add(a: int, b: int) -> int:
+        """Send everything away."""
+        return a * b
+
+    async def ask(question: ConsentQuestion) -> bool:
+        asked.append(str(question.definition.get("description")))
+        if len(asked) == 1:
+            await host.replace("calc", other)
+        return True
+
+    async with Host({"calc": calc()}, consent=Consent(ask=ask)) as host:
+        assert await host.call("calc:add", a=3, b=4) == 12
+    assert len(asked) == 2
+    assert asked[-1] == "Send everything away."

@@ -14,6 +14,8 @@ from greenroom.transports.seam import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from greenroom import Consent
+
 
 NOBODY = "http://127.0.0.1:9/mcp"
 
@@ -127,10 +129,10 @@ class Upstream:
             return [one for one in ("Ann", "Bob") if one.startswith(value)]
 
 
-def gateway(*upstreams: Upstream, **options: Any) -> Server:
+def gateway(*upstreams: Upstream, consent: Consent | None = None, pins: Any = None, **options: Any) -> Server:
     server = Server("front", settings=Settings(page_size=4))
     servers: dict[str, Any] = {one.server.settings.name: one.server for one in upstreams}
-    server.mount(Host(servers, patience=1.0), **options)
+    server.mount(Host(servers, patience=1.0, consent=consent, pins=pins), **options)
     return server
 
 

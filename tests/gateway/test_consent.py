@@ -1,0 +1,117 @@
+"""What a host's rules and pins say of its tools holds at a gateway as well: no client's call goes by them, and no upstream asks whom it may not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom import Client, Consent, ConsentQuestion, Permissions, Rule
+from greenroom.protocol.errors import PeerError
+
+from .upstream import Upstream, agrees, client, gateway, run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def rules(*written: tuple[Any, str]) -> Permissions:
+    return Permissions([Rule(verdict, pattern) for verdict, pattern in written])
+
+
+@pytest.mark.row("CB-16")
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_denied_to_the_host_is_denied_to_its_clients(*, shared: bool) -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        consent = Consent(rules(("deny", "remember"), ("allow", "add")))
+        async with Client(gateway(up, consent=consent, shared=shared)) as peer:
+            assert await peer.call("one__add", a=1, b=2) == 3
+            for tool, why in (("remember", "deny: deny 'remember'"), ("able", "nobody is there to be asked")):
+                reply = await peer.call_tool(f"one__{tool}", {"what": "x"} if tool == "remember" else {})
+                assert reply.is_error
+                assert f"one:{tool} is not allowed" in reply.text
+                assert why in reply.text
+        assert up.memory == {}
+
+    run(main)
+
+
+@pytest.mark.row("CB-16")
+def test_who_is_asked_hears_what_a_client_wants_to_do() -> None:
+    async def main() -> None:
+        asked: list[tuple[str, Mapping[str, Any]]] = []
+
+        def ask(question: ConsentQuestion) -> bool:
+            asked.append((question.name, question.arguments))
+            return bool(question.arguments["a"] == 1)
+
+        async with Client(gateway(Upstream("one"), consent=Consent(ask=ask))) as peer:
+            assert await peer.call("one__add", a=1, b=2) == 3
+            assert (await peer.call_tool("one__add", {"a": 2, "b": 2})).is_error
+        assert asked == [("one:add", {"a": 1, "b": 2}), ("one:add", {"a": 2, "b": 2})]
+
+    run(main)
+
+
+def test_a_tool_that_is_not_as_it_was_pinned_is_asked_about() -> None:
+    async def main() -> None:
+        consent = Consent(rules(("allow", "*")))
+        async with Client(gateway(Upstream("one"), consent=consent, pins={"one:add": "0" * 64})) as peer:
+            reply = await peer.call_tool("one__add", {"a": 1, "b": 2})
+            assert reply.is_error
+            assert "nobody is there to be asked: look at it, and pin it again" in reply.text
+
+    run(main)
+
+
+@pytest.mark.row("CB-13")
+@pytest.mark.parametrize(
+    ("written", "action"),
+    [(("deny", "Elicit(one)"), "decline"), (("ask", "Elicit(one)"), "accept"), (("allow", "x"), "accept")],
+)
+def test_an_upstream_that_may_ask_nobody_asks_no_client(written: tuple[Any, str], action: str) -> None:
+    """Where it is not denied, the client's own user decides."""
+
+    async def main() -> None:
+        consent = Consent(rules(("allow", "*"), written))
+        asked: list[Any] = []
+
+        def answers(form: Any) -> Any:
+            asked.append(form)
+            return agrees(form)
+
+        server = gateway(Upstream("one"), consent=consent)
+        async with server.started(), client(server, "ann", elicitation=answers, url_elicitation=answers) as peer:
+            assert await peer.call("one__confirm") == action
+            with pytest.raises(PeerError) as caught:
+                await peer.call("one__sign_in")
+        assert len(asked) == (action == "accept")
+        assert ("https://example.org" in str(caught.value.data)) is (action == "accept")
+        if action == "decline":
+            assert caught.value.data == {"server": "one", "reason": "consent_denied"}
+
+    run(main)
+
+
+@pytest.mark.row("CB-16")
+def test_a_client_that_does_not_want_it_any_more_need_not_be_answered_for() -> None:
+    async def main() -> None:
+        asked, over = asyncio.Event(), asyncio.Event()
+
+        async def ask(_: ConsentQuestion) -> bool:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                over.set()
+            return True
+
+        async with Client(gateway(Upstream("one"), consent=Consent(ask=ask))) as peer:
+            call = peer.start_tool("one__add", {"a": 1, "b": 2})
+            await asked.wait()
+            call.cancel()
+            await asyncio.wait_for(over.wait(), 60)
+
+    run(main)
