@@ -2,7 +2,7 @@
 
 Each is held by a process, the first child of the company: what cannot be opened keeps the server from starting, and stopping in order ends with
 closing. It is opened and closed in one task, whatever happens in between. Nobody sends that process messages; when it is killed it closes what
-it holds, and its supervisor opens another.
+it holds, and its supervisor opens another. The same when what it holds ends by itself: a group of tasks of which one has failed has closed already.
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from greenroom.actors.catalogue import RegistrationError
-from greenroom.supervision import GenServer, child
+from greenroom.supervision import GenServer, child, send
 
-from .errors import ConfigError
+from .errors import ConfigError, GreenroomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from greenroom.supervision import ChildSpec, ExitReason
 
+_OVER: Final = object()
+"""To itself: it is over with what it holds."""
+
 F = TypeVar("F", bound="Callable[[], Any]")
 
 CLOSES_WITHIN = 30.0
 """How long closing may take, where the server's own grace is no shorter."""
+
+
+class LifespanFailed(GreenroomError):
+    """What was to be opened, or held, has not been, and nothing was raised that says why."""
 
 
 class Lifespans:
@@ -77,6 +84,7 @@ class Lifespan(GenServer):
         self._opener = opener
         self._held: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
+        self._reported = False
 
     async def init(self) -> None:
         """Open it. Whatever that raises is raised here."""
@@ -93,10 +101,41 @@ class Lifespan(GenServer):
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends, it is closed
         """Close it."""
         self._over.set()
-        if self._held is not None:
+        if self._held is not None and not self._reported:
             await self._held
 
+    async def handle_info(self, message: Any) -> Any:
+        """It is over though nobody has told it to: that is what this process dies of, so that there is another."""
+        if message is not _OVER:
+            return super().handle_info(message)
+        assert self._held is not None
+        self._reported = True
+        await asyncio.wait((self._held,))
+        error = None if self._held.cancelled() else self._held.exception()
+        raise error or LifespanFailed(f"{_told(self._opener)} has ended though nobody has told it to")
+
     async def _hold(self, opened: asyncio.Event) -> None:
-        async with self._opener():
-            opened.set()
-            await self._over.wait()
+        try:
+            async with self._opener():
+                opened.set()
+                await self._over.wait()
+        except SystemExit as error:
+            raise LifespanFailed(f"{_told(self._opener)} has ended with sys.exit({error.code!r})") from error
+        except RuntimeError as error:
+            if opened.is_set() or str(error) != _NO_YIELD:
+                raise
+            raise LifespanFailed(f"{_told(self._opener)} has to `yield` once, and did not") from None
+        finally:
+            if opened.is_set() and not self._over.is_set():
+                send(self.pid, _OVER)
+
+
+_NO_YIELD: Final = "generator didn't yield"
+"""What `asynccontextmanager` says of such a one."""
+
+
+def _told(opener: Callable[[], Any]) -> str:
+    function = inspect.unwrap(opener)
+    code = getattr(function, "__code__", None)
+    where = "" if code is None else f" ({code.co_filename}, line {code.co_firstlineno})"
+    return f"the lifespan {getattr(function, '__name__', repr(function))}{where}"

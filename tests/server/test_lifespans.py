@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,6 +99,72 @@ async def test_when_its_process_is_killed_another_is_opened_and_nobody_notices()
     assert shelf.said.count("close catalogue") == 2
 
 
+async def test_one_that_ends_in_the_middle_is_opened_anew_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    server, shelf = Server("x"), Shelf()
+
+    async def fail() -> None:
+        await asyncio.sleep(5)
+        raise OSError("the worker is gone")
+
+    @server.lifespan
+    async def works() -> AsyncGenerator[None]:
+        async with shelf.opened("works"), asyncio.TaskGroup() as group:
+            if len(shelf.said) == 1:
+                group.create_task(fail())
+            yield
+
+    @server.tool
+    async def said() -> str:
+        return ", ".join(shelf.said)
+
+    async with Client(server) as client:
+        await asyncio.sleep(10)
+        assert await client.call("said") == "open works, close works, open works"
+    assert shelf.said[3:] == ["close works"]
+    assert "OSError: the worker is gone" in caplog.text
+
+
+async def test_one_that_ends_without_an_error_is_opened_anew_too(caplog: pytest.LogCaptureFixture) -> None:
+    server, shelf = Server("x"), Shelf()
+
+    @server.lifespan
+    @asynccontextmanager
+    async def brief() -> AsyncGenerator[None]:
+        async with shelf.opened("brief"):
+            if len(shelf.said) == 1:
+                task = asyncio.current_task()
+                assert task is not None
+                asyncio.get_running_loop().call_later(5, task.cancel)
+            with suppress(asyncio.CancelledError):
+                yield
+
+    async with server.started():
+        await asyncio.sleep(10)
+        assert shelf.said == ["open brief", "close brief", "open brief"]
+    assert "has ended though nobody has told it to" in caplog.text
+
+
+async def test_one_that_has_ended_and_is_told_to_at_once_says_what_it_died_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Server("x")
+    over = asyncio.Event()
+
+    @server.lifespan
+    async def works() -> AsyncGenerator[None]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            yield
+
+    async def fail() -> None:
+        await over.wait()
+        raise OSError("the worker is gone")
+
+    async with server.started():
+        over.set()
+    assert caplog.text.count("OSError: the worker is gone\n") == 1
+
+
 def wants_a_server(server: Server) -> None:
     """As others call it."""
 
@@ -132,8 +198,13 @@ server = Server("x")
 @server.lifespan
 async def opened():
     print("open", file=sys.stderr)
-    if len(sys.argv) > 1:
-        raise OSError("no database")
+    match sys.argv[1:]:
+        case ["fail"]:
+            raise OSError("no database")
+        case ["leave"]:
+            return
+        case ["exit"]:
+            sys.exit(4)
     yield
     print("closed", file=sys.stderr)
 
@@ -142,7 +213,15 @@ server.run()
 
 
 @pytest.mark.greenroom(clock="real")
-@pytest.mark.parametrize(("words", "code", "told"), [((), 0, "open\nclosed\n"), (("fail",), 1, "OSError: no database")])
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 0, "open\nclosed\n"),
+        (("fail",), 1, "OSError: no database"),
+        (("leave",), 1, "the lifespan opened (<string>, line 7) has to `yield` once, and did not"),
+        (("exit",), 1, "the lifespan opened (<string>, line 7) has ended with sys.exit(4)"),
+    ],
+)
 def test_a_program_closes_when_its_peer_hangs_up_and_does_not_serve_what_it_could_not_open(
     words: tuple[str, ...], code: int, told: str
 ) -> None:
