@@ -160,6 +160,29 @@ def test_code_is_served_from_wherever_it_is_started(
     assert typed("call", "dot", *env, "--", entry["command"], *entry["args"]).code == 0
 
 
+def test_a_secret_that_was_written_out_before_is_not_shown(
+    typed: Type, configured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("install", "sky", "--to", "claude", "--yes")
+    assert typed(*words).code == 0
+    (file,) = (configured.parent / "home").rglob("claude_desktop_config.json")
+    assert "--key=very-secret" in json.loads(file.read_text())["mcpServers"]["sky"]["args"]
+
+    monkeypatch.setenv("SKY_TOKEN", "another-secret")
+    changed = typed(*words)
+    assert (changed.code, "are different that are not shown" in changed.out) == (0, True)
+    assert "--key=another-secret" in json.loads(file.read_text())["mcpServers"]["sky"]["args"]
+    beside = typed("install", "http://127.0.0.1:1/mcp", "--to", "claude", "--name", "after", "--yes")
+    renewed = typed("install", "http://127.0.0.1:1/mcp", "--to", "claude", "--name", "sky", "--yes")
+    assert '-        "…",' in renewed.out
+    assert typed(*words).code == 0
+    gone = typed("install", "sky", "--to", "claude", "--remove", "--yes")
+    assert (gone.code, '-    "sky": {' in gone.out) == (0, True)
+    for seen in (changed, beside, renewed, gone):
+        assert "very-secret" not in seen.out + seen.err
+        assert "another-secret" not in seen.out + seen.err
+
+
 # --- new
 
 

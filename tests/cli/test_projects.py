@@ -213,7 +213,7 @@ def test_a_server_is_written_where_each_program_looks(typed: Type, folder: Path,
     file = folder.parent / "home" / path
     entry = json.loads(file.read_text())[key]["weather"]
     assert entry["command"] == sys.executable
-    assert entry["args"] == ["-m", "greenroom.cli", "serve", str(folder / "weather.py")]
+    assert entry["args"] == ["-P", "-m", "greenroom.cli", "serve", str(folder / "weather.py")]
     assert entry.get("type") == ("stdio" if to in ("claude-code", "vscode") else None)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert typed("call", "ask", "--", entry["command"], *entry["args"]).out == "Declined\n"

@@ -82,7 +82,9 @@ def _serving(target: str) -> tuple[list[str], dict[str, str]]:
             variables["PYTHONPATH"] = str(here)
     if place.endswith(".py"):
         place = str(Path(place).resolve())
-    return [sys.executable, "-m", "greenroom.cli", "serve", f"{place}:{attribute}" if attribute else place], variables
+    # -P: whatever lies in the folder that a program starts it in stays out of the way, be it called json.py.
+    words = [sys.executable, "-P", "-m", "greenroom.cli", "serve"]
+    return [*words, f"{place}:{attribute}" if attribute else place], variables
 
 
 # --- of our own configuration

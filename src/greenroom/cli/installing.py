@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import json as json_library
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,13 +18,15 @@ from greenroom.attaching import desktop_file
 from greenroom.protocol.wire import is_array, is_object
 
 from .door import echo, is_terminal, styled
-from .endings import CONFIG, DENIED, Ended, Misused
+from .endings import CONFIG, DENIED, FAILED, Ended, Misused
 from .entries import Entry, configured, entry_for, name_for
 from .loading import is_server_name, is_url
+from .program_file import Changed, read, text_of, write
 from .showing import as_json
+from .spelling import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class Program(NamedTuple):
@@ -42,8 +42,10 @@ class Program(NamedTuple):
     """How a variable of the environment is written there; None where it cannot be."""
 
 
-_KEPT: Final = 9
-"""So many files from before a change are kept; the first of them for good."""
+_SECRET: Final = frozenset({"env", "headers"})
+_TYPES: Final = frozenset({"stdio", "http", "sse"})
+_TRIES: Final = 20
+"""So often a change is made anew, because the program has written to its file meanwhile."""
 
 
 def program(name: str) -> Program:
@@ -97,41 +99,38 @@ def install(  # noqa: PLR0913 - a keyword for each option
         raise Misused(f"{host.title} has no configuration of a project")
     path = host.project if project and host.project is not None else host.user
     before = read(path)
-    entry = Entry({})
     if remove:
-        called = name or target
+        called, entry = name or target, None
         if called is None:
             raise Misused(f"say which server is to be taken out of the configuration of {host.title}")
-        after = without(before, host, called, path)
     else:
-        if target is None and not command:
-            raise Misused(
-                "say which server: a URL, a name of your configuration, module:server, or a command behind --"
-            )
-        if target is not None and command is not None:
-            raise Misused(f"either {target} or the command behind --, and not both")
-        if target is None or is_server_name(target) or is_url(target):
-            called = name or name_for(target, command)
-            entry = entry_for(target, command, header, env, typed=host.typed)
-        else:
-            called = name or target
-            entry = configured(target, config, header, env, host)
-        after = {**before, host.key: {**_servers(before, host, path), called: entry.value}}
-    told = {"program": host.title, "file": str(path), "server": called, "left_out": list(entry.left)}
-    if after == before:
-        if json:
-            as_json({**told, "changed": False, "written": False, "before": None})
-        else:
-            echo(f"{host.title} has {called} as it is: nothing to do ({path})")
-        return
-    echo(diff(path, before, after, entry.hidden), error=json)
-    if entry.left:
-        lost = f"greenroom: {host.title} knows nothing of {', '.join(entry.left)}: that holds only here"
-        echo(styled(lost, "odd"), error=True)
+        called, entry = _wanted(target, name, header, env, config, command, host)
+    left = [] if entry is None else list(entry.left)
+    told = {"program": host.title, "file": str(path), "server": called, "left_out": left}
     kept: Path | None = None
-    if not dry_run:
+    for _ in range(_TRIES):
+        after = without(before, host, called, path) if entry is None else having(before, host, called, path, entry)
+        if after == before:
+            if json:
+                as_json({**told, "changed": False, "written": False, "before": None})
+            else:
+                echo(f"{host.title} has {called} as it is: nothing to do ({path})")
+            return
+        echo(diff(path, before, after, host, called, entry), error=json)
+        if left:
+            lost = f"greenroom: {host.title} knows nothing of {', '.join(left)}: that holds only here"
+            echo(styled(lost, "odd"), error=True)
+        if dry_run:
+            break
         _ask(path, yes=yes)
-        kept = write(path, after)
+        try:
+            kept = write(path, after, before)
+            break
+        except Changed:
+            echo(styled(f"greenroom: {path} has been written to meanwhile: the change anew", "odd"), error=True)
+            before = read(path)
+    else:
+        raise Ended(FAILED, f"{path} is written to all the time: close {host.title} first; nothing was written")
     if json:
         kept_at = None if kept is None else str(kept)
         as_json({**told, "changed": True, "written": not dry_run, "before": kept_at})
@@ -140,16 +139,37 @@ def install(  # noqa: PLR0913 - a keyword for each option
         echo(f"{host.title} sees it when it is started anew.")
 
 
+def _wanted(  # noqa: PLR0913, PLR0917 - what was typed of it
+    target: str | None,
+    name: str | None,
+    header: Sequence[str],
+    env: Sequence[str],
+    config: Path | None,
+    command: Sequence[str] | None,
+    host: Program,
+) -> tuple[str, Entry]:
+    """What it is to be called there, and how it is written."""
+    if target is None and not command:
+        raise Misused("say which server: a URL, a name of your configuration, module:server, or a command behind --")
+    if target is not None and command is not None:
+        raise Misused(f"either {target} or the command behind --, and not both")
+    if target is None or is_server_name(target) or is_url(target):
+        return name or name_for(target, command), entry_for(target, command, header, env, typed=host.typed)
+    return name or target, configured(target, config, header, env, host)
+
+
 def _ask(path: Path, *, yes: bool) -> None:
-    """Go on only when somebody agrees."""
+    """Go on only when somebody agrees, who knows where a link leads."""
     if yes:
         return
     if not is_terminal():
         raise Ended(DENIED, "nothing was written: say --yes where nobody can be asked")
     from .prompting import Left, Prompt  # noqa: PLC0415 - where somebody can be asked
 
+    place, here = path.resolve(), path.parent.parent.resolve() / path.parent.name / path.name
+    which = str(path) if place == here else f"{path}, which is {place}"
     try:
-        agreed = asyncio.run(Prompt().confirmed(f"Write this to {path}?", default=True))
+        agreed = asyncio.run(Prompt().confirmed(f"Write this to {which}?", default=True))
     except Left:
         agreed = False
     if not agreed:
@@ -157,6 +177,11 @@ def _ask(path: Path, *, yes: bool) -> None:
 
 
 # --- what is written
+
+
+def having(before: Mapping[str, Any], host: Program, name: str, path: Path, entry: Entry) -> dict[str, Any]:
+    """The same with this server, where it stood or behind the others."""
+    return {**before, host.key: {**_servers(before, host, path), name: entry.value}}
 
 
 def without(before: Mapping[str, Any], host: Program, name: str, path: Path) -> dict[str, Any]:
@@ -174,78 +199,56 @@ def _servers(before: Mapping[str, Any], host: Program, path: Path) -> Mapping[st
     return servers
 
 
-# --- the file
+# --- what is shown
 
 
-def read(path: Path) -> dict[str, Any]:
-    """What stands there; nothing when there is no such file. Raises `Ended` for one that is no JSON object."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise Ended(CONFIG, f"{path} cannot be read ({error}): nothing was written") from None
-    if not text.strip():
-        return {}
-    try:
-        found: Any = json_library.loads(text)
-    except ValueError as error:
-        raise Ended(
-            CONFIG,
-            f"{path} is no plain JSON ({error}): with comments in it, it has to be edited by hand; nothing was written",
-        ) from None
-    if not is_object(found):
-        raise Ended(CONFIG, f"{path} has to be an object: nothing was written")
-    return dict(found)
+def diff(
+    path: Path, before: Mapping[str, Any], after: Mapping[str, Any], host: Program, name: str, entry: Entry | None
+) -> str:
+    """The change of this server's entry, as lines to look at.
 
-
-def text_of(value: Mapping[str, Any]) -> str:
-    """As it is written."""
-    return json_library.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def diff(path: Path, before: Mapping[str, Any], after: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> str:
-    """The change, as lines to look at. Values of variables and headers are not shown, nor is what is `hidden`."""
-    old, new = (text_of(_shown(each, hidden)).splitlines() if each else [] for each in (before, after))
+    Shown of the new entry is all but values of variables and headers, and what variables stand for. What stood there may have been written out with
+    those in place, by whoever: so of that only what the new one has as well, and the program. Nobody's else values are shown.
+    """
+    fresh = frozenset[str]() if entry is None else _strings(entry.value) - entry.hidden
+    pictures = [
+        {
+            key: {one: _veiled(value, may if one == name else _nothing) for one, value in part.items()}
+            if key == host.key and is_object(part)
+            else _veiled(part, _nothing)
+            for key, part in whole.items()
+        }
+        for whole, may in ((before, lambda text: text in fresh or _is_plain(text)), (after, lambda text: text in fresh))
+    ]
+    old, new = (text_of(picture).splitlines() if picture else [] for picture in pictures)
     lines = list(difflib.unified_diff(old, new, str(path), str(path), lineterm="", n=2))
+    if not lines:
+        return f"{path}: of {name}, only values are different that are not shown"
     colours = {"+": "good", "-": "bad", "@": "dim"}
+    lines = [visible(line, lines=True) for line in lines]
     return "\n".join(styled(line, colours[line[0]]) if line[:1] in colours else line for line in lines)
 
 
-def _shown(value: Any, hidden: frozenset[str], secret: bool = False) -> Any:  # noqa: FBT001, FBT002 - to itself
+def _veiled(value: Any, may: Callable[[str], bool]) -> Any:
     if is_object(value):
-        return {key: _shown(each, hidden, secret or key in ("env", "headers")) for key, each in value.items()}
+        return {key: _veiled(one, _nothing if key in _SECRET else may) for key, one in value.items()}
     if is_array(value):
-        return [_shown(each, hidden, secret) for each in value]
-    return "…" if secret or value in hidden else value
+        return [_veiled(one, may) for one in value]
+    return value if not isinstance(value, str) or may(value) else "…"
 
 
-def _beside(target: Path) -> Path:
-    """Where it is kept as it was. The first one shows how it was before we came, and stays; of the others the last is overwritten when there are many."""
-    first = f"{target.name}.before-greenroom"
-    places = [target.with_name(first if number == 1 else f"{first}-{number}") for number in range(1, _KEPT + 1)]
-    return next((place for place in places if not place.exists()), places[-1])
+def _nothing(_: str) -> bool:
+    return False
 
 
-def write(path: Path, value: Mapping[str, Any]) -> Path | None:
-    """Put it there at once, with the rights that the file had; returns where the one before is kept."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    target = path.resolve()  # a link stays one
-    kept: Path | None = None
-    mode = 0o600
-    if target.exists():
-        mode = target.stat().st_mode & 0o777
-        kept = _beside(target)
-        shutil.copy2(target, kept)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text_of(value))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return kept
+def _is_plain(text: str) -> bool:
+    """Whether it is the name of a program that is here, or a kind of transport: no secret is."""
+    return text in _TYPES or shutil.which(text) is not None
+
+
+def _strings(value: Any) -> frozenset[str]:
+    if is_object(value):
+        return frozenset[str]().union(*(_strings(one) for key, one in value.items() if key not in _SECRET))
+    if is_array(value):
+        return frozenset[str]().union(*map(_strings, value))
+    return frozenset((value,)) if isinstance(value, str) else frozenset()

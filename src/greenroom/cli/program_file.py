@@ -1,0 +1,145 @@
+"""A file that another program reads, and mostly writes as well: read without waiting, replaced whole or not at all, and what it was is kept beside it.
+
+Nothing is written through a link that somebody else may have put beside it: a repository brings its own files along.
+"""
+
+from __future__ import annotations
+
+import json as json_library
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.protocol.wire import is_array, is_object
+
+from .endings import CONFIG, Ended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_KEPT: Final = 9
+"""So many files from before a change are kept; the first of them for good."""
+_LARGEST: Final = 256 * 1024 * 1024
+"""More than any program keeps in one: some write their whole history into it."""
+_DEEPEST: Final = 64
+
+
+class Changed(Exception):
+    """Somebody else has written to it since it was read."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What stands there; nothing when there is no such file. Raises `Ended` for one that is no JSON object."""
+    try:
+        text = _bytes(path).decode("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise Ended(CONFIG, f"{path} cannot be read ({error}): nothing was written") from None
+    if not text.strip():
+        return {}
+    found: Any = None
+    try:
+        found = json_library.loads(text)
+        deep = _is_deep(found)
+    except ValueError as error:
+        raise Ended(
+            CONFIG,
+            f"{path} is no plain JSON ({error}): with comments in it, it has to be edited by hand; nothing was written",
+        ) from None
+    except RecursionError:
+        deep = True
+    if deep:
+        raise Ended(CONFIG, f"{path} has more than {_DEEPEST} values in each other: nothing was written")
+    if not is_object(found):
+        raise Ended(CONFIG, f"{path} has to be an object: nothing was written")
+    return dict(found)
+
+
+def _bytes(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is no file")
+        data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise ValueError(f"it is larger than {_LARGEST} bytes")
+    return data
+
+
+def _is_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(_DEEPEST):
+        layer = [
+            one
+            for each in layer
+            for one in (each.values() if is_object(each) else each if is_array(each) else ())
+            if is_object(one) or is_array(one)
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def text_of(value: Mapping[str, Any]) -> str:
+    """As it is written."""
+    return json_library.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(path: Path, value: Mapping[str, Any], before: Mapping[str, Any]) -> Path | None:
+    """Put it there at once, with the rights that the file had; returns where the one before is kept. Raises `Changed` when it is not as it was `before`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target = path.resolve()  # a link stays one
+    kept: Path | None = None
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
+
+    def fill(name: Path) -> None:
+        name.write_text(text_of(value), encoding="utf-8")
+        name.chmod(mode)
+
+    def copy(name: Path) -> None:
+        shutil.copyfile(target, name)
+        shutil.copystat(target, name)
+
+    made = [_made(target, fill)]
+    try:
+        if target.exists():
+            made.append(_made(target, copy))
+        if read(path) != before:
+            raise Changed
+        if len(made) > 1:
+            kept = _beside(target)
+            made[1].replace(kept)
+        made[0].replace(target)
+    finally:
+        for each in made:
+            each.unlink(missing_ok=True)
+    return kept
+
+
+def _made(target: Path, fill: Callable[[Path], None]) -> Path:
+    """A new file in the same folder, which is nobody else's while it is filled."""
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    made = Path(name)
+    try:
+        fill(made)
+        os.fsync(descriptor)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    return made
+
+
+def _beside(target: Path) -> Path:
+    """Where it is kept as it was. The first one shows how it was before we came, and stays; of the others the last is overwritten when there are many.
+
+    What replaces a link there leaves alone what the link leads to.
+    """
+    first = f"{target.name}.before-greenroom"
+    places = [target.with_name(first if number == 1 else f"{first}-{number}") for number in range(1, _KEPT + 1)]
+    return next((place for place in places if not os.path.lexists(place)), places[-1])
