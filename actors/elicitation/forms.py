@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
@@ -23,6 +24,9 @@ _YES: Final = frozenset(("y", "yes", "true", "1", "on"))
 _NO: Final = frozenset(("n", "no", "false", "0", "off"))
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
+_PLACE: Final = re.compile(r"[0-9]{1,9}")
+_LARGEST: Final = sys.float_info.max
+"""Of what is beyond, nobody can say how much it is."""
 
 
 class NotAnAnswer(ValueError):
@@ -95,7 +99,7 @@ class Field:
             value = int(text) if self.kind == "integer" else float(text)
         except ValueError:
             raise NotAnAnswer(f"{text!r} is not {'a whole number' if self.kind == 'integer' else 'a number'}") from None
-        if not math.isfinite(value) or not _within(value, self.least, self.most):
+        if abs(value) > _LARGEST or math.isnan(value) or not _within(value, self.least, self.most):
             raise NotAnAnswer(f"{text} is not {_span(self.least, self.most) or 'a finite number'}")
         return value
 
@@ -106,8 +110,10 @@ class Field:
         return word in _YES
 
     def _choice(self, text: str) -> str:
-        if text.isdigit() and text not in {each.value for each in self.choices} and 0 < int(text) <= len(self.choices):
-            return self.choices[int(text) - 1].value  # by its place in the list, as a terminal shows it
+        if _PLACE.fullmatch(text) and text not in {each.value for each in self.choices}:
+            place = int(text)  # in the list, as a terminal shows it
+            if 0 < place <= len(self.choices):
+                return self.choices[place - 1].value
         for each in self.choices:
             if text == each.value or text.casefold() == each.label.casefold():
                 return each.value
@@ -188,7 +194,9 @@ def _offered(one: Mapping[str, Any]) -> list[Choice]:
 
 
 def _bound(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A bound, unless it is none, or so far away that everything is within it."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if known and abs(value) <= _LARGEST else None
 
 
 def _within(value: float, least: float | None, most: float | None) -> bool:

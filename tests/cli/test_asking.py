@@ -12,8 +12,9 @@ import pytest
 
 from greenroom.actors.client.errors import RequestTimeout
 from greenroom.actors.elicitation.bridge import ElicitationBridge
+from greenroom.actors.elicitation.forms import fields_of
 from greenroom.asked import ElicitationRequest, UrlElicitationRequest
-from greenroom.cli.asking import Desk
+from greenroom.cli.asking import Desk, _field
 from greenroom.cli.prompting import Left, Prompt
 from greenroom.cli.spelling import visible
 
@@ -117,7 +118,7 @@ async def test_lines_are_read_where_the_loop_can_wait_for_them_and_where_it_cann
         await prompt.confirmed("Three", default=True),
     ) == (
         "möre",
-        "this",
+        "",
         False,
     )
 
@@ -180,3 +181,37 @@ async def test_nobody_is_asked_for_longer_than_the_cap(capsys: pytest.CaptureFix
 
     os.close(reading)
     os.close(writing)
+
+
+class EmptyLines(Prompt):
+    """Somebody who only presses Enter, and not for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.left = 3
+
+    async def _line(self) -> str:
+        if not self.left:
+            raise Left
+        self.left -= 1
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("schema", "seen"),
+    [
+        ({"type": "string", "default": "x" * 300}, f"[{'x' * 200}…]"),
+        ({"type": "string", "default": "two  spaces"}, "[two spaces]"),
+        ({"type": "string", "default": " one line\nand another\t"}, "[one line and another]"),
+        ({"type": "string", "default": "\x1b[2J"}, "[\\u001b[2J]"),
+        ({"type": "array", "items": {"enum": ["a,b", "c"]}, "default": ["a,b"]}, "[a,b]"),
+        ({"type": "boolean", "default": False}, "[no]"),
+    ],
+)
+async def test_an_empty_line_is_the_default_itself_and_not_its_picture(
+    capsys: pytest.CaptureFixture[str], schema: dict[str, Any], seen: str
+) -> None:
+    (field,) = fields_of({"properties": {"it": schema}})
+
+    assert await _field(field, EmptyLines()) == schema["default"]
+    assert seen in capsys.readouterr().err

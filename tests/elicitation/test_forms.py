@@ -57,6 +57,12 @@ def test_what_is_typed_is_a_value(schema: dict[str, Any], typed: str, value: Any
         ({"type": "boolean"}, "perhaps", "neither yes nor no"),
         ({"type": "string", "enum": ["a", "b"]}, "3", "is none of a, b"),
         ({"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2}, "a", "pick at least 2 of them, not 1"),
+        ({"type": "string", "enum": ["a", "b"]}, "²", "'²' is none of a, b"),
+        ({"type": "string", "enum": ["a", "b"]}, "٢", "is none of a, b"),
+        ({"type": "string", "enum": ["a", "b"]}, "1" * 5000, "is none of a, b"),
+        ({"type": "integer"}, "9" * 400, "is not a finite number"),
+        ({"type": "number"}, "-1e999", "is not a finite number"),
+        ({"type": "integer", "minimum": 1, "maximum": 10**400}, "0", "0 is not at least 1"),
     ],
 )
 def test_what_is_no_value_is_told_in_words(schema: dict[str, Any], typed: str, says: str) -> None:

@@ -50,10 +50,10 @@ class Prompt:
         if os.isatty(self._stdin):
             termios.tcflush(self._stdin, termios.TCIFLUSH)
 
-    async def ask(self, question: str, default: str = "") -> str:
-        """What was typed, or the default for an empty line. Raises `Left`."""
-        echo(f"{question}{f' [{default}]' if default else ''}: ", error=True, newline=False)
-        return (await self._line()).strip() or default
+    async def ask(self, question: str, usual: str = "") -> str:
+        """What was typed: nothing for what stands in brackets, which is only a picture of it. Raises `Left`."""
+        echo(f"{question}{f' [{usual}]' if usual else ''}: ", error=True, newline=False)
+        return (await self._line()).strip()
 
     async def confirmed(self, question: str, *, default: bool = False) -> bool:
         """Yes or no. Raises `Left`."""
