@@ -16,7 +16,7 @@ from greenroom.protocol.wire import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .spill import Spill
+    from .spill import Kept, Spill
 
 TOKENS: Final = 25_000
 BYTES: Final = 1024 * 1024
@@ -84,7 +84,7 @@ class Limiter:
         return Size(max(said, self._count(written.decode())), len(msgspec.json.encode(content)) + len(written))
 
     def limited(self, server: str, tool: str, result: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or what of it fits. Raises `OSError` when there is no room for the file."""
+        """The answer, or what of it fits. Where the rest cannot be kept it says so: what was called has done what it does."""
         limit = self.limits.of(server, tool)
         size = self.size(result)
         if size.tokens <= (limit.tokens or size.tokens) and size.bytes <= (limit.bytes or size.bytes):
@@ -95,12 +95,23 @@ class Limiter:
         only_text = plain and all(block.get("type") == "text" for block in blocks)
         whole = "\n".join(map(_text, blocks))
         data = whole.encode() if only_text else msgspec.json.format(msgspec.json.encode(result))
-        kept = self.spill.keep(f"{server}-{tool}", ".txt" if only_text else ".json", data)
+        kept: Kept | None = None
+        try:
+            kept = self.spill.keep(f"{server}-{tool}", ".txt" if only_text else ".json", data)
+        except OSError as error:
+            where = f"the rest could not be kept ({error.strerror or error})"
+        else:
+            where = f"all of it is in {kept.uri}"
         head, tail = self._ends(whole or msgspec.json.encode(result.get("structuredContent")).decode(), limit)
         note = (
             f"[This answer of {server}:{tool} has about {size.tokens} tokens ({size.bytes} bytes), more than the limit of "
-            f"{_told(limit)}. Here are its beginning and its end; all of it is in {kept.uri}]"
+            f"{_told(limit)}. Here are its beginning and its end; {where}]"
         )
+        texts = [part for part in (head, note, tail) if part]
+        rest = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
+        text = {"type": "text", "text": "\n\n".join(texts)}
+        if kept is None:
+            return {**rest, "content": [text]}
         link = {
             "type": "resource_link",
             "uri": kept.uri,
@@ -109,9 +120,7 @@ class Limiter:
             "mimeType": "text/plain" if only_text else "application/json",
             "size": len(data),
         }
-        texts = [part for part in (head, note, tail) if part]
-        rest = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
-        return {**rest, "content": [{"type": "text", "text": "\n\n".join(texts)}, link]}
+        return {**rest, "content": [text, link]}
 
     def _ends(self, text: str, limit: OutputLimit) -> tuple[str, str]:
         """The beginning and the end of a text that together are no more than the limit."""

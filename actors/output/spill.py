@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MOST: Final = 1 << 30
+MOST_FILES: Final = 10_000
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -33,14 +34,20 @@ class Kept(NamedTuple):
 class Spill:
     """The folder. It is made when the first answer is kept."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None, *, most: int = MOST) -> None:
-        """In `folder`, or where temporary files go. Together they have `most` bytes; then the oldest go."""
+    def __init__(
+        self, folder: str | os.PathLike[str] | None = None, *, most: int = MOST, most_files: int = MOST_FILES
+    ) -> None:
+        """In `folder`, or where temporary files go. Together they have `most` bytes, and are `most_files`; then the oldest go."""
         if most < 1:
             raise ConfigError(f"whole answers take at least 1 byte together, not {most!r}")
+        if most_files < 1:
+            raise ConfigError(f"at least 1 whole answer is kept, not {most_files!r}")
         self._parent = None if folder is None else Path(folder)
         self._most = most
+        self._most_files = most_files
         self._folder: Path | None = None
         self._kept: OrderedDict[Path, int] = OrderedDict()
+        self._total = 0
         self._count = 0
 
     def __repr__(self) -> str:
@@ -56,24 +63,44 @@ class Spill:
 
     def keep(self, name: str, suffix: str, data: bytes) -> Kept:
         """Write one down. Raises `OSError`."""
+        self._count += 1
+        file = f"{_NAME.sub('_', name)[:80]}-{self._count}{suffix}"
+        try:
+            path = self._write(file, data)
+        except FileNotFoundError:  # somebody has cleared away what is temporary
+            self._forget()
+            path = self._write(file, data)
+        self._kept[path] = len(data)
+        self._total += len(data)
+        while len(self._kept) > 1 and (self._total > self._most or len(self._kept) > self._most_files):
+            oldest, size = self._kept.popitem(last=False)
+            self._total -= size
+            oldest.unlink(missing_ok=True)
+        return Kept(path)
+
+    def _write(self, name: str, data: bytes) -> Path:
         if self._folder is None:
             if self._parent is not None:
                 self._parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(prefix="greenroom-answers-", dir=self._parent))  # 0700
-        self._count += 1
-        path = self._folder / f"{_NAME.sub('_', name)[:80]}-{self._count}{suffix}"
+        path = self._folder / name
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        self._kept[path] = len(data)
-        while sum(self._kept.values()) > self._most and len(self._kept) > 1:
-            oldest, _ = self._kept.popitem(last=False)
-            oldest.unlink(missing_ok=True)
-        return Kept(path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        except OSError:  # half of it takes room that is wanted, and is no whole answer
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    def _forget(self) -> Path | None:
+        folder, self._folder = self._folder, None
+        self._kept.clear()
+        self._total = 0
+        return folder
 
     def close(self) -> None:
         """Remove them all."""
-        folder, self._folder = self._folder, None
-        self._kept.clear()
+        folder = self._forget()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)

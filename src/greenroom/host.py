@@ -27,6 +27,7 @@ from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.specs import UpstreamSpec
 from greenroom.actors.mentions.reader import MentionReader
 from greenroom.actors.mentions.shelf import ResourceShelf
+from greenroom.actors.output.keeper import kept
 from greenroom.actors.output.limits import Limiter
 from greenroom.actors.output.spill import Spill
 from greenroom.protocol.pins import Pins
@@ -200,6 +201,7 @@ class Host(HostFiles, HostWords):
             from .guests import with_guests  # noqa: PLC0415 - few have guests
 
             spec = with_guests(self.federation, self._receptions)
+        spec = spec if self.limiter is None else kept(self.limiter.spill, spec)
         return spec if self._household is None else self._household.around(spec)
 
     def admit_guests(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, t
 from greenroom.actors.output.spill import Spill
 from greenroom.errors import ConfigError
 from greenroom.host import Host
+from greenroom.supervision import Supervisor, start, stop
+from greenroom.transports.client.memory import MemoryRoute
 
 
 def answer(*texts: str, **more: Any) -> dict[str, Any]:
@@ -117,6 +123,53 @@ def test_files_are_bounded_together_and_the_oldest_go() -> None:
         assert kept[0].path.name == "a_.._b-1.txt"
 
 
+def test_so_many_files_and_no_more_are_kept() -> None:
+    with Spill(most_files=2) as spill:
+        kept = [spill.keep("a", ".txt", b"") for _ in range(4)]
+
+        assert [each.path.exists() for each in kept] == [False, False, True, True]
+    with pytest.raises(ConfigError, match="at least 1 whole answer"):
+        Spill(most_files=0)
+
+
+def test_a_folder_that_somebody_cleared_away_is_made_anew() -> None:
+    with Spill(most=250) as spill:
+        first = spill.keep("a", ".txt", b"x" * 200).path
+        shutil.rmtree(first.parent)
+        second = spill.keep("a", ".txt", b"x" * 200).path
+        third = spill.keep("a", ".txt", b"x" * 50).path
+
+        assert first.parent != second.parent
+        assert stat.S_IMODE(second.parent.stat().st_mode) == 0o700
+        assert (second.exists(), third.exists()) == (True, True)  # what is gone counts for nothing
+    assert not second.parent.exists()
+
+
+def test_where_nothing_can_be_kept_the_answer_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = limiter(Spill(tmp_path / "file")).limited("git", "log", answer("x" * 1000, isError=True))
+
+    assert [block["type"] for block in result["content"]] == ["text"]
+    assert "its beginning and its end; the rest could not be kept (File exists)]" in result["content"][0]["text"]
+    assert result["isError"] is True
+
+
+def test_half_an_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def full(descriptor: int, _: str) -> Full:
+        os.close(descriptor)
+        return Full()
+
+    spill = Spill(tmp_path)
+    monkeypatch.setattr(os, "fdopen", full)
+    cut = limiter(spill).limited("git", "log", answer("x" * 1000))
+    assert "the rest could not be kept (No space left on device)]" in cut["content"][0]["text"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 @pytest.mark.parametrize("wrong", [0, 99, -1, True, 1.5, "many"])
 def test_a_limit_is_checked(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="tokens of an answer are 100 or more"):
@@ -139,3 +192,20 @@ async def test_a_model_gets_what_fits_and_a_program_gets_all() -> None:
         folder = next(iter(host.limiter.spill._kept)).parent  # type: ignore[union-attr]
         assert folder.exists()
     assert not folder.exists()
+
+
+async def test_what_is_kept_goes_with_a_host_that_is_somebodys_child() -> None:
+    server = Server("big")
+
+    @server.tool
+    def much() -> str:
+        return "x" * 10_000
+
+    async with server.started():
+        host = Host({"big": MemoryRoute(server.company)}, limits=OutputLimits(OutputLimit(100)))
+        top = await start(Supervisor, [host.child_spec()])
+        cut = await host.agent.call_tool("big:much")
+        folder = file_of(cut).parent
+        assert folder.exists()
+        await stop(top)
+        assert not folder.exists()
