@@ -70,7 +70,8 @@ class HostFiles:
         With `watch` the files are looked at every second (or so many), and what has changed in them is done. `inputs` answer what VS Code would
         ask for, `project` is the project's folder, `sign_in` makes what signs in at a server: without it that is a user with a browser, where somebody sits at
         a terminal; else a server that nobody is signed in at fails at once, and says what to type. Without `consent` the rules in the files hold, and
-        where they ask nobody says yes; where there are none, everything is allowed that is as it was pinned. `options` are a host's own.
+        where they ask nobody says yes; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
+        goes by those, and by what the files deny. `options` are a host's own.
         """
         from greenroom.config.household import Household  # noqa: PLC0415 - whoever has no files needs none of it
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
@@ -85,7 +86,7 @@ class HostFiles:
             raise BadConfig([one for one in config.mistakes if not one.harmless])
         signs_in = sign_in or _usual(config, named=bool(paths))
         household = Household(config, again, settings=settings, sign_in=signs_in, watch=every, free=consent is None)
-        asked = Consent(hook=household.said) if consent is None else consent
+        asked = Consent() if consent is None else consent
         follows = consent is None or not asked.permissions
         made: Any = cls
         host: Self = made(household.begin(), consent=asked, limits=config.limits, settings=settings, **options)
@@ -93,7 +94,7 @@ class HostFiles:
         return host
 
     def move_in(self, household: Household, *, follows: bool) -> None:
-        """Have these files from now on. `follows`: whether the rules in them are those of its consent."""
+        """Have these files from now on. `follows`: whether the rules in them are those of its consent; else they deny, and no more."""
         self._household = household
         self._follows = follows
         household.settle_in(cast("Any", self), self._hold)
@@ -103,8 +104,9 @@ class HostFiles:
         """This holds from now on, of what is looked up at each call."""
         if self.limiter is not None:
             self.limiter.limits = config.limits
-        if self._follows and self.consent is not None:
-            self.consent.permissions = self._files().rules
+        if self.consent is not None:
+            rules = self._files().rules
+            self.consent.permissions = rules if self._follows else rules.beside(self.consent.permissions)
 
     def _files(self) -> Household:
         if self._household is None:

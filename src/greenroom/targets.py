@@ -77,7 +77,14 @@ def origin_of(route: Route) -> str:
     words: Sequence[str] = getattr(route, "words", ())
     if not words:
         return route.description
-    return "\0".join((*words, str(getattr(route, "cwd", None) or Path.cwd())))
+    return "\0".join((*words, str(getattr(route, "cwd", None) or _here())))
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # somebody has removed it
+        return ""
 
 
 class Guest:

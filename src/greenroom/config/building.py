@@ -82,12 +82,13 @@ def server_of(  # noqa: PLR0913 - all that goes into one
         budget=Budget(**_whole(found.get("budget", {}), "concurrent", "queue")),
         timeouts=Timeouts(**times),
         limits=Limits(**_whole(limits, *limits), tools=tools),
-        rules=rules_of(found.get("permissions", {}), name, lambda path: lines(("permissions", *path)), _inside(tell)),
+        rules=rules_of(found.get("permissions", {}), name, lambda path: lines(("permissions", *path)), inside(tell)),
         written=table,
     )
 
 
-def _inside(tell: Tell) -> Tell:
+def inside(tell: Tell) -> Tell:
+    """What is told of a permissions block, as of the server that it is in."""
     return lambda path, what, hint: tell(("permissions", *path), what, hint)
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from greenroom.actors.client.settings import ClientSettings
-    from greenroom.actors.consent.consent import ConsentQuestion
     from greenroom.actors.federation.specs import UpstreamSpec
     from greenroom.supervision import ChildSpec
 
@@ -157,10 +156,6 @@ class Household:
         """Where it is from now on. `applied` hears what holds from now on, whenever that is something else."""
         self._premises = premises
         self._applied = applied
-
-    def said(self, question: ConsentQuestion) -> bool | None:
-        """Where nobody has written any rule nobody is asked: what is called is for the program to decide. What is not as it was pinned is not."""
-        return None if question.finding is not None or self.rules.ruled_for(question.server) else True
 
     def _spec(self, server: ServerConfig) -> UpstreamSpec:
         return spec_of(server, self._settings, self._sign_in)

@@ -2,7 +2,8 @@
 
 A later file's server replaces an earlier one's of the same name, all of it, also when it has a mistake: who wrote it did not mean the other. What
 one server does wrong is that server's affair. Only permissions are not: where a file that may deny something cannot be understood, nothing is
-allowed without asking.
+allowed without asking. And a project's file, which came with whatever was cloned, allows nothing of the user's servers, nor takes away what the user
+denies or wants to be asked about.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.actors.output.limits import OutputLimit
 from greenroom.protocol.wire import is_array, is_object
 
-from .building import rules_of, server_of
+from .building import inside, rules_of, server_of
 from .documents import Document, Unreadable, at_home, load
 from .environment import Environment
 from .fields import MOST_IMPORTS, ROOT, SERVER
@@ -107,6 +108,10 @@ class _Reading:
         self._files: list[Path] = []
         self._entries: dict[str, Entry] = {}
         self._rules: list[Rule] = []
+        self._kept: dict[str, tuple[Rule, ...]] = {}
+        """What the user denies, or is to be asked about, of servers that a project has replaced,"""
+        self._had_rules = False
+        """and whether any of those had rules at all."""
         self._doubtful = False
         """Whether there may have been something that denies, which nobody could read."""
         self._environment, self._mistakes = Environment.of(variables)
@@ -160,8 +165,28 @@ class _Reading:
         for index, name in enumerate(imported[:MOST_IMPORTS] if is_array(imported) else ()):
             if isinstance(name, str):
                 self._take_over(document, ("import", index), name, seen)
-        self._entries |= seen | own
-        self._global(document, [keys for keys, _, _ in book.told])
+        found = seen | own
+        if folder is not None:
+            for name in found.keys() & self._entries.keys():
+                self._keep(self._entries[name])
+        self._entries |= found
+        self._global(document, [keys for keys, _, _ in book.told], None if folder is None else frozenset(found))
+
+    def _keep(self, entry: Entry) -> None:
+        """It is the user's, and a project's takes its place: what it allows goes with it, and nothing else does."""
+        self._had_rules = self._had_rules or entry.ruled
+        block = entry.table.get("permissions") if is_object(entry.table) else None
+
+        def wrong() -> list[Mistake]:
+            return [one for one in entry.mistakes if one.field is not None and one.field.startswith("permissions")]
+
+        if is_object(block) and not wrong():
+            strict = {verdict: patterns for verdict, patterns in block.items() if verdict != "allow"}
+            self._kept[entry.name] = rules_of(
+                strict, entry.name, lambda path: entry.source(("permissions", *path)), inside(entry.tell)
+            )
+        self._mistakes += wrong()
+        self._doubtful = self._doubtful or bool(wrong())
 
     def _load(self, path: Path, folder: Path | None = None) -> Document:
         self._files.append(path)
@@ -249,7 +274,8 @@ class _Reading:
 
     # --- what holds for all
 
-    def _global(self, document: Document, wrong: Iterable[Keys]) -> None:
+    def _global(self, document: Document, wrong: Iterable[Keys], only: frozenset[str] | None) -> None:
+        """`only` are the servers of which it may allow anything, where those are not all."""
         block = document.value.get("permissions")
         if not is_object(block):
             return
@@ -264,7 +290,8 @@ class _Reading:
             self._mistakes.append(document.mistake(("permissions", *path), what, hint))
             self._doubtful = True
 
-        self._rules += rules_of(kept, None, lambda path: document.source(("permissions", *path)), tell)
+        for rule in rules_of(kept, None, lambda path: document.source(("permissions", *path)), tell):
+            self._rules.append(replace(rule, only=only) if rule.verdict == "allow" else rule)
 
     def _words(self, document: Document | None = None) -> Variables:
         inputs = {} if document is None or document.toml else inputs_of(document)
@@ -282,7 +309,7 @@ class _Reading:
             if built is None or not entry.good:
                 failed[name] = tuple(one for one in entry.mistakes if not one.harmless)
             else:
-                servers[name] = built
+                servers[name] = replace(built, rules=(*self._kept.get(name, ()), *built.rules))
             self._mistakes += entry.mistakes
         output = OutputLimit(tokens=self._environment.output_tokens)
         config = HostConfig(
@@ -294,9 +321,8 @@ class _Reading:
             mistakes=tuple(self._mistakes),
             files=tuple(dict.fromkeys(self._files)),
             project=self._project,
-            rules_at_rest=any(
-                entry.ruled for name, entry in self._entries.items() if name in failed or servers[name].disabled
-            ),
+            rules_at_rest=self._had_rules
+            or any(entry.ruled for name, entry in self._entries.items() if name in failed or servers[name].disabled),
         )
         return self._careful(config)
 
@@ -329,7 +355,9 @@ class _Reading:
             file, _, line = rule.where.rpartition(":")
             source = Source(file, int(line)) if line.isdigit() else Source(rule.where, 0)
             what = f"{rule.pattern!r} can never match: {why}"
-            dead.append(Mistake(source, rule.server, f"permissions.{rule.verdict}", what, "take it out", harmless=True))
+            idle = rule.verdict == "deny" and "no server" in why
+            hint = "so it denies nothing: put the name right, or take it out" if idle else "take it out"
+            dead.append(Mistake(source, rule.server, f"permissions.{rule.verdict}", what, hint, harmless=True))
         config = replace(config, mistakes=self._in_order((*config.mistakes, *dead)))
         if not self._doubtful:
             return config

@@ -37,10 +37,6 @@ class Regime(Permissions):
         """Whether somebody has written a rule in this configuration."""
         return self.config.ruled
 
-    def ruled_for(self, server: str) -> bool:
-        """Whether there is a rule in any that counts for this server."""
-        return any(one.ruled for one in self._all(server))
-
     def of_tool(self, server: str, tool: str) -> Decided:
         """What holds for a call of this tool."""
         return self._strictest(server, lambda one: Permissions.of_tool(one, server, tool))
@@ -54,10 +50,31 @@ class Regime(Permissions):
 
     def _strictest(self, server: str, decide: Callable[[Regime], Decided]) -> Decided:
         count = self._all(server)
-        if len(count) == 1:
-            return decide(self)
-        if self._free and any(
-            one.ruled for one in count
-        ):  # without any rule everything was allowed: it asks for nothing
+        if self._free:  # what has no rules at all asks for nothing
             count = [one for one in count if one.ruled]
+        if not count:
+            return Decided("allow")
         return max(map(decide, count), key=lambda said: _STRICTNESS.index(said.verdict))
+
+    def beside(self, own: Permissions) -> Permissions:
+        """A program's own rules, and what is denied here besides."""
+        return _Denied(own.own if isinstance(own, _Denied) else own, self)
+
+
+class _Denied(Permissions):
+    """Rules that are a program's own, where files deny more."""
+
+    def __init__(self, own: Permissions, files: Regime) -> None:
+        super().__init__(own.rules)
+        self.own = own
+        self._files = files
+
+    def of_tool(self, server: str, tool: str) -> Decided:
+        """What holds for a call of this tool."""
+        said = self._files.of_tool(server, tool)
+        return said if said.verdict == "deny" else self.own.of_tool(server, tool)
+
+    def of_elicitation(self, server: str) -> Decided:
+        """What holds when this server wants to ask the user something."""
+        said = self._files.of_elicitation(server)
+        return said if said.verdict == "deny" else self.own.of_elicitation(server)

@@ -163,7 +163,7 @@ class HostConfig:
     doubtful: bool = False
     """Whether rules could not be read: then none allows anything."""
     rules_at_rest: bool = False
-    """Whether there are rules in the block of a server that cannot run, or is not to: they are about nobody now, and still somebody has written some."""
+    """Whether there are rules in the block of a server that cannot run, is not to, or was replaced: they are about nobody now, and still somebody has written some."""
 
     @property
     def good(self) -> bool:
@@ -183,8 +183,9 @@ class HostConfig:
 
     @property
     def permissions(self) -> Permissions:
-        """All rules, as consent looks them up."""
-        return Permissions((*self.rules, *(rule for one in self.servers.values() for rule in one.rules)))
+        """All rules. Where nobody has written any, all is allowed: so has it a host that is given no consent of its own."""
+        rules = (*self.rules, *(rule for one in self.servers.values() for rule in one.rules))
+        return Permissions(rules, otherwise="ask" if self.ruled else "allow")
 
     @property
     def limits(self) -> OutputLimits:
