@@ -71,11 +71,15 @@ class McpServer:
         init_arg: Any = None,
         *,
         settings: Settings | None = None,
+        hooks: Hooks | None = None,
         task_store: TaskStore | None = None,
         auth: Provider | None = None,
         required_scopes: Collection[str] = (),
     ) -> Server:
-        """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets; the rest is as for any server."""
+        """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets; the rest is as for any server.
+
+        Raises `RegistrationError` for hooks that the class has methods for itself.
+        """
         instance = cls()
         settings = settings or Settings()
         server = Server(
@@ -84,7 +88,7 @@ class McpServer:
             title=cls.title,
             instructions=cls.instructions,
             settings=replace(settings, capabilities={**_features(instance), **settings.capabilities}),
-            hooks=_hooks(instance, init_arg),
+            hooks=_hooks(instance, init_arg, hooks or Hooks()),
             task_store=task_store,
             auth=auth,
             required_scopes=required_scopes,
@@ -150,18 +154,27 @@ class McpServer:
 CALLBACKS = tuple(name for name, value in vars(McpServer).items() if inspect.iscoroutinefunction(value))
 
 
-def _hooks(instance: McpServer, init_arg: Any) -> Hooks:
+def _hooks(instance: McpServer, init_arg: Any, given: Hooks) -> Hooks:
     async def init(facts: Facts) -> Any:  # noqa: ARG001 - what is known of a session before its first call is in ctx later
         return await instance.init(init_arg)
 
     async def level(level: str, facts: Facts) -> None:  # noqa: ARG001 - as above
         await instance.set_log_level(level)
 
-    return Hooks(
-        init=init if instance.overrides("init") else None,
-        level=level if instance.overrides("set_log_level") else None,
-        answers=answers_of(instance),
-    )
+    own: dict[str, Any] = {}
+    if instance.overrides("init"):
+        own["init"] = init
+    if instance.overrides("set_log_level"):
+        own["level"] = level
+    answers = answers_of(instance)
+    twice = [
+        *(name for name in own if getattr(given, name) is not None),
+        *(name for name in answers if name in given.answers),
+    ]
+    if twice:
+        which = f"{type(instance).__name__} has a method of its own for {', '.join(twice)}"
+        raise RegistrationError(f"{which}: leave that out of the hooks, or out of the class")
+    return replace(given, **own, answers={**given.answers, **answers})
 
 
 def _features(instance: McpServer) -> dict[str, Any]:

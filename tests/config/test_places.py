@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,37 @@ def test_a_file_that_others_may_write_is_not_read_unless_it_is_named(home: Path)
     assert dict(config.servers) == {}
     assert config.mistakes[0].what == "may be written by anybody"
     assert list(read(file).servers) == ["a"]
+
+
+def test_a_file_that_its_group_may_write_is_not_read_unless_the_group_is_the_users_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "work/greenroom.toml"
+    put(file, "a")
+    file.chmod(0o664)
+    group = file.stat().st_gid
+    user = SimpleNamespace(pw_name="ada", pw_gid=group)
+    groups = {group: SimpleNamespace(gr_name="ada", gr_mem=[])}
+    monkeypatch.setattr("pwd.getpwuid", {os.geteuid(): user}.__getitem__)
+    monkeypatch.setattr("grp.getgrgid", groups.__getitem__)
+
+    assert foreign(file) is None
+    assert list(read().servers) == ["a"]
+    shared = "may be written by others of its group"
+    groups[group] = SimpleNamespace(gr_name="ada", gr_mem=["ada", "bob"])
+    assert foreign(file) == shared
+    assert dict(read().servers) == {}
+    assert list(read(file).servers) == ["a"]
+    groups[group] = SimpleNamespace(gr_name="staff", gr_mem=[])
+    assert foreign(file) == shared
+    groups[group] = SimpleNamespace(gr_name="ada", gr_mem=["ada"])
+    assert foreign(file) is None
+    user.pw_gid = group + 1
+    assert foreign(file) == shared
+    groups.clear()
+    assert foreign(file) == shared
+    file.chmod(0o644)
+    assert foreign(file) is None
 
 
 def test_a_file_of_somebody_else_is_foreign(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import (
+    Client,
     Context,
+    Hooks,
     McpError,
     McpServer,
     RegistrationError,
@@ -296,3 +298,53 @@ async def test_a_class_inherits_and_overrides_what_another_offers() -> None:
     async with Branch.server("").started() as company, WireProbe(company) as probe:
         assert (await probe.call("count"))["structuredContent"] == {"result": -1}
         assert (await probe.call("drawer"))["isError"] is False
+
+
+async def test_hooks_stand_beside_what_the_class_does_itself() -> None:
+    class Shop(McpServer):
+        async def init(self, arg: Any) -> Any:
+            return [arg]
+
+        @tool
+        async def sell(self, ctx: Context) -> str:
+            return str(ctx.state)
+
+        async def list_tools(self, cursor: str | None, ctx: Context) -> list[Tool]:
+            return [Tool("buy", {"type": "object"})]
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+            return f"{name} is done"
+
+    seen: list[str] = []
+
+    async def around(method: str, ctx: Context, proceed: Any) -> Any:
+        seen.append(f"{method} {ctx.params['name']}")
+        return await proceed()
+
+    server = Shop.server("tea", hooks=Hooks(around=around, level=lambda level, facts: seen.append(level)))
+    async with Client(server) as client:
+        assert (await client.call("sell"), await client.call("buy")) == ("['tea']", "buy is done")
+        await client.set_log_level("error")
+    assert seen == ["tools/call sell", "tools/call buy", "error"]
+
+
+async def nobody(job: Any, ctx: Context) -> dict[str, Any]:
+    raise AssertionError((job, ctx))
+
+
+@pytest.mark.parametrize(
+    ("hooks", "what"),
+    [
+        (Hooks(init=lambda facts: facts), "init"),
+        (Hooks(level=lambda level, facts: (level, facts)), "level"),
+        (Hooks(answers={"tools/call": nobody}), "tools/call"),
+    ],
+)
+def test_a_hook_for_what_the_class_does_itself_is_refused(hooks: Hooks, what: str) -> None:
+    class Own(McpServer):
+        async def init(self, arg: Any) -> Any: ...
+        async def set_log_level(self, level: str) -> None: ...
+        async def call_tool(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any: ...
+
+    with pytest.raises(RegistrationError, match=f"Own has a method of its own for {what}: leave that out of the hooks"):
+        Own.server(hooks=hooks)

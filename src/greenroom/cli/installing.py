@@ -211,22 +211,31 @@ def diff(
     those in place, by whoever: so of that only what the new one has as well, and the program. Nobody's else values are shown.
     """
     fresh = frozenset[str]() if entry is None else _strings(entry.value) - entry.hidden
-    pictures = [
-        {
-            key: {one: _veiled(value, may if one == name else _nothing) for one, value in part.items()}
-            if key == host.key and is_object(part)
-            else _veiled(part, _nothing)
-            for key, part in whole.items()
-        }
-        for whole, may in ((before, lambda text: text in fresh or _is_plain(text)), (after, lambda text: text in fresh))
-    ]
-    old, new = (text_of(picture).splitlines() if picture else [] for picture in pictures)
+
+    def known(text: str) -> bool:
+        return text in fresh or _is_plain(text)
+
+    old, new = (
+        text_of(_pictured(whole, host.key, name, may)).splitlines() if whole else []
+        for whole, may in ((before, known), (after, fresh.__contains__))
+    )
     lines = list(difflib.unified_diff(old, new, str(path), str(path), lineterm="", n=2))
     if not lines:
         return f"{path}: of {name}, only values are different that are not shown"
     colours = {"+": "good", "-": "bad", "@": "dim"}
     lines = [visible(line, lines=True) for line in lines]
     return "\n".join(styled(line, colours[line[0]]) if line[:1] in colours else line for line in lines)
+
+
+def _pictured(whole: Mapping[str, Any], key: str, name: str, may: Callable[[str], bool]) -> dict[str, Any]:
+    """All of the file, with nothing to be seen but of this server's entry what may be."""
+    servers: Any = whole.get(key)
+    shown = (
+        {one: _veiled(value, may if one == name else _nothing) for one, value in servers.items()}
+        if is_object(servers)
+        else {}
+    )
+    return {one: shown if one == key else _veiled(value, _nothing) for one, value in whole.items()}
 
 
 def _veiled(value: Any, may: Callable[[str], bool]) -> Any:

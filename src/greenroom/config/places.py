@@ -78,4 +78,21 @@ def foreign(path: Path) -> str | None:
         return None
     if found.st_uid not in (os.geteuid(), 0):
         return "belongs to somebody else"
-    return "may be written by anybody" if found.st_mode & stat.S_IWOTH else None
+    if found.st_mode & stat.S_IWOTH:
+        return "may be written by anybody"
+    return (
+        "may be written by others of its group" if found.st_mode & stat.S_IWGRP and _is_shared(found.st_gid) else None
+    )
+
+
+def _is_shared(group: int) -> bool:
+    """Whether others may be in it. Many systems give each user a group that is theirs alone, and let all that they make be written by it."""
+    import grp  # noqa: PLC0415 - where there are users with numbers, and few files that need it
+    import pwd  # noqa: PLC0415 - as above
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return True
+    alone = user.pw_gid == group and found.gr_name == user.pw_name
+    return not alone or not set(found.gr_mem) <= {user.pw_name}
