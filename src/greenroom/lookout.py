@@ -17,11 +17,10 @@ import struct
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict
 
 import msgspec
 
-from greenroom.protocol.wire import is_object
 from greenroom.supervision import GenServer, child, start, stop
 from greenroom.supervision.snapshot import take
 
@@ -37,6 +36,36 @@ _SUFFIX: Final = ".sock"
 _LONGEST: Final = 100
 """Bytes that a socket's path may have; the system's own bound is 104 or 108."""
 _SECONDS: Final = 5.0
+_MOST: Final = 64 * 1024 * 1024
+"""So many bytes are read; a snapshot has some hundreds for each process."""
+
+
+class _Process(TypedDict):
+    pid: str
+    label: str
+    behaviour: str
+    names: list[str]
+    parent: str | None
+    activity: str
+    waiting: int
+    waiting_bytes: int
+    bound: int | None
+    tasks: int
+    calls: str | None
+
+
+class _Seen(TypedDict):
+    """What a lookout shows."""
+
+    name: str
+    pid: int
+    urls: list[str]
+    node: str
+    lag: float
+    leaked: int
+    workers: int
+    busy_workers: int
+    processes: list[_Process]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +120,15 @@ def look(path: Path) -> dict[str, Any]:
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
         sock.settimeout(_SECONDS)
         sock.connect(str(path))
-        data = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+        data = bytearray()
+        while part := sock.recv(1 << 16):
+            data += part
+            if len(data) > _MOST:
+                raise ConfigError(f"{path} shows more than {_MOST} bytes: is it a lookout of yours?")
     try:
-        found: Any = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+        return dict(msgspec.json.decode(data, type=_Seen))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} shows nothing that can be read: is it a lookout of yours?") from error
-    assert is_object(found)
-    return dict(found)
 
 
 class Lookout(GenServer):
@@ -118,11 +149,17 @@ class Lookout(GenServer):
         if len(os.fsencode(self.path)) > _LONGEST:
             raise ConfigError(f"{self.path} is too long for a socket: set XDG_RUNTIME_DIR to a shorter path")
         self.path.unlink(missing_ok=True)  # of a life of this very process before
-        before = os.umask(0o177)
+        sock = socket.socket(socket.AF_UNIX)
         try:
-            self._server = await asyncio.start_unix_server(self._show, str(self.path))
-        finally:
-            os.umask(before)
+            sock.bind(str(self.path))
+            self.path.chmod(
+                0o600
+            )  # nobody else came this far: the folder is 0700, and the umask is the whole program's
+            self._server = await asyncio.start_unix_server(self._show, sock=sock)
+        except BaseException:
+            sock.close()
+            self.path.unlink(missing_ok=True)
+            raise
 
     def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """Close it; nothing of it stays."""
