@@ -38,7 +38,7 @@ def config(*servers: ServerConfig, said: tuple[str, ...] = ()) -> HostConfig:
 async def outcome(made: Household, tool: str = "rm", of: str = "a") -> str:
     """What becomes of a call, where nobody can be asked."""
     try:
-        await Consent(made.rules, hook=made.said).tool(of, tool, {}, {})
+        await Consent(made.rules).tool(of, tool, {}, {})
     except ConsentDenied:
         return "no"
     return "yes"
