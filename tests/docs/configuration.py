@@ -42,7 +42,8 @@ TAIL: Final = """\
 | `greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or in one above it as far up as the repository goes | the project's |
 
 Both are optional. A server of the project's replaces the user's of the same name, all of it; permissions of both hold. A project's file that belongs to
-somebody else, or that anybody may write to, is not read unless it is named. Files end in `.toml`, or in `.json` for those of other programs.
+somebody else, or that others may write to, is not read unless it is named; a group that is the user's alone, as many systems give each, is nobody else.
+Files end in `.toml`, or in `.json` for those of other programs.
 
 ## Variables
 
