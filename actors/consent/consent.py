@@ -102,7 +102,7 @@ class Consent:
         """`remembers` is the file of what was decided for good; `patience` is how long somebody may think before it is a no."""
         if patience is not None and not patience > 0:
             raise ConfigError(f"patience is more than 0 seconds, or None for ever, not {patience!r}")
-        self.permissions = permissions or Permissions()
+        self.permissions = Permissions() if permissions is None else permissions
         self.memory = Memory(clock, remembers)
         self._ask = ask
         self._hook = hook

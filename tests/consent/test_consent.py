@@ -427,3 +427,7 @@ async def test_what_was_decided_for_good_does_not_hold_for_another_server_of_tha
     with pytest.raises(ConsentDenied, match="nobody is there"):
         await push(there)
     assert "serve" not in path.read_text()
+
+
+async def test_permissions_without_rules_hold_as_they_are() -> None:
+    await push(Consent(Permissions(otherwise="allow")))
