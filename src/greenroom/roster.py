@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from greenroom.actors.ensemble.desk import DESK, Desk
 from greenroom.supervision import (
+    ActorError,
     CallTimeout,
     ChildSpec,
     GenServer,
@@ -16,7 +17,6 @@ from greenroom.supervision import (
     ProcessExited,
     Ref,
     Shutdown,
-    StartFailed,
     child,
 )
 
@@ -89,7 +89,7 @@ async def _opened(wing: Ref[Wing], *, first: bool) -> None:
         await wing.call(Wing.open)
     except ProcessExited as error:  # one that is being replaced just now sees by itself how things are
         match error.reason:
-            case Shutdown(detail=StartFailed() as why) if first:
+            case Shutdown(detail=ActorError() as why) if first:
                 raise why from None
             case _:
                 pass

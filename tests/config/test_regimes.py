@@ -135,6 +135,18 @@ async def test_of_two_changes_in_a_row_the_rules_of_the_first_hold_while_its_pro
         assert (rooms.here, await outcome(made)) == ({"a": "1"}, "yes")
 
 
+async def test_a_change_that_failed_and_is_not_wanted_any_more_leaves_no_rules() -> None:
+    async with household(config(server("1"), said=("deny rm",)), free=True) as (made, rooms):
+        rooms.failures = [ConnectFailed("no")]
+        first = asyncio.create_task(made.reload(config(server("2"), said=("deny rm",))))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(made.reload(config(server("1"), said=("allow rm",))))
+        await asyncio.sleep(0.1)
+        assert await outcome(made) == "no"
+        await asyncio.gather(first, second)
+        assert (rooms.here, await outcome(made)) == ({"a": "1"}, "yes")
+
+
 # --- what is no trouble of ours
 
 
@@ -158,6 +170,19 @@ async def test_what_a_program_s_own_function_raises_is_one_servers_trouble(
         await asyncio.sleep(60)
         assert asked.count("v") == 1
     assert "Traceback" in caplog.text
+
+
+async def test_while_nothing_runs_it_is_one_servers_trouble_as_well(desk: Desk) -> None:
+    def sign_in(_: ServerConfig) -> Any:
+        raise RuntimeError("no keyring")
+
+    path = desk.write("greenroom.toml", "")
+    host = Host.from_config(path, environment=desk.environment, project=desk.folder, sign_in=sign_in)
+    web = "[server.w]\ntransport = 'http'\nurl = 'http://127.0.0.1:9/mcp'\noauth = 'auto'\n"
+    desk.write("greenroom.toml", web + "[server.x]\ncommand = 'x'\n")
+    await host.reload()
+    assert host.reports()["w"].reason == "RuntimeError: no keyring"
+    assert host.has("x")
 
 
 # --- whose rules make it one with rules

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -208,7 +209,8 @@ class Household:
             raise BadConfig([one for one in new.mistakes if not one.harmless])
         if whereis(self.name("reconciler")) is None:
             for step in doing:
-                await self.carry_out(step)
+                with suppress(Exception):  # it is that server's trouble, as it is where jobs do this
+                    await self.carry_out(step)
         else:
             await self.reconciler.within(None).call(Reconciler.settle)
         return doing
@@ -223,12 +225,13 @@ class Household:
             self._trouble(name, error)
             raise
         else:
-            if name in self.running:
-                self._came_by[name] = self.rules if self._is_at_rest(name) else rules
-            else:
-                self._came_by.pop(name, None)
+            self._came_by[name] = rules
         finally:
             self._comes_by.pop(name, None)
+            if name not in self.running:
+                self._came_by.pop(name, None)
+            elif self._is_at_rest(name):  # what holds by now may be something else than when this began
+                self._came_by[name] = self.rules
         self.troubles.pop(name, None)
 
     def _regime_of(self, step: Step) -> Regime:
