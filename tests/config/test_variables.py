@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.config.environment import Environment
+from greenroom.config.reader import read
+from greenroom.config.routes import route_of
 from greenroom.config.variables import Input, Variables
 
 if TYPE_CHECKING:
@@ -234,3 +236,45 @@ def test_a_servers_own_word_comes_before_the_environments(desk: Desk) -> None:
     assert (config.limits.of("a", "x").tokens, config.limits.of("b", "x").tokens) == (900, 300)
     assert (config.limits.of("b", "big").tokens, config.limits.of("b", "big").bytes) == (400, 500)
     assert config.limits.of("of a program", "x").tokens == 900
+
+
+class Home:
+    """Whoever stays at home has nothing to say here."""
+
+    credentials: Any = None
+
+    def line(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def test_what_a_variable_stands_for_is_in_no_description_of_a_route_also_where_it_has_travelled(tmp_path: Path) -> None:
+    path = tmp_path / "greenroom.toml"
+    path.write_text(
+        """
+[server.program]
+command = "/nowhere/${KEY}"
+args = ["--place", "${KEY}"]
+
+[server.address]
+transport = "http"
+url = "http://127.0.0.1:9/${KEY}/mcp?key=${KEY}"
+
+[server.open]
+transport = "http"
+url = "http://127.0.0.1:9/mcp"
+"""
+    )
+    servers = read(path, environment={"KEY": "very-secret"}).servers
+
+    here: dict[str, Any] = {name: route_of(server) for name, server in servers.items()}
+    away = {name: route.ticket().route(Home()) for name, route in here.items()}
+    for routes in (here, away):
+        assert {name: route.description for name, route in routes.items()} == {
+            "program": "'/nowhere/${KEY}' --place '${KEY}'",
+            "address": "http://127.0.0.1:9/…",
+            "open": "http://127.0.0.1:9/mcp",
+        }
+    for route in (*here.values(), *away.values()):
+        assert "very-secret" not in repr(route) + repr(route.ticket()) + repr(getattr(route, "address", ""))
+    assert here["address"].address.target == "/very-secret/mcp?key=very-secret"
+    assert here["address"].address.beside("/other").description == "http://127.0.0.1:9/…"

@@ -22,9 +22,11 @@ class Address:
     port: int
     target: str = field(repr=False)
     """Path and query."""
-    path: str
+    path: str = field(repr=False)
     login: str = field(default="", repr=False)
     """What `Authorization` says for the user and the password that stood in the URL, if any."""
+    veiled: bool = field(default=False, repr=False)
+    """Whether the path may be a secret as well, as where a variable stands for some of it."""
 
     @classmethod
     def of(cls, url: str) -> Address:
@@ -70,7 +72,7 @@ class Address:
     @property
     def description(self) -> str:
         """What people may see."""
-        return f"{self.origin}{self.path}"
+        return f"{self.origin}{'/…' if self.veiled else self.path}"
 
     def beside(self, location: str) -> Address | None:
         """Where a reference leads that the server gave, if that is the same origin: nobody else is told anything."""
@@ -82,4 +84,4 @@ class Address:
             return None
         if found.origin != self.origin or found.login:
             return None
-        return Address(found.scheme, found.host, found.port, found.target, found.path, self.login)
+        return Address(found.scheme, found.host, found.port, found.target, found.path, self.login, self.veiled)

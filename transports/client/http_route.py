@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # which is public in fact
 
@@ -87,6 +87,10 @@ class HttpRoute:
         """Where it leads, without its secrets."""
         return self.address.description
 
+    def veil(self) -> None:
+        """Show nothing of its path either, wherever it is spoken of."""
+        self.address = replace(self.address, veiled=True)
+
     def ticket(self) -> HttpTicket:
         """For another process. Credentials that are more than fixed headers stay here, and are asked for each request."""
         if self._brought is not None:
@@ -97,7 +101,17 @@ class HttpRoute:
         if isinstance(self.credentials, FixedHeaders):
             fixed = dict(self.credentials._headers)  # noqa: SLF001 - the same package
         trust = None if self._trust is None else self._trust.located()
-        return HttpTicket(self._url, self.headers, fixed, self.settings, self.fallback, trust, self._proxy, self.old)
+        return HttpTicket(
+            self._url,
+            self.headers,
+            fixed,
+            self.settings,
+            self.fallback,
+            trust,
+            self._proxy,
+            self.old,
+            veiled=self.address.veiled,
+        )
 
     def open(self, owner: Pid) -> HttpWire:
         """Begin a wire for the calling process, which is `owner`."""
@@ -137,6 +151,7 @@ class HttpTicket:
     trust: Trust | None
     proxy: str | None = field(repr=False)
     old: bool
+    veiled: bool
 
     def route(self, desk: Desk) -> HttpRoute:
         """The route, in the process that it has come to."""
@@ -148,6 +163,8 @@ class HttpTicket:
             settings=self.settings,
             fallback=self.fallback,
         )
+        if self.veiled:
+            route.veil()
         route._proxy = self.proxy  # noqa: SLF001 - what holds is what the environment says at home
         return route
 

@@ -46,12 +46,15 @@ def _route(server: ServerConfig, auth: Auth | None) -> Route:
     assert server.url is not None
     kind = SseRoute if server.transport == "sse" else HttpRoute
     settings = HttpSettings(max_response=most, max_event=most)
-    if auth is None:
-        return kind(server.url, headers=server.headers, settings=settings)
-    from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - who signs in nowhere needs none of it
+    credentials = None
+    if auth is not None:
+        from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - who signs in nowhere needs none of it
 
-    credentials = credentials_for(auth, server.url)
-    return kind(server.url, headers=server.headers, credentials=credentials, settings=settings)
+        credentials = credentials_for(auth, server.url)
+    route = kind(server.url, headers=server.headers, credentials=credentials, settings=settings)
+    if "${" in str(server.written.get("url")):
+        route.veil()
+    return route
 
 
 def _auth(server: ServerConfig, sign_in: SignIn | None) -> Auth | None:
