@@ -222,8 +222,13 @@ class Agent:
                 return tool
         raise ConsentDenied(name, "it has become another tool whenever it was allowed")
 
-    async def permitted(self, server: str, tool: str, arguments: Mapping[str, Any], *, timeout: float | None) -> None:
-        """Return when this tool of this server may be called, whatever it is called here. Raises `UnknownTool`, `ToolRefused`, `ConsentDenied`."""
+    async def permitted(
+        self, server: str, tool: str, arguments: Mapping[str, Any], *, timeout: float | None
+    ) -> int | None:
+        """Return when this tool of this server may be called, whatever it is called here: of which server, as `serial` has it.
+
+        Raises `UnknownTool`, `ToolRefused`, `ConsentDenied`.
+        """
         name = self.name_of(server, tool)
         for _ in range(_ANEW):
             definition = (await self._upstreams.offering(server, timeout=timeout)).tools.get(tool)
@@ -232,7 +237,7 @@ class Agent:
             found = FederatedTool(name, server, tool, definition)
             self._admit(found)
             if await self._consented(found, arguments):
-                return
+                return self._upstreams.serial(server)
         raise ConsentDenied(name, "it has become another tool whenever it was allowed")
 
     def may_ask_users(self, server: str) -> bool:

@@ -158,14 +158,14 @@ class Gateway:
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         try:
-            await self.host.agent.permitted(
+            serial = await self.host.agent.permitted(
                 origin.server, origin.name, params["arguments"], timeout=self.host.agent.patience
             )
         except (ConsentDenied, ToolRefused) as error:
             return failure(error)
         except (ClientError, FederationError) as error:
             raise away(origin.server, error) from error
-        result = await self._carry(origin.server, "tools/call", params, ctx)
+        result = await self._carry(origin.server, "tools/call", params, ctx, serial)
         return self.addresses.tool_result(origin.server, result, self._listed(origin.server))
 
     async def _get_prompt(self, job: Job, ctx: Context) -> dict[str, Any]:
@@ -231,12 +231,19 @@ class Gateway:
         lodger = await self.lodgings.of(server, ctx)
         return lodger.line, lodger.desk
 
-    async def _carry(self, server: str, method: str, params: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
-        """Ask the upstream on behalf of this call. Raises `McpError`: its own, or one that says why there is none."""
+    async def _carry(
+        self, server: str, method: str, params: Mapping[str, Any], ctx: Context, serial: int | None = None
+    ) -> dict[str, Any]:
+        """Ask the upstream on behalf of this call: that one, and none that takes its place while it is reached.
+
+        Raises `McpError`: its own, or one that says why there is none.
+        """
         meta = {key: value for key, value in ctx.meta.items() if key != "progressToken"}
         whole = {**params, "_meta": meta} if meta else dict(params)
         try:
             line, desk = await self._way(server, ctx)
+            if serial is not None and self.host.federation.serial(server) != serial:
+                raise Unavailable(server)
             number = None if desk is None else desk.enter(ctx)
             answered = False
             try:

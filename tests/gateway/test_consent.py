@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Consent, ConsentQuestion, Permissions, Rule
+from greenroom import Client, Consent, ConsentQuestion, Host, Permissions, Rule, Server
 from greenroom.protocol.errors import PeerError
 
 from .upstream import Upstream, agrees, client, gateway, run
@@ -113,5 +113,32 @@ def test_a_client_that_does_not_want_it_any_more_need_not_be_answered_for() -> N
             await asked.wait()
             call.cancel()
             await asyncio.wait_for(over.wait(), 60)
+
+    run(main)
+
+
+@pytest.mark.row("CB-16")
+def test_what_was_allowed_of_one_server_is_not_sent_to_the_next() -> None:
+    class Moving(Host):
+        """A host whose server is replaced while a client's own connection to it is opened."""
+
+        def connection(self, id: str, handler: Any) -> Any:
+            last = self.federation.serial(id) or 0
+
+            def moved(_: str) -> int:
+                return last + 1
+
+            setattr(self.federation, "serial", moved)  # noqa: B010 - of this one alone
+            return super().connection(id, handler)
+
+    async def main() -> None:
+        up, server = Upstream("one"), Server("front")
+        server.mount(Moving({"one": up.server}))
+        async with Client(server) as peer:
+            with pytest.raises(PeerError) as caught:
+                await peer.call("one__remember", what="x")
+            assert caught.value.data == {"server": "one", "reason": "unavailable"}
+            assert up.memory == {}
+            assert await peer.call("one__remember", what="x") == "nothing"
 
     run(main)
