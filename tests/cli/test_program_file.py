@@ -100,6 +100,7 @@ def test_nobody_else_can_read_it_at_any_moment(typed: Type, folder: Path, monkey
     monkeypatch.setattr("shutil.copyfileobj", looks)
     monkeypatch.setattr("shutil._USE_CP_SENDFILE", False, raising=False)
     monkeypatch.setattr("shutil._USE_CP_COPY_FILE_RANGE", False, raising=False)
+    monkeypatch.setattr("shutil._HAS_FCOPYFILE", False, raising=False)
     before = os.umask(0o022)
     try:
         assert typed(*URL, "--project", "--yes").code == 0
