@@ -87,7 +87,7 @@ class Curator(GenServer):
     def complete(self) -> None:
         """Somebody wants a list that was not kept until now."""
         upstream = self._upstream
-        missing = tuple(part for part in upstream.lists if part not in upstream.had)
+        missing: tuple[Part, ...] = tuple(part for part in upstream.lists if part not in upstream.had)
         if missing and upstream.line.status.phase is Phase.READY:  # else the next handshake asks for it
             self._fetch(missing, pause=0.0)
 

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -93,7 +93,8 @@ def of(
 
 def folders(path: Iterable[object]) -> list[bytes]:
     """Those of a `sys.path`, as the system has them; anything else in it import passes over as well."""
-    return [os.fsencode(each) for each in path if isinstance(each, str | os.PathLike)]
+    found: list[Any] = [each for each in path if isinstance(each, str | os.PathLike)]
+    return [os.fsencode(each) for each in found]
 
 
 def _encoded(path: str | os.PathLike[str] | None) -> bytes | None:
