@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from .halves import HALVES, half_of
+from .halves import Turns
 
 # A slow machine is no failure, and a failure prints what replays it; pytest-randomly prints the seed of the order.
 settings.register_profile("greenroom", deadline=None, print_blob=True)
@@ -20,19 +20,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Half of the suite can be run by itself."""
-    parser.addoption("--half", type=int, choices=HALVES, help="run the files of one half only; see tests/halves.py")
+    """The suite can be shared by several runners."""
+    parser.addoption(
+        "--turns", type=Path, help="share the files with whoever is given the same folder; see tests/halves.py"
+    )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the other half to somebody else."""
-    half = config.getoption("--half")
-    if half is None:
-        return
-    root = config.rootpath
-    mine = [item for item in items if half_of(item.path.relative_to(root).as_posix()) == half]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(mine)])
-    items[:] = mine
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """As pytest has it, but for the files that another runner has."""
+    folder: Path | None = session.config.getoption("--turns")
+    if folder is None or session.config.option.collectonly or session.testsfailed:
+        return None
+    ours = Turns(folder).items(session.items)
+    item = next(ours, None)
+    while item is not None:
+        following = next(ours, None)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+        item = following
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +11,7 @@ from greenroom.transports.http_config import HttpConfig
 from .errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Generator
 
     from greenroom.auth.gate import Gate
     from greenroom.auth.seam import Provider
@@ -50,3 +51,13 @@ def bound(config: HttpConfig) -> Binding:
     from greenroom.transports.binding import Binding  # noqa: PLC0415 - as above
 
     return Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
+
+
+@contextmanager
+def unless_it_fails(config: HttpConfig) -> Generator[Binding]:
+    """The same, closed again when the block that has a use for them fails."""
+    with ExitStack() as undone:
+        binding = bound(config)
+        undone.callback(binding.close)
+        yield binding
+        undone.pop_all()

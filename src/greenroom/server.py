@@ -44,7 +44,7 @@ from .errors import ConfigError
 from .host_tasks import HostTasks
 from .hosting import Hosting
 from .lifespans import Lifespans
-from .listening import bound, gate_of, http_config, urls_of
+from .listening import gate_of, http_config, unless_it_fails, urls_of
 from .mounting import Mounted
 from .outside import context_of
 from .registrations import Registrations
@@ -191,10 +191,11 @@ class Server(Decorators, Lifespans, ThespianWords):
             run_workers(self, config, grace, workers, inspect=inspect)
             return
         config = replace(config, drain_grace=min(config.drain_grace, grace))
-        spec = self._http_listener(config, bound(config))
-        for url in self.urls:
-            print(f"greenroom: {self.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
-        running.run(lambda: [self._spec([spec])], grace=grace)
+        with unless_it_fails(config) as binding:
+            spec = self._http_listener(config, binding)
+            for url in self.urls:
+                print(f"greenroom: {self.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
+            running.run(lambda: [self._spec([spec])], grace=grace)
 
     def children_at(
         self, place: Place, config: HttpConfig, binding: Binding, *, inspect: bool = False
@@ -230,7 +231,8 @@ class Server(Decorators, Lifespans, ThespianWords):
             return self._spec([])
         if transport == "http":
             config = http_config(config, host, port)
-            return self._spec([self._http_listener(config, bound(config))])
+            with unless_it_fails(config) as binding:
+                return self._spec([self._http_listener(config, binding)])
         streams = StandardStreams() if streams is None else streams
         wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
         return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
@@ -314,14 +316,10 @@ class Server(Decorators, Lifespans, ThespianWords):
     ) -> str:
         """Serve on HTTP as well, while the company runs: the URL, by which `stop_listening` knows it. Raises `CannotListen`."""
         config = http_config(config, host, port)
-        binding = bound(config)
-        spec = self._http_listener(config, binding)
-        url = urls_of(binding, config)[0]
-        try:
+        with unless_it_fails(config) as binding:
+            spec = self._http_listener(config, binding)
+            url = urls_of(binding, config)[0]
             await start_child(self.company.listeners, spec.but(id=url))
-        except BaseException:
-            binding.close()
-            raise
         return url
 
     async def stop_listening(self, url: str) -> None:
