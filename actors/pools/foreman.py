@@ -333,7 +333,8 @@ class Foreman(GenServer):
             self._free.remove(hand)
         why = hand.why or why_lost(reason)
         if hand.orders:
-            self._take_back(hand, hand.orders)  # of whoever has lost its minder alone the process may live for a while
+            for order in hand.give_back():  # its process may live for a while: it has lost its minder, perhaps
+                self._wait_again(order)
             for order in hand.orders:
                 order.settle(Outcome(why=why))  # if its minder has not
         elif reason != WORN and (hand.is_coming or not hand.is_leaving):

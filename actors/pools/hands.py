@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _AHEAD: Final = 8
 """How many calls may be with one worker, the one that it is at included."""
+_MOVES: Final = 3
+"""How many workers may be lost before they began with a call, until that is its answer."""
 _BEGINS: Final = 1.0
 """How long a worker that has nothing else to do may take to begin with a call; twice as long when the call was another's before."""
 
@@ -78,6 +80,16 @@ class Hand:
         for order in taken:
             self.orders.remove(order)
         return taken
+
+    def give_back(self) -> list[Order]:
+        """It is gone: what it has not begun, the first of them last. What it may have begun stays here."""
+        back = self.take_back(self.orders)
+        first = self.orders[0]
+        may_move = self.claims is not None and not first.is_unwanted and first.moved < _MOVES
+        if may_move and not self.has_begun():
+            first.moved += 1
+            back.append(self.orders.popleft())
+        return back
 
     @property
     def is_in_question(self) -> bool:

@@ -179,10 +179,8 @@ class Minder(GenServer):
         return self._over(why_lost(reason, self._pool))
 
     def _over(self, why: str) -> Stop:
-        """The worker is gone. What it was at has this for an answer; what lay behind that had not begun, and is the foreman's again."""
-        front = self._front()
-        if front is not None:
-            self._settle(front, Outcome(why=why))
+        """The worker is gone. What it was at has this for an answer; what it had not begun is the foreman's again."""
+        self._give_up_front(why)
         self._orders.clear()
         self._foreman.send(Lost(self.pid, why))
         return Stop(Shutdown(WorkerLost(why)))
@@ -261,9 +259,13 @@ class Minder(GenServer):
 
     def terminate(self, reason: ExitReason) -> None:
         """Whatever it ends of: nobody waits for what it is at any longer. What lies behind that is the foreman's."""
+        self._give_up_front(why_lost(reason, self._pool))
+
+    def _give_up_front(self, why: str) -> None:
+        """Where it can be known whether that was begun, the foreman looks, and answers."""
         front = self._front()
-        if front is not None:
-            self._settle(front, Outcome(why=why_lost(reason, self._pool)))
+        if front is not None and self._bench.claims is None:
+            self._settle(front, Outcome(why=why))
 
 
 def _watched(bench: Bench) -> Gone:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.survival.stage import Stage
 
+from benchmarks.cluster import isolation  # not from here: processes of anyio import this file as one by itself
 from benchmarks.rounds import Effort
 from benchmarks.serving import milestones
 from benchmarks.serving.blast import put
@@ -28,8 +29,6 @@ from greenroom import Client, GreenroomError
 from greenroom.supervision import Node
 from greenroom.supervision.cluster import pids
 from greenroom.transports.client.memory import MemoryRoute
-
-from . import isolation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -209,26 +208,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Try all of them out, print the tables, and put them into the page if that is wanted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster.survival", description="What tools survive.")
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="faults with WORD in their name")
+    parser.add_argument("--cost", action="store_true", help="what it costs, and nothing else")
     parser.add_argument("--quick", action="store_true", help="each once, and the cost only roughly")
     parser.add_argument("--write", action="store_true", help="into the page of figures")
     options = parser.parse_args(arguments)
     sys.path.append(str(TOOLS))  # where workers look too
-    faults = [each for each in FAULTS if not options.only or any(word in each.name for word in options.only)]
-    rows: list[str] = []
-    for fault in faults:
-        rows.append(row(fault, asyncio.run(alone(replace(fault, times=1) if options.quick else fault))))
-        print(rows[-1], file=sys.stderr, flush=True)
-    text = "\n".join([HEAD, *rows])
-    print(text)
-    if options.only:
-        return 0
-    held = isolation.hold(Effort.quick() if options.quick else Effort(), told=lambda line: print(line, file=sys.stderr))
-    cost = isolation.table(held)
-    print(f"\n{cost}\n\n{milestones.table(held.milestones)}")
-    if options.write:
-        put(text, PAGE, BEGIN, END)
-        put(cost, PAGE, COST_BEGIN, END)
+    if not options.cost:
+        _try_all(options.only, quick=options.quick, write=options.write and not options.only)
+    if not options.only:
+        _tell_cost(Effort.quick() if options.quick else Effort(), write=options.write)
     return 0
+
+
+def _try_all(only: Sequence[str], *, quick: bool, write: bool) -> None:
+    rows = [HEAD]
+    for fault in FAULTS:
+        if not only or any(word in fault.name for word in only):
+            rows.append(row(fault, asyncio.run(alone(replace(fault, times=1) if quick else fault))))
+            print(rows[-1], file=sys.stderr, flush=True)
+    text = "\n".join(rows)
+    print(text)
+    if write:
+        put(text, PAGE, BEGIN, END)
+
+
+def _tell_cost(effort: Effort, *, write: bool) -> None:
+    held = isolation.hold(effort, told=lambda line: print(line, file=sys.stderr, flush=True))
+    text = isolation.table(held)
+    print(f"\n{text}\n\n{milestones.table(held.milestones)}")
+    if write:
+        put(text, PAGE, COST_BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,15 @@ async def test_a_worker_that_is_found_hanging_is_gone_before_anybody_calls(stage
     assert int(await stage.result("who", within=SLACK)) != before
 
 
+async def test_a_call_that_is_given_to_one_that_is_dead_goes_to_another(stage: Stage) -> None:
+    workers = await all_workers(stage)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)  # and nobody has heard of it when they are given these
+    asked = [await stage.probe.ask("tools/call", {"name": "who", "arguments": {}}) for _ in range(5)]
+    answers = [await stage.probe.answer(each, within=10 * SLACK) for each in asked]
+    assert not {int(answer["result"]["content"][0]["text"]) for answer in answers} & workers
+
+
 async def test_a_call_that_is_given_to_one_that_hangs_goes_to_another(stage: Stage) -> None:
     workers = await all_workers(stage)
     await stopped(workers)
