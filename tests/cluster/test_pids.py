@@ -1,0 +1,65 @@
+"""Other processes, where the system has no `/proc`: `ps` tells who there is, and what nobody tells is not guessed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from greenroom.supervision.cluster import pids
+
+ME = os.getpid()
+LISTED = f"""    1     0 Ss   launchd
+  {ME}     1 R+   python
+ 4321  {ME} S    gr-warden
+ 4322  4321 Z    gr-node-1
+"""
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file under /proc; and what `ps` says."""
+
+    def listed(command: list[str], **_: Any) -> Any:
+        assert command[0] == "/bin/ps"
+        return SimpleNamespace(stdout=LISTED)
+
+    monkeypatch.setattr(pids, "Path", lambda path: Path("/nowhere", str(path).lstrip("/")))
+    monkeypatch.setattr(subprocess, "run", listed)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_ps_is_asked_who_there_is() -> None:
+    seen = pids.everybody()
+    assert seen[4321] == pids.Seen(4321, ME, "S", "gr-warden")
+    assert pids.children() == [4321]
+    assert pids.descendants(ME) == [4321]  # who is only to be reaped does not live
+    assert pids.descendants(ME, named="gr-") == [4321]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_nobody_tells_is_not_guessed() -> None:
+    assert pids.began(ME) == 0
+    assert pids.is_alive(ME)
+    assert not pids.was_started_with(ME, "GREENROOM_NODE", "a")
+
+
+def test_whoever_is_somebody_elses_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(pid: int, number: int) -> None:
+        assert (pid, number) == (1, 0)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert pids.is_alive(1)
+
+
+def test_a_signal_to_whoever_has_gone_is_nothing() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    pids.send_signal(signal.SIGTERM, child.pid)
+    assert not pids.is_alive(child.pid)
