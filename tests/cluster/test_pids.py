@@ -29,7 +29,10 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         assert command[0] == "/bin/ps"
         return SimpleNamespace(stdout=LISTED)
 
-    monkeypatch.setattr(pids, "Path", lambda path: Path("/nowhere", str(path).lstrip("/")))
+    def nowhere(path: str) -> Path:
+        return Path("/nowhere", path.lstrip("/"))
+
+    monkeypatch.setattr(pids, "Path", nowhere)
     monkeypatch.setattr(subprocess, "run", listed)
 
 
