@@ -7,19 +7,20 @@ import json
 import os
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from greenroom.testing import __main__ as program
 from greenroom.testing import rogues
 
-HELLO = {
+HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
 }
-CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "any", "arguments": {}}}
+CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "any", "arguments": {}}}
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, bytes]:
