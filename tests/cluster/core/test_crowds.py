@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +15,15 @@ from greenroom.supervision.cluster.ushering import start_on
 
 from .pair import Counter, Far, pair
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
 pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
 MANY = 10_000
 TARGET = 0.1
 PATIENCE = 5  # a machine with something else to do
+TRIALS = 3
 
 
 async def idle() -> None:
@@ -41,8 +47,20 @@ async def crowd(many: int) -> list[Pid]:
     return pids
 
 
+async def in_time(trial: Callable[[], Awaitable[float]], limit: float) -> None:
+    """What somebody else may hold up now and then is tried three times at most."""
+    took = [await trial()]
+    while took[-1] > limit and len(took) < TRIALS:
+        took.append(await trial())
+    assert took[-1] <= limit, took
+
+
 @pytest.mark.parametrize("processes", [MANY, 1])
 async def test_ten_thousand_monitors_hear_of_a_lost_node_in_time(processes: int) -> None:
+    await in_time(partial(_hear_of_a_lost_node, processes), TARGET * PATIENCE)
+
+
+async def _hear_of_a_lost_node(processes: int) -> float:
     async with pair(heartbeat=60) as (_, two), inbox() as me:
         pids = await crowd(processes)
         watches = [monitor(pid) for pid in pids * (MANY // len(pids))]
@@ -52,11 +70,11 @@ async def test_ten_thousand_monitors_hear_of_a_lost_node_in_time(processes: int)
         two.background.node.loop.call_soon_threadsafe(_abort, two)
         downs = [await me.receive() for _ in watches]
         took = time.perf_counter() - began
-        assert took <= TARGET * PATIENCE
         assert {down.ref for down in downs} == set(watches)
         assert {type(down) for down in downs} == {Down}
         assert {down.reason for down in downs} == {NO_CONNECTION}
         assert me.pending() == ()
+        return took
 
 
 async def _settled(two: Far) -> None:
@@ -75,7 +93,10 @@ def _abort(two: Far) -> None:
 
 
 async def test_ten_thousand_monitors_hear_of_a_silent_node_within_three_heartbeats() -> None:
-    heartbeat = 0.3
+    await in_time(partial(_hear_of_a_silent_node, 0.3), 0.3 * 3 + TARGET * PATIENCE)
+
+
+async def _hear_of_a_silent_node(heartbeat: float) -> float:
     async with pair(heartbeat=heartbeat, misses=3) as (_, two), inbox() as me:
         pids = await crowd(100)
         watches = [monitor(pid) for pid in pids * (MANY // len(pids))]
@@ -87,9 +108,9 @@ async def test_ten_thousand_monitors_hear_of_a_silent_node_within_three_heartbea
             took = time.perf_counter() - began
         finally:
             gate.set()
-        assert took <= heartbeat * 3 + TARGET * PATIENCE
         assert took >= heartbeat, "one heartbeat that is missed is not the end"
         assert {down.reason for down in downs} == {NO_CONNECTION}
+        return took
 
 
 async def test_a_large_value_keeps_neither_the_heartbeat_nor_others_waiting() -> None:
