@@ -47,7 +47,7 @@ HELLO: dict[str, Any] = {
 
 def claims(subject: str = "ann", **more: Any) -> dict[str, Any]:
     """What a good token says, and what is said otherwise; None leaves a claim out."""
-    usual = {"sub": subject, "iss": ISSUER, "aud": AUDIENCE, "exp": time.time() + 600, "scope": "use look"}
+    usual = {"sub": subject, "iss": ISSUER, "aud": AUDIENCE, "exp": time.time() + 86_400, "scope": "use look"}
     return {name: value for name, value in {**usual, **more}.items() if value is not None}
 
 

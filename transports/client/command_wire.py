@@ -90,6 +90,8 @@ class CommandWire:
         self._lines = Lines(command.limits.line)
         self._limits = command.limits.messages
         self._in_a_row = 0
+        self._hopeless = False
+        """It has said too much that is no message: nothing more is heard."""
         self._outlet = Outlet(command.limits.queue, self._broken)
         self._errors = Errors(command.limits.stderr, command.sink)
         self._child: Child | None = None
@@ -236,7 +238,9 @@ class CommandWire:
             return
         self._hear(self._lines.feed(chunk))
         owner = self._owner
-        if owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
+        if self._hopeless:
+            self._pause(child)
+        elif owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
             self._pause(child)
             self._loop.call_later(LOOK_AGAIN, self._look_again)
 
@@ -250,6 +254,8 @@ class CommandWire:
     def _hear(self, lines: list[bytes | Overlong]) -> None:
         heard: list[Heard] = []
         for line in lines:
+            if self._hopeless:
+                break  # a chunk holds thousands of lines, and nobody wants to know of another one
             try:
                 if type(line) is bytes:
                     if not line or line.isspace():
@@ -269,6 +275,7 @@ class CommandWire:
         sample = head[:SAMPLE].decode(errors="replace")
         if self._in_a_row == self._command.limits.quarantine:
             what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were no messages, the last was {sample!r}"
+            self._hopeless = True
             send(self.pid, Hopeless(NotMcp(what)))
         return Broken(error, sample)
 
