@@ -28,7 +28,7 @@ from greenroom.supervision.kernel.pid import Pid
 from . import guests, hardening, last_words, lifeline, mains, pids
 from .boots import LEAVE, Boot, NodeReady, NodeUnfit, unpack
 from .endings import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
-from .inherited import NODE_VARIABLE, Inherited, restore_environment, take_note
+from .inherited import NODE_VARIABLE, Inherited, name_of_node, restore_environment, take_note
 from .peering import Peering
 from .peers import NodeDown, Peers
 from .utterances import Utterances
@@ -110,7 +110,7 @@ def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
         with contextlib.suppress(OSError, ValueError):  # some cannot be handled
             signal.signal(number, signal.SIG_IGN if signal_name(number) in _IGNORED_BY_PYTHON else signal.SIG_DFL)
     restore_environment()
-    pids.take_name(f"gr-{told.name}")
+    pids.take_name(name_of_node(told.name))
     gc.collect()
     gc.freeze()
     _let_go(keep)

@@ -22,6 +22,11 @@ NODE_VARIABLE: Final = "GREENROOM_NODE"
 """In the environment of whatever code in a node executes: whose it is."""
 
 
+def name_of_node(name: str) -> str:
+    """What the process of that node is called; and so is a fork of it that was made without Python's knowledge."""
+    return f"gr-{name}"
+
+
 def name_of_forks(pid: int) -> str:
     """What a process is called that code in the node of process `pid` has forked."""
     return f"gr-of-{pid}"

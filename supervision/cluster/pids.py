@@ -168,7 +168,12 @@ def adopt_orphans() -> None:
 
 def take_name(name: str) -> None:
     """What `ps` and `top` call this process."""
-    _prctl(_SET_NAME, ctypes.create_string_buffer(name.encode()[:_NAME_BYTES]))
+    _prctl(_SET_NAME, ctypes.create_string_buffer(cut(name).encode()))
+
+
+def cut(name: str) -> str:
+    """As much of it as the system keeps."""
+    return name.encode()[:_NAME_BYTES].decode(errors="ignore")
 
 
 def _prctl(option: int, value: object) -> None:

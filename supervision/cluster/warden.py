@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import guests, last_words, lifeline, pids
 from .endings import EngineFailed
-from .inherited import NODE_VARIABLE, NOTE_BYTES, Inherited, name_of_forks, read_note, take_note
+from .inherited import NODE_VARIABLE, NOTE_BYTES, Inherited, name_of_forks, name_of_node, read_note, take_note
 from .orders import (
     Absent,
     Born,
@@ -58,6 +58,9 @@ _STUCK: Final = 5.0
 _SWEEP: Final = 10.0
 _POLITE: Final = 0.5
 _LOOK: Final = 0.005
+_STRAYS: Final = 5.0
+"""For so long after a node's process has ended, whoever it has started may still turn up: a fork takes its name when it first runs."""
+_STRAY_TICK: Final = 0.1
 _NOTES: Final = 100
 """How many it reads at a time."""
 
@@ -89,6 +92,7 @@ class Warden:
         self._words: dict[str, int] = {}
         self._statuses: dict[int, int] = {}
         self._deaths: deque[float] = deque()
+        self._departed: deque[tuple[float, _Host]] = deque()
         self._finished = False
         self._selector = selectors.DefaultSelector()
         Inherited.private.add(self._selector.fileno())
@@ -155,7 +159,7 @@ class Warden:
         """Until it is told to finish, or nobody is there any more who could tell."""
         self._obey(self._home.left())
         while not self._finished:
-            ready = {key.fd for key, _ in self._selector.select(TICK)}
+            ready = {key.fd for key, _ in self._selector.select(_STRAY_TICK if self._departed else TICK)}
             if self._line in ready and lifeline.is_cut(self._line):
                 return
             if self._home.fileno() in ready:
@@ -273,22 +277,34 @@ class Warden:
         self._home.send(Gone(name, host.pid, status, last_words.read(memory)))
         last_words.close([memory])
         self._end_orphans(host)
+        self._departed.append((time.monotonic() + _STRAYS, host))
 
-    def _end_orphans(self, host: _Host) -> None:
+    def _end_orphans(self, *hosts: _Host) -> None:
         """What code in a node has started ends with the node: whoever stays behind of it is our child by now."""
         parts = self._system.parts if self._system is not None else ()
-        known = {each.pid for each in (*self._hosts.values(), *parts)}
+        known = {each.pid for each in (*self._hosts.values(), *parts, *hosts)}
+        nodes = [host.name for host in hosts if host.name not in self._hosts]  # its successor's are not meant
+        names = {pids.cut(name_of_node(node)) for node in nodes} | {name_of_forks(host.pid) for host in hosts}
         for pid in pids.children():
-            if pid in known or pid == host.pid:
+            if pid in known:
                 continue
-            if pids.name_of(pid) == name_of_forks(host.pid) or pids.was_started_with(pid, NODE_VARIABLE, host.name):
+            if pids.name_of(pid) in names or any(pids.was_started_with(pid, NODE_VARIABLE, node) for node in nodes):
                 for each in (pid, *pids.descendants(pid)):
                     pids.send_signal(signal.SIGKILL, each)
+
+    def _end_strays(self, now: float) -> None:
+        """Of those who have ended a while ago."""
+        departed = self._departed
+        if departed:
+            self._end_orphans(*(host for _, host in departed))
+        while departed and departed[0][0] < now:
+            departed.popleft()
 
     def _look_around(self) -> None:
         """See who has ended of whom nobody else tells: the children of a former keeper, and orphans; and whether the keeper is stuck."""
         self._reap()
         now = time.monotonic()
+        self._end_strays(now)
         system = self._system
         for host in tuple(self._hosts.values()):
             if host.ended is None:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,9 @@ from greenroom.supervision.cluster import pids
 
 from .leftovers import descendants
 from .stage import Stage, said
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -57,14 +60,26 @@ async def test_a_tool_that_holds_the_interpreter_within_its_deadline_succeeds(st
     assert time.monotonic() - began >= 10
 
 
-async def test_a_child_that_a_tool_leaves_behind_ends_with_its_worker(stage: Stage) -> None:
-    child = int(await stage.result("forks_and_leaves"))
-    worker = pids.everybody()[child].parent
-    assert worker in descendants()
-    os.kill(worker, signal.SIGKILL)
+async def _gone(child: int) -> None:
     async with asyncio.timeout(SLACK):
         while pids.is_alive(child):  # noqa: ASYNC110 - the system tells nobody
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("tool", ["forks_and_leaves", "forks_unseen"])
+async def test_a_child_that_a_tool_leaves_behind_ends_with_its_worker(stage: Stage, tool: str) -> None:
+    child = int(await stage.result(tool))
+    worker = pids.everybody()[child].parent
+    assert worker in descendants()
+    os.kill(worker, signal.SIGKILL)
+    await _gone(child)
+
+
+async def test_and_when_it_is_known_for_a_child_of_that_worker_later(stage: Stage, tmp_path: Path) -> None:
+    """A fork takes its name when it first runs, and its worker may have ended by then."""
+    told = tmp_path / "child"
+    assert FAILED in await stage.result("is_survived", told=str(told))
+    await _gone(int(told.read_text()))
 
 
 async def test_and_with_its_server(stage: Stage) -> None:

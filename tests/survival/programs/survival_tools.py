@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 CHUNK = 16 * 1024 * 1024
@@ -123,6 +124,30 @@ def forks_and_leaves() -> int:
         time.sleep(3600)
         os._exit(0)
     return child
+
+
+def forks_unseen() -> int:
+    """As code in C does: Python hears nothing of it."""
+    child: int = ctypes.PyDLL(None).fork()  # whoever forks has the interpreter, and so has the child
+    if not child:
+        time.sleep(3600)
+        os._exit(0)
+    return child
+
+
+def is_survived(told: str) -> None:
+    """By a child that says there who it is, and is known for whose it is a while after that."""
+    libc = ctypes.PyDLL(None)
+    if not libc.fork():
+        worker = os.getppid()
+        libc.prctl(15, b"nobody's", 0, 0, 0)
+        Path(told).write_text(str(os.getpid()))
+        os.kill(worker, signal.SIGKILL)
+        time.sleep(0.3)
+        libc.prctl(15, f"gr-of-{worker}".encode(), 0, 0, 0)
+        time.sleep(3600)
+        os._exit(0)
+    time.sleep(3600)
 
 
 def closes_everything() -> str:
