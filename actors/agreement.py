@@ -71,9 +71,8 @@ class Agreement:
         """What handlers may know of this session."""
         if self._facts is None:
             card = self._session.card
-            self._facts = Facts(
-                card.id, self.version, card.peer, card.client_info, card.client_capabilities, self.state
-            )
+            id = card.id if card.lasting else ""
+            self._facts = Facts(id, self.version, card.peer, card.client_info, card.client_capabilities, self.state)
         return self._facts
 
     def speaks(self, peer: Peer | None) -> None:

@@ -29,6 +29,7 @@ class Card:
         "client_info",
         "created",
         "id",
+        "lasting",
         "peer",
         "state",
         "version",
@@ -44,6 +45,8 @@ class Card:
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.state = State.NEW
+        self.lasting = True
+        """Whether it is a session to its peer: one that stands behind a single request is told to nobody."""
         self.claimed = False
         """Whether whoever opened the session has got it: they may have gone away in between."""
 

@@ -260,6 +260,7 @@ class Company:
         id = self.new_id("mcp", channel=outlet.channel is not None)
         card = Card(id, peer, outlet.channel, asyncio.get_running_loop().time())
         card.version = version
+        card.lasting = gated
         try:
             ref = await open_session(self, card, outlet, gated=gated)
         except MaxChildren:

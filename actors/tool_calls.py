@@ -75,6 +75,6 @@ def _wanted(said: bool | None, *, strict: bool) -> bool:  # noqa: FBT001 - it is
 
 
 def whose(job: Job) -> Any:
-    """Whose threads a call uses: its principal's, or without authentication its session's."""
+    """Whose threads a call uses: its principal's, or without authentication its session's; where there is none, its own."""
     principal = job.facts.peer.principal
-    return job.facts.session_id if principal is None else principal
+    return (job.facts.session_id or job.session) if principal is None else principal

@@ -129,7 +129,7 @@ def _subscribing(callback: Callable[[str, Context], Awaitable[None]], then: Any)
         company = cast("Company", job.house)
         session = company.peers.whereis(job.facts.session_id)
         if session is None:
-            raise McpError(ErrorCode.INTERNAL_ERROR, "The session has ended")
+            raise McpError(ErrorCode.INVALID_REQUEST, "There is no session to subscribe for")
         await company.subscriptions.call(then, session, uri)
         return {}
 

@@ -235,8 +235,8 @@ async def test_a_server_without_sessions() -> None:
     server = Server("single", settings=Settings(sessions=False))
 
     @server.tool
-    async def quick() -> str:
-        return "done"
+    async def quick(ctx: Any) -> str:
+        return str(ctx.session_id) or "done"
 
     async with server.started():
         desk = Desk()
