@@ -1,0 +1,113 @@
+"""An engine whose warden, links and nodes are played by the test, and whose clock is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.supervision import Ref, inbox, start
+from greenroom.supervision.cluster import engine as engine_module
+from greenroom.supervision.cluster.boots import NodeReady
+from greenroom.supervision.cluster.engine import Engine
+from greenroom.supervision.cluster.orders import (
+    Born,
+    EndHost,
+    Ready,
+    StartHost,
+)
+from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
+
+from .played import PlayedPeers, PlayedWarden, settled
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    import pytest
+
+    from greenroom.supervision import Inbox, Pid
+    from greenroom.supervision.cluster.charges import Started
+    from greenroom.supervision.cluster.endings import Ending
+
+NOBODY = 4_000_002
+"""More than any process has: there is no descriptor of it, and so its signals go by the warden."""
+KILL = signal.SIGKILL
+
+
+class Town(NamedTuple):
+    engine: Ref[Engine]
+    wardens: list[PlayedWarden]
+    peers: PlayedPeers
+    me: Inbox
+    tasks: list[asyncio.Task[Any]]
+
+    @property
+    def warden(self) -> PlayedWarden:
+        return self.wardens[0]
+
+    async def begun(self) -> None:
+        """The warden is there, and has said so."""
+        await settled()
+        self.engine.send(Ready({"warden": 1, "keeper": 2}, 1234, 0.1, "system-1"))
+        await settled()
+
+    async def start(self, name: str = "node", host: Pid | None = None, **wanted: Any) -> asyncio.Task[Started]:
+        """Ask for a process."""
+        asked = asyncio.create_task(
+            self.engine.within(None).call(Engine.start_host, host or self.me.pid, name, NodeSpec(**wanted))
+        )
+        self.tasks.append(asked)
+        await settled()
+        return asked
+
+    async def want(self, name: str = "node", host: Pid | None = None, **wanted: Any) -> None:
+        """... whatever becomes of it."""
+        _ = await self.start(name, host, **wanted)
+
+    async def end(self, name: str = "node") -> asyncio.Task[Ending]:
+        asked = asyncio.create_task(self.engine.within(None).call(Engine.end_host, name))
+        self.tasks.append(asked)
+        await settled()
+        return asked
+
+    async def ready(self, name: str = "node") -> None:
+        """Its process is there, and so is its node, which this test is the steward of."""
+        self.engine.send(Born(name, NOBODY))
+        self.engine.send(NodeReady(name, NOBODY, self.me.pid))
+        await settled()
+
+    async def running(self) -> dict[str, int]:
+        await settled()
+        return await self.engine.call(Engine.running)
+
+    def signals(self) -> list[tuple[str, int]]:
+        return [(order.name, order.signal) for order in self.warden.of(EndHost)]
+
+    def started(self) -> list[str]:
+        return [order.name for order in self.warden.of(StartHost)]
+
+
+@asynccontextmanager
+async def town(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Town]:
+    wardens: list[PlayedWarden] = []
+    peers = PlayedPeers()
+
+    def begin(told: Any) -> PlayedWarden:
+        wardens.append(PlayedWarden(told))
+        return wardens[-1]
+
+    monkeypatch.setattr(engine_module, "WardenProcess", begin)
+    monkeypatch.setattr(engine_module, "links_of_home", lambda: peers)
+    monkeypatch.setattr(engine_module, "key_of_home", lambda: bytes(32))
+    async with inbox() as me:
+        engine = await start(Engine, ClusterSettings(machine="a"))
+        tasks: list[asyncio.Task[Any]] = []
+        yield Town(engine, wardens, peers, me, tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # those that a case did not look at
+
+
+async def idle() -> None:
+    await asyncio.Event().wait()

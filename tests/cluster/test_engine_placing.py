@@ -1,0 +1,199 @@
+"""What the engine has to do with other machines: where a node goes, who tells of it, and whose guests are here. All of them are played."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.supervision import Ref, inbox, kill, spawn
+from greenroom.supervision.cluster.boots import LEAVE, NodeReady, NodeUnfit
+from greenroom.supervision.cluster.charges import Ended, Started
+from greenroom.supervision.cluster.endings import Ending, NodeFailed
+from greenroom.supervision.cluster.engine import Engine
+from greenroom.supervision.cluster.lodging import Departed, Left, Lodged, NotPlaced, Place, Placed
+from greenroom.supervision.cluster.machines import SYSTEM
+from greenroom.supervision.cluster.orders import (
+    Born,
+    EndHost,
+    Gone,
+    Joined,
+    NotStarted,
+    Ready,
+    Replaced,
+    Sent,
+    StartHost,
+)
+from greenroom.supervision.cluster.placement import NothingFits
+
+from .played import machine, settled
+from .played_town import KILL, Town, idle, town
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+
+NEEDS = {"gpu": True}
+B = machine("b", gpu=True)
+
+
+@asynccontextmanager
+async def placing(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Town]:
+    """This test is the membership, and the landlord of machine b."""
+    async with town(monkeypatch) as at:
+        joining = asyncio.create_task(at.engine.call(Engine.join, Ref(at.me.pid)))
+        await at.begun()
+        await joining
+        yield at
+
+
+async def placed(at: Town, **wanted: Any) -> asyncio.Task[Started]:
+    """A node that has a place on machine b."""
+    asked = await at.start(requires=NEEDS, **wanted)
+    assert await at.me.receive() == Place("node", NEEDS, 0)
+    assert at.started() == []
+    at.engine.send(Placed("node", B, "system-b", at.me.pid))
+    await settled()
+    assert [order.requires for order in at.warden.of(StartHost)] == [{SYSTEM: "system-b"}]
+    at.engine.send(Sent("node"))
+    return asked
+
+
+async def test_who_joins_learns_who_is_there_and_is_told_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        joining = asyncio.create_task(at.engine.call(Engine.join, Ref(at.me.pid)))
+        await settled()
+        other = Joined("b-1", "{}", "system-b")
+        at.engine.send(other)
+        assert await at.me.receive() == other
+        await at.begun()
+        here, joined = await joining
+        assert (here.name, joined) == ("a", [other])
+        assert (await at.engine.call(Engine.join, Ref(at.me.pid)))[1] == [other], "it is ready"
+
+
+async def test_a_node_of_another_machine_is_ready_signalled_and_ended_by_its_landlord(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with placing(monkeypatch) as at:
+        asked = await placed(at)
+        at.engine.send(Lodged("node", 55))
+        at.engine.send(Lodged("nobody", 56))
+        assert (await at.running())["node"] == 55
+        at.engine.send(NodeReady("node", 55, at.me.pid))
+        await asked
+        ended = await at.end()
+        assert await at.me.receive() == LEAVE
+        await asyncio.sleep(2.1)
+        assert await at.me.receive() == EndHost("node", signal.SIGTERM)
+        at.engine.send(Left("nobody", 0, ""))
+        at.engine.send(Left("node", 0, "its words"))
+        assert await ended == Ending(code=0, asked=True, words="its words")
+        assert await at.me.receive(lambda each: isinstance(each, Departed)) == Departed("node")
+        assert at.signals() == []
+
+
+async def test_modules_that_are_not_on_the_other_machine_are_told_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with placing(monkeypatch) as at:
+        asked = await placed(at)
+        at.engine.send(Lodged("node", 55))
+        at.engine.send(NodeUnfit("node", "there is no module called x"))
+        assert await at.me.receive() == EndHost("node", KILL)
+        at.engine.send(Left("node", -9, ""))
+        with pytest.raises(NodeFailed, match=r"could not import what it needs.*--path.*no module called x"):
+            await asked
+
+
+async def test_a_node_that_fits_nowhere_fails_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with placing(monkeypatch) as at:
+        asked = await at.start(requires=NEEDS)
+        at.engine.send(NotPlaced("node", NothingFits(NEEDS, ("a",))))
+        with pytest.raises(NothingFits, match="gpu=true"):
+            await asked
+        assert at.started() == []
+
+
+async def test_a_node_that_stays_at_home_has_its_process_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with placing(monkeypatch) as at:
+        await at.want(requires=NEEDS)
+        at.engine.send(Placed("node", machine("a"), "", None))
+        await settled()
+        assert [order.requires for order in at.warden.of(StartHost)] == [{}]
+
+
+async def test_a_place_that_comes_too_late_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with placing(monkeypatch) as at:
+        asked = await at.start(requires=NEEDS, start_timeout=3)
+        assert await at.me.receive() == Place("node", NEEDS, 0)
+        with pytest.raises(NodeFailed, match="it was not ready within 3 s"):
+            await asked
+        assert await at.me.receive() == Departed("node")
+        at.engine.send(Placed("node", B, "system-b", at.me.pid))
+        assert [await at.me.receive(), await at.me.receive()] == [Departed("node")] * 2  # to the landlord, and for us
+        assert at.started() == []
+
+
+async def test_a_node_that_is_ended_while_its_process_is_on_its_way_gives_its_place_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with placing(monkeypatch) as at:
+        asked = await placed(at)
+        assert (await (await at.end())) == Ending(lost=True, asked=True)
+        assert [await at.me.receive(), await at.me.receive()] == [Departed("node")] * 2
+        with pytest.raises(NodeFailed):
+            await asked
+
+
+@pytest.mark.parametrize("told", [NotStarted("node", "it has left"), Replaced("admin", 1, 0.1)], ids=["it", "we"])
+async def test_where_no_process_was_made_another_place_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, told: Any
+) -> None:
+    async with placing(monkeypatch) as at:
+        asked = await placed(at)
+        at.engine.send(told)
+        assert await at.me.receive(lambda each: isinstance(each, Place)) == Place("node", NEEDS, 0)
+        at.engine.send(Placed("node", B, "system-c", at.me.pid))
+        await settled()
+        assert at.warden.of(StartHost)[-1].requires == {SYSTEM: "system-c"}
+        assert not asked.done()
+
+
+async def test_whoever_asks_where_nodes_go_may_be_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with placing(monkeypatch) as at, inbox() as other:
+        await at.want(requires=NEEDS)
+        assert await at.me.receive() == Place("node", NEEDS, 0)
+        await at.engine.call(Engine.join, Ref(other.pid))
+        assert await other.receive() == Place("node", NEEDS, 0)
+
+
+async def test_the_nodes_of_a_machine_that_is_lost_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with placing(monkeypatch) as at:
+        landlord = spawn(idle)
+        await at.want(requires=NEEDS)
+        at.engine.send(Placed("node", B, "system-b", landlord))
+        at.engine.send(Lodged("node", 55))
+        at.engine.send(NodeReady("node", 55, at.me.pid))
+        await settled()
+        kill(landlord)
+        ended = await at.me.receive(lambda each: isinstance(each, Ended))
+        assert ended.ending == Ending(lost=True)
+        assert at.peers.cut == ["node"], "should it be there all the same, it ends of that"
+
+
+async def test_guests_of_a_landlord_that_died_are_ended_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        taking = asyncio.create_task(at.engine.call(Engine.take_guests, Ref(at.me.pid)))
+        await at.begun()
+        assert await at.me.receive() == Ready({"warden": 1, "keeper": 2}, 1234, 0.1, "system-1")
+        assert (await taking)[1] == "system-1"
+        for order in (Born("left", 55), Born("guest", 56), Gone("left", 55, 0)):
+            at.engine.send(order)
+            assert await at.me.receive() == order
+        async with inbox() as other:
+            await at.engine.call(Engine.take_guests, Ref(other.pid))
+            assert at.signals() == [("guest", KILL)]

@@ -1,0 +1,287 @@
+"""What the engine decides, hears and tells of its warden and its nodes; both are played, and the clock is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import Any
+
+import pytest
+
+from greenroom.supervision import Crash, Down, ProcessExited, kill, monitor, spawn, stop
+from greenroom.supervision.cluster.boots import LEAVE, NodeUnfit, Said
+from greenroom.supervision.cluster.charges import Ended
+from greenroom.supervision.cluster.endings import Ending, EngineFailed, NodeFailed
+from greenroom.supervision.cluster.orders import (
+    Begin,
+    Born,
+    Failed,
+    Finish,
+    Gone,
+    Note,
+    NotStarted,
+    Ping,
+    Pong,
+    StartHost,
+)
+from greenroom.supervision.cluster.peers import NodeDown, NodeUp
+
+from .played import PlayedWarden, settled
+from .played_town import KILL, NOBODY, Town, idle, town
+
+
+async def why_it_died(at: Town, watch: Any) -> str:
+    down: Down = await at.me.receive(lambda each: isinstance(each, Down) and each.ref is watch, timeout=60)
+    assert isinstance(down.reason, Crash)
+    assert isinstance(down.reason.error, EngineFailed)
+    return str(down.reason.error)
+
+
+# --- the warden
+
+
+async def test_no_warden_is_started_before_it_is_needed_and_none_has_to_be_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town(monkeypatch) as at:
+        assert await at.running() == {}
+        await stop(at.engine)
+        assert at.wardens == []
+        assert at.peers.watchers == []
+
+
+async def test_a_warden_that_does_not_begin_is_killed_and_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        watch = monitor(at.engine)
+        asked = await at.start(start_timeout=100)
+        assert [type(order) for order in at.warden.sent] == [Begin, StartHost]
+        assert await at.running() == {"warden": at.warden.pid}
+        said = await why_it_died(at, watch)
+        assert said == "the warden had not begun after 30 s, and was killed"
+        assert at.warden.killed == 1
+        with pytest.raises(ProcessExited):
+            await asked
+
+
+async def test_a_warden_that_answers_is_asked_on_and_on_and_one_that_does_not_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town(monkeypatch) as at:
+        watch = monitor(at.engine)
+        await at.want()
+        await at.begun()
+        for _ in range(20):
+            at.engine.send(Pong(at.warden.of(Ping)[-1].number))
+            await asyncio.sleep(2)
+        assert at.warden.killed == 0
+        assert len(at.warden.of(Ping)) > 15
+        said = await why_it_died(at, watch)
+        assert said == "the warden did not answer for 10 s, and was killed"
+
+
+async def test_what_the_warden_says_at_its_end_is_why_there_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        watch = monitor(at.engine)
+        await at.want()
+        at.engine.send(Failed("the port is taken"))
+        at.warden.end(1)
+        assert await why_it_died(at, watch) == "the port is taken"
+
+
+async def test_a_warden_that_just_ends_is_told_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        watch = monitor(at.engine)
+        await at.want()
+        at.warden.end(-signal.SIGSEGV)
+        assert await why_it_died(at, watch) == "the warden was ended by signal 11 (SIGSEGV). Its last words."
+
+
+async def test_nobody_is_started_by_a_warden_that_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        await at.want("first")
+        at.warden.over = True
+        with pytest.raises(ProcessExited) as failed:
+            await (await at.start("second"))
+        assert isinstance(failed.value.__cause__, EngineFailed)
+        assert "has ended just now" in str(failed.value.__cause__)
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+async def test_in_order_the_warden_ends_first_and_is_killed_when_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+    obeys: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(PlayedWarden, "dies_of_finish", obeys)
+    async with town(monkeypatch) as at:
+        await at.want()
+        await at.begun()
+        await stop(at.engine, timeout=60)
+        assert len(at.warden.of(Finish)) == 1
+        assert at.warden.killed == (not obeys)
+
+
+async def test_what_the_warden_should_not_say_is_an_error_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with town(monkeypatch) as at:
+        await at.want()
+        at.engine.send(Ping(1))
+        at.engine.send(NodeUp("x"))
+        at.engine.send("nonsense")
+        assert "warden" in await at.running()
+    assert [each.getMessage() for each in caplog.records if each.name == "greenroom.cluster"] == [
+        "the warden said what it should not: Ping(number=1)"
+    ]
+
+
+async def test_lines_of_nodes_and_notes_are_logged_and_those_of_strangers_are_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with town(monkeypatch) as at:
+        asked = await at.start()
+        await at.ready()
+        await asked
+        at.engine.send(Said("node", [("a.logger", logging.WARNING, "a line")], 0))
+        at.engine.send(Said("node", [], 3))
+        at.engine.send(Said("nobody", [("a.logger", logging.WARNING, "of nobody")], 1))
+        at.engine.send(Note(logging.WARNING, "a note of nobody's", "nobody"))
+        at.engine.send(Note(logging.ERROR, "where it was", "node"))
+        at.engine.send(Gone("node", NOBODY, -11))
+        ended = await at.me.receive()
+        assert isinstance(ended, Ended)
+        assert ended.ending == Ending(signal=11, words="where it was"), "what it noted is its last word"
+    assert [each for each in caplog.messages if "Inbox" not in each] == [
+        "a line",
+        "node node said 3 lines more than there was room for",
+        "a note of nobody's",
+        "where it was",
+    ]
+
+
+# --- a node's process
+
+
+async def test_a_host_hears_of_its_process_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        asked = await at.start()
+        assert not asked.done()
+        await at.ready()
+        started = await asked
+        assert (started.os_pid, started.steward) == (NOBODY, at.me.pid)
+        assert await at.running() == {"warden": at.warden.pid, "node": NOBODY}
+        at.engine.send(Gone("node", NOBODY, 3, "its words"))
+        ended = await at.me.receive()
+        assert ended.ending == Ending(code=3, words="its words")
+        assert await at.running() == {"warden": at.warden.pid}
+        assert at.peers.forgotten == ["node"]
+
+
+async def test_two_nodes_of_one_name_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        await at.want()
+        with pytest.raises(NodeFailed, match="there is a node of that name already"):
+            await (await at.start())
+        assert at.started() == ["node"]
+
+
+async def test_a_process_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        asked = await at.start()
+        at.engine.send(NotStarted("nobody", "of another"))
+        at.engine.send(NotStarted("node", "there are too many"))
+        with pytest.raises(NodeFailed, match="node node did not come up: there are too many"):
+            await asked
+        await at.want()
+        assert at.started() == ["node", "node"], "its name is free again"
+
+
+async def test_a_process_that_ends_before_its_node_is_ready_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        asked = await at.start()
+        at.engine.send(Gone("node", NOBODY, 1))
+        with pytest.raises(NodeFailed, match="its process exited with code 1"):
+            await asked
+
+
+async def test_a_node_that_is_not_fit_or_late_is_killed_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        unfit, late = await at.start("unfit"), await at.start("late", start_timeout=7)
+        for name in ("unfit", "late"):
+            at.engine.send(Born(name, NOBODY))
+        at.engine.send(NodeUnfit("nobody", "of another"))
+        at.engine.send(NodeUnfit("unfit", "there is no module called x"))
+        await settled()
+        assert at.signals() == [("unfit", KILL)]
+        at.engine.send(Gone("unfit", NOBODY, -9))
+        with pytest.raises(NodeFailed, match="there is no module called x"):
+            await unfit
+        await asyncio.sleep(7)
+        assert at.signals() == [("unfit", KILL), ("late", KILL)]
+        at.engine.send(Gone("late", NOBODY, -9))
+        with pytest.raises(NodeFailed, match="it was not ready within 7 s"):
+            await late
+
+
+async def test_a_node_is_ended_in_order_then_asked_then_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        asked = await at.start(stop_timeout=5)
+        await at.ready()
+        await asked
+        ends = [await at.end(), await at.end()]
+        assert await at.me.receive() == LEAVE
+        await asyncio.sleep(4.9)
+        assert at.signals() == []
+        await asyncio.sleep(0.2)
+        assert {each[1] for each in at.signals()} == {signal.SIGTERM}
+        await asyncio.sleep(0.5)
+        assert {each[1] for each in at.signals()} == {signal.SIGTERM, KILL}
+        at.engine.send(Gone("node", NOBODY, -9))
+        assert [await each for each in ends] == [Ending(signal=9, asked=True)] * 2
+        before = at.signals()
+        await asyncio.sleep(20)
+        assert at.signals() == before
+        assert await (await at.end("nobody")) == Ending(lost=True, asked=True)
+
+
+async def test_a_node_that_is_not_ready_yet_is_killed_as_soon_as_it_has_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with town(monkeypatch) as at:
+        asked = await at.start()
+        ended = await at.end()
+        assert at.signals() == [("node", KILL)]
+        at.engine.send(Born("nobody", NOBODY))
+        at.engine.send(Born("node", NOBODY))
+        await settled()
+        assert at.signals() == [("node", KILL)] * 2, "the first may have come before there was one"
+        at.engine.send(Gone("node", NOBODY, -9))
+        assert (await ended).asked
+        with pytest.raises(NodeFailed):
+            await asked
+
+
+async def test_a_node_whose_host_is_gone_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        host = spawn(idle)
+        await at.want("theirs", host)
+        await at.want("mine")
+        at.engine.send(Born("theirs", NOBODY))
+        kill(host)
+        await settled()
+        assert at.signals() == [("theirs", KILL)]
+
+
+async def test_a_node_without_a_link_is_killed_unless_its_end_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town(monkeypatch) as at:
+        for name in ("told", "silent"):
+            asked = await at.start(name)
+            await at.ready(name)
+            await asked
+            at.engine.send(NodeDown(name, "it was silent"))
+            at.engine.send(NodeDown(name, "once is enough"))
+        at.engine.send(NodeDown("nobody", "it was silent"))
+        at.engine.send(Gone("told", NOBODY, 0))
+        await asyncio.sleep(1)
+        assert at.signals() == [("silent", KILL)]
+        assert (await at.me.receive()).ending == Ending(code=0)
