@@ -275,7 +275,7 @@ class Tenant(GenServer):
         except ActorError as error:
             if not _is_without_machine(error):
                 return Stop(Crash(error))
-            send_after(_LOOK_AGAIN, self.ref, _LookAgain())
+            send_after(_LOOK_AGAIN, self.pid, _LookAgain())
             return None
         self._watch = monitor(lodging.keeper)
         return None
