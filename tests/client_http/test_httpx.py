@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import httpx
@@ -10,14 +11,16 @@ import pytest
 
 from greenroom import ConfigError
 from greenroom.protocol.messages import Notification, Response
-from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, NotMcp, ResponseTooLarge
+from greenroom.supervision import Crash, inbox
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, HttpError, NotMcp, ResponseTooLarge
 from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_route import HttpRoute
+from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.httpx_door import ThroughHttpx
 from greenroom.transports.client.seam import Lost
 
 from .facing import lost, says
-from .owner import HELLO, opened, text
+from .owner import HELLO, WireEndedError, opened, text
 from .scripted import SESSION, Visit, event, scripted
 from .test_ours import company
 
@@ -132,3 +135,112 @@ async def test_two_ways_at_once_and_no_way() -> None:
     async with httpx.AsyncClient() as client:
         with pytest.raises(ConfigError):
             HttpRoute("http://x/", transport=client, proxy="http://y/")
+
+
+@pytest.mark.parametrize(
+    "proxy", ["ftp://user:hush@proxy.invalid:21", "http://user:hush@proxy.invalid:port", "nonsense"]
+)
+async def test_a_proxy_that_cannot_be_one_is_told_without_its_password(proxy: str) -> None:
+    async with inbox() as me:
+        with pytest.raises(ConfigError, match="this proxy cannot be used") as caught:
+            HttpRoute("http://far.invalid/mcp", proxy=proxy).open(me.pid)
+        assert "hush" not in str(caught.value)
+
+
+async def test_who_does_not_keep_up_is_read_to_more_slowly() -> None:
+    sent = 0
+    padded = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 100_000}})
+
+    class Flood(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            nonlocal sent
+            while sent < 300:
+                sent += 1
+                yield padded
+                await asyncio.sleep(0.001)
+            await asyncio.Event().wait()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Flood())
+        if b"initialize" in request.content and b"id" in request.content:
+            return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {}})
+        return httpx.Response(202)
+
+    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+        await owner.greet()
+        await asyncio.sleep(10)
+        before = sent, len(owner.me)
+        assert before[0] < 200
+        await asyncio.sleep(10)
+        assert (sent, len(owner.me)) == before
+        for _ in range(300):
+            assert isinstance(await owner.hear(), Notification)
+        assert sent == 300
+
+
+@pytest.mark.parametrize("error", [httpx.ReadError("reset"), httpx.ReadTimeout("slow"), OSError("broken")])
+async def test_an_answer_that_a_transport_fails_to_bring_is_lost_alone(error: Exception) -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if b"tools/call" in request.content:
+            raise error
+        return httpx.Response(200, json={"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": {}})
+
+    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+        assert await owner.answer(owner.ask("initialize", HELLO)) == {}
+        heard = await lost(owner)
+        assert isinstance(heard.error, ConnectionLost)
+        assert type(error).__name__ in str(heard.error)
+        assert not heard.resend  # it may have arrived
+
+
+async def test_a_transport_with_a_bug_is_the_end_of_the_wire_and_its_owner_is_told_which() -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        raise KeyError("a bug of somebody's")
+
+    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+        owner.ask("initialize", HELLO)
+        with pytest.raises(WireEndedError) as caught:
+            await owner.hear()
+        assert isinstance(caught.value.reason, Crash)
+        assert isinstance(caught.value.reason.error, KeyError)
+
+
+async def test_an_answer_that_says_too_much_is_read_no_further() -> None:
+    given = 0
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            nonlocal given
+            while True:
+                given += 1
+                yield b" " * 100_000
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if b"tools/call" in request.content:
+            return httpx.Response(200, headers={"content-type": "application/json"}, stream=Endless())
+        return httpx.Response(200, json={"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": {}})
+
+    route = HttpRoute(
+        "https://nowhere.invalid/mcp",
+        transport=httpx.MockTransport(answer),
+        settings=HttpSettings(max_response=1_000_000),
+    )
+    async with opened(route) as owner:
+        assert await owner.answer(owner.ask("initialize", HELLO)) == {}
+        assert isinstance((await lost(owner)).error, ResponseTooLarge)
+        assert given < 15
+
+
+@pytest.mark.parametrize("body", [b"", b"no such thing"])
+async def test_answers_that_are_made_whole_are_answers_as_others_are(body: bytes) -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if b"tools/call" in request.content:
+            return httpx.Response(500, content=body)
+        return httpx.Response(200, json={"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": {"a": 1}})
+
+    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+        assert await owner.answer(owner.ask("initialize", HELLO)) == {"a": 1}
+        error = (await lost(owner)).error
+        assert isinstance(error, HttpError)
+        assert (error.status, error.body) == (500, body.decode())

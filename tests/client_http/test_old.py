@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ import pytest
 
 from greenroom import HttpConfig
 from greenroom.protocol.messages import Notification, Response
-from greenroom.transports.client.errors import ConnectionLost, HttpError, NotMcp
+from greenroom.transports.client.errors import ConnectionLost, HttpError, NotMcp, ResponseTooLarge, SilentTooLong
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.http_settings import HttpSettings
+from greenroom.transports.client.seam import Broken, Lost
 
 from .owner import HELLO, opened, text
 from .scripted import Scripted, Visit, answer, event, scripted
@@ -116,3 +118,72 @@ async def test_a_refused_post_is_lost_alone() -> None:
         heard = await owner.hear()
         assert isinstance(heard, Lost)
         assert (heard.id, heard.resend) == (id, False)
+
+
+async def test_whoever_answers_with_a_page_has_no_stream() -> None:
+    async def page(visit: Visit) -> None:
+        await visit.reply(200, b"<h1>Welcome</h1>", content_type="text/html")
+
+    async with scripted(GET=page) as server, opened(SseRoute(server.url)) as owner:
+        id = owner.ask("initialize", HELLO)
+        heard = await owner.hear()
+        assert isinstance(heard, Lost)
+        assert (heard.id, heard.resend) == (id, True)
+        assert isinstance(await owner.end(), NotMcp)
+
+
+async def test_what_comes_before_it_is_known_where_to_post_to_is_not_heard_and_a_second_place_not_believed() -> None:
+    async with old() as (server, streams), opened(SseRoute(server.url)) as owner:
+
+        async def stream(visit: Visit) -> None:
+            streams.append(visit)
+            await visit.stream(
+                event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "early"}}),
+                b"event: endpoint\ndata: /first\n\n",
+                b"event: endpoint\ndata: /second\n\n",
+                b"event: ping\ndata:\n\n",
+            )
+            await visit.gone()
+
+        server.on("GET", stream)
+        await owner.greet()
+        assert await owner.answer(owner.call("any")) == {"path": "/first"}
+        assert owner.silent()
+
+
+async def test_an_event_of_the_stream_that_is_too_large_is_told_and_one_without_an_end_is_the_end() -> None:
+    settings = HttpSettings(max_event=100_000)
+    async with old() as (server, streams), opened(SseRoute(server.url, settings=settings)) as owner:
+
+        async def huge(visit: Visit) -> None:
+            await visit.reply(202)
+            await streams[-1].send(event(answer(visit.id, {"text": "x" * 200_000})))
+
+        async def endless(visit: Visit) -> None:
+            await visit.reply(202)
+            await streams[-1].send(b": " + b"x" * 400_000)
+
+        await owner.greet()
+        server.on("tools/call", huge)
+        id = owner.call("any")
+        heard = await owner.hear()
+        assert isinstance(heard, Broken)
+        assert heard.error.answers == id
+        assert not owner.wire._asking  # nothing is kept of what has its answer
+        server.on("tools/call", endless)
+        owner.call("any")
+        assert isinstance(await owner.end(), ResponseTooLarge)
+
+
+async def test_a_silent_stream_is_the_end_and_comments_are_no_silence() -> None:
+    settings = HttpSettings(silence=3.0)
+    async with old() as (server, streams), opened(SseRoute(server.url, settings=settings)) as owner:
+        await owner.greet()
+        began = asyncio.get_running_loop().time()
+        for _ in range(5):
+            await asyncio.sleep(2)
+            await streams[-1].send(b": still here\n\n")
+        error = await owner.end()
+        assert isinstance(error, SilentTooLong)
+        assert "said nothing for 3 s" in str(error)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(13, abs=0.5)

@@ -115,14 +115,12 @@ class Listening(Visit):
 
     def _again(self) -> None:
         self._alarm = None
-        if not self.done:
-            self.go()
+        self.go()
 
     def rang(self) -> None:
         """It may have been silent for too long."""
         silence = self.wire.settings.silence
-        if silence is None:
-            return
+        assert silence is not None, "nobody else has set it"
         left = self._heard_at + silence - self.wire.now()
         if left > 0 or self.wire.crowded():
             self.alarm(max(left, 1.0))

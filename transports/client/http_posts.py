@@ -298,8 +298,7 @@ class Question(Notice):
 
     def _again(self) -> None:
         self._alarm = None
-        if not self.done:
-            self.go()
+        self.go()
 
     def _give_up(self, error: TransportError, *, resend: bool = False) -> None:
         self._close()
@@ -315,11 +314,9 @@ class Question(Notice):
             self.wire.settled(self)
             return
         silence = self.wire.settings.silence
-        if silence is not None and self._stream is not None:
-            left = self._heard_at + silence - self.wire.now()
-            if left > 0 or self.wire.crowded():
-                self.alarm(max(left, 1.0))
-            else:
-                self._cut(
-                    SilentTooLong(f"{self.address.origin} has said nothing for {silence:g} s, not even a comment")
-                )
+        assert silence is not None, "nobody else has set it"
+        left = self._heard_at + silence - self.wire.now()
+        if left > 0 or self.wire.crowded():
+            self.alarm(max(left, 1.0))
+        else:
+            self._cut(SilentTooLong(f"{self.address.origin} has said nothing for {silence:g} s, not even a comment"))

@@ -21,7 +21,7 @@ from .http_letterhead import Letterhead, can_be_sent_back
 from .http_listening import Farewell, Listening
 from .http_old import OldStream
 from .http_posts import Notice, Question
-from .seam import FixedHeaders, Inbound, Lost, NoCredentials
+from .seam import Broken, FixedHeaders, Inbound, Lost, NoCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -221,6 +221,10 @@ class HttpWire:
         for each in heard:
             if type(each) is Response or type(each) is Failure:
                 self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is nobody's
+            elif type(each) is Broken and each.error.answers is not None:
+                self._asking.pop(
+                    each.error.answers, None
+                )  # it has no other, also where it comes on a stream of somebody else's
         if not self._closing:
             self._owner.deliver((INFO, Inbound(self._pid, heard)))
 

@@ -1,0 +1,169 @@
+"""Connections that come to nothing: what is told, that nothing of them is left, and that whoever waits goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import struct
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom import ConfigError
+from greenroom.supervision import Crash
+from greenroom.transports.client import http_pool
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
+from greenroom.transports.client.http_dial import dial
+from greenroom.transports.client.http_pool import Pool
+from greenroom.transports.client.http_route import HttpRoute
+from greenroom.transports.client.http_settings import HttpSettings
+from greenroom.transports.client.seam import Lost
+
+from .facing import facing, lost, says
+from .owner import HELLO, WireEndedError, opened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from .scripted import Visit
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+@asynccontextmanager
+async def door(answer: Any) -> AsyncGenerator[int]:
+    """A port where whoever comes is met so."""
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        yield listening.sockets[0].getsockname()[1]
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    raw = writer.get_extra_info("socket")
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def test_who_shuts_the_door_in_our_face_has_seen_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slam(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reset(writer)
+
+    async def late(host: str, port: int) -> socket.socket:
+        """So late that it is over already."""
+        raw = await dial(host, port)
+        poll = select.poll()
+        poll.register(raw, 0)
+        while not poll.poll(0):  # noqa: ASYNC110 - the kernel has no event
+            await asyncio.sleep(0.001)
+        return raw
+
+    monkeypatch.setattr(http_pool, "dial", late)
+    async with door(slam) as port, opened(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
+        id = owner.ask("initialize", HELLO)
+        heard = await owner.hear()
+        assert isinstance(heard, Lost)
+        assert isinstance(heard.error, ConnectFailed)
+        assert "it hung up at once" in str(heard.error)
+        assert (heard.id, heard.resend) == (id, True)
+        assert isinstance(owner.wire.carrier, Pool)
+        assert len(owner.wire.carrier) == 0
+
+
+async def test_who_answers_the_door_and_says_nothing_of_tls_is_waited_for_so_long() -> None:
+    silent: list[asyncio.StreamWriter] = []
+
+    async def nod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent.append(writer)
+        await reader.read(-1)
+        writer.close()
+
+    settings = HttpSettings(connect_timeout=0.1, max_connections=1)
+    async with door(nod) as port, opened(HttpRoute(f"https://127.0.0.1:{port}/mcp", settings=settings)) as owner:
+        ids = [owner.ask("initialize", HELLO), owner.ask("ping")]  # the second waits for the first
+        for id in ids:
+            heard = await owner.hear()
+            assert isinstance(heard, Lost)
+            assert isinstance(heard.error, ConnectFailed)
+            assert (heard.id, heard.resend) == (id, True)
+        assert len(silent) == 2
+
+
+async def test_who_speaks_no_tls_is_told_as_that() -> None:
+    async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with door(plain) as port, opened(HttpRoute(f"https://127.0.0.1:{port}/mcp")) as owner:
+        owner.ask("initialize", HELLO)
+        heard = await owner.hear()
+        assert isinstance(heard, Lost)
+        assert isinstance(heard.error, ConnectFailed)
+        assert heard.resend
+
+
+async def test_what_is_asked_and_forgotten_in_one_breath_is_never_sent() -> None:
+    async with facing(says(b"", end="wait"), HttpSettings(max_connections=2)) as (owner, server):
+        ids = [owner.call("any") for _ in range(5)]
+        for id in ids:
+            owner.wire.forget(id)
+        assert await owner.answer(owner.ask("ping"))
+        assert isinstance(owner.wire.carrier, Pool)
+        assert not owner.wire.carrier._waiting
+        assert not owner.wire.carrier._connecting
+        assert len(server.seen("tools/call")) <= 2
+        assert owner.silent()
+
+
+async def test_a_bug_where_an_answer_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with facing() as (owner, _):
+
+        def broken(*_: Any) -> None:
+            raise KeyError("a bug")
+
+        monkeypatch.setattr(owner.wire, "heard", broken)
+        owner.call("any")
+        with pytest.raises(WireEndedError) as caught:
+            await owner.hear()
+        assert isinstance(caught.value.reason, Crash)
+
+
+async def test_a_bug_where_a_loss_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut(visit: Visit) -> None:
+        visit.close()
+
+    async with facing(cut) as (owner, _):
+
+        def broken(*_: Any, **__: Any) -> None:
+            raise KeyError("a bug")
+
+        monkeypatch.setattr(owner.wire, "unheard", broken)
+        owner.call("any")
+        with pytest.raises(WireEndedError) as caught:
+            await owner.hear()
+        assert isinstance(caught.value.reason, Crash)
+
+
+async def test_an_answer_of_unknown_length_that_is_reset_is_lost() -> None:
+    async def half(visit: Visit) -> None:
+        await visit.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{")
+        reset(visit.writer)
+
+    async with facing(half) as (owner, _):
+        heard = await lost(owner)
+        assert isinstance(heard.error, ConnectionLost)
+        assert not heard.resend
+
+
+@pytest.mark.parametrize(
+    ("wrong", "value"),
+    [
+        *(("connect_timeout", 0), ("send_timeout", -1), ("max_connections", 0), ("max_waiting", 0)),
+        *(("max_response", 0), ("max_event", -5), ("idle", -1), ("retry", -0.1), ("max_retry", -1), ("resumes", -1)),
+        *(("close_grace", -1), ("redirects", -1), ("silence", 0), ("silence", -1), ("connect_timeout", float("nan"))),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(wrong: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"{wrong} must be .*, not {value!r}"):
+        HttpSettings(**{wrong: value})  # type: ignore[arg-type]
