@@ -132,7 +132,11 @@ class WardenProcess:
         if self.ended.is_set():
             self._told(None)
         else:
-            self._telling = self._loop.call_later(_UNREAPED, self._told, None)
+            self._telling = self._loop.call_later(_UNREAPED, self._tell_end)
+
+    def _tell_end(self) -> None:
+        self._telling = None
+        self._told(None)
 
     # --- the end
 
@@ -179,8 +183,7 @@ class WardenProcess:
         self.ended.set()
         if self._telling is not None:
             self._telling.cancel()
-            self._telling = None
-            self._told(None)
+            self._tell_end()
         return True
 
     def last_words(self) -> str:
