@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,12 @@ class Visit:
 
     def abort(self) -> None:
         self.writer.transport.abort()
+
+    def reset(self) -> None:
+        """Hang up, and have the kernel say that nothing more is taken."""
+        raw = self.writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
 
     async def gone(self) -> None:
         """Wait for the client to hang up."""

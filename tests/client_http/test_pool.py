@@ -39,15 +39,11 @@ async def door(answer: Any) -> AsyncGenerator[int]:
         yield listening.sockets[0].getsockname()[1]
 
 
-def reset(writer: asyncio.StreamWriter) -> None:
-    raw = writer.get_extra_info("socket")
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
-
-
 async def test_who_shuts_the_door_in_our_face_has_seen_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def slam(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        reset(writer)
+        raw = writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
 
     async def late(host: str, port: int) -> socket.socket:
         """So late that it is over already."""
@@ -148,7 +144,7 @@ async def test_a_bug_where_a_loss_is_told_is_the_end_of_the_wire(monkeypatch: py
 async def test_an_answer_of_unknown_length_that_is_reset_is_lost() -> None:
     async def half(visit: Visit) -> None:
         await visit.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{")
-        reset(visit.writer)
+        visit.reset()
 
     async with facing(half) as (owner, _):
         heard = await lost(owner)

@@ -95,9 +95,10 @@ class Fetcher:
             address = Address.of(url)
         except ConfigError as error:
             raise NotMcp(f"this is no place to fetch from: {error}") from None
+        request = _request(address, method, headers, body)
         reader, writer = await self._connect(address)
         try:
-            writer.write(_request(address, method, headers, body))
+            writer.write(request)
             return await self._read(reader, address, method)
         except OSError as error:
             raise ConnectionLost(f"{address.origin}: {why(error)} before the answer was complete") from None

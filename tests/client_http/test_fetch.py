@@ -1,0 +1,167 @@
+"""What is fetched from where somebody else has said: whole, in time, from nowhere else, or not at all and told why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom.transports.client.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    NotMcp,
+    ResponseTooLarge,
+    SilentTooLong,
+)
+from greenroom.transports.client.fetch import Fetcher
+from greenroom.transports.client.guard import Guard
+
+from .scripted import Visit, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from .scripted import Handler, Scripted
+
+pytestmark = pytest.mark.greenroom(clock="real")
+HERE = Guard(loopback=True)
+
+
+def raw(*pieces: bytes, stays: bool = False) -> Handler:
+    """Answers so, byte for byte, and hangs up or waits."""
+
+    async def handler(visit: Visit) -> None:
+        for piece in pieces:
+            await visit.send(piece)
+        if stays:
+            await visit.gone()
+        visit.close()
+
+    return handler
+
+
+@asynccontextmanager
+async def document(handler: Handler) -> AsyncGenerator[Scripted]:
+    async with scripted(GET=handler) as server:
+        yield server
+
+
+async def test_a_redirect_within_the_origin_is_followed_with_what_was_said_and_one_elsewhere_without() -> None:
+    async def found(visit: Visit) -> None:
+        await visit.reply(200, b"{}")
+
+    async def moved(visit: Visit) -> None:
+        if visit.path == "/mcp":
+            await visit.reply(302, location="/b")
+        else:
+            await visit.reply(307, location=other.url)
+
+    async with document(found) as other, document(moved) as server:
+        fetch = Fetcher(HERE, redirects=2)
+        answer = await fetch(server.url, headers={"authorization": "Bearer hush"})
+        assert (answer.status, answer.body, answer.url) == (200, b"{}", other.url)
+        assert [each.headers.get("authorization") for each in server.visits] == ["Bearer hush"] * 2
+        assert "authorization" not in other.visits[0].headers
+
+
+async def test_redirects_in_a_circle_and_to_what_is_no_place() -> None:
+    async def circle(visit: Visit) -> None:
+        await visit.reply(302, location="/mcp")
+
+    async def nowhere(visit: Visit) -> None:
+        await visit.reply(302, location="gopher://old.invalid/")
+
+    async with document(circle) as server:
+        with pytest.raises(NotMcp, match="more than 2 redirects"):
+            await Fetcher(HERE, redirects=2)(server.url)
+        assert len(server.visits) == 3
+    async with document(nowhere) as server:
+        with pytest.raises(NotMcp, match="no place to fetch from"):
+            await Fetcher(HERE, redirects=2)(server.url, headers={"authorization": "Bearer hush"})
+
+
+async def test_nobody_there_and_nowhere_at_all() -> None:
+    async with scripted() as nobody:
+        pass
+    with pytest.raises(ConnectFailed, match="nobody listens there"):
+        await Fetcher(HERE)(nobody.url)
+    for url in ("", "mcp", "ftp://x/", "http://"):
+        with pytest.raises(NotMcp, match="no place to fetch from"):
+            await Fetcher(HERE)(url)
+
+
+async def test_an_answer_without_a_length_ends_with_its_connection_and_one_that_is_cut_is_none() -> None:
+    async with document(raw(b"HTTP/1.1 200 OK\r\nx-a: b\r\n\r\n", b'{"a": ', b"1}")) as server:
+        answer = await Fetcher(HERE)(server.url)
+        assert json.loads(answer.body) == {"a": 1}
+        assert answer.headers["x-a"] == "b"
+    for cut in (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{}"):
+        async with document(raw(cut)) as server:
+            with pytest.raises(ConnectionLost, match="hung up before the answer was complete"):
+                await Fetcher(HERE)(server.url)
+
+
+async def test_what_is_no_http_and_what_is_too_much() -> None:
+    async with document(raw(b"SSH-2.0-OpenSSH\r\n\r\n", stays=True)) as server:
+        with pytest.raises(NotMcp, match="does not speak HTTP"):
+            await Fetcher(HERE)(server.url)
+    async with document(raw(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 2000, stays=True)) as server:
+        with pytest.raises(ResponseTooLarge):
+            await Fetcher(HERE, size=1000)(server.url)
+
+
+async def test_the_time_is_for_all_of_it_and_no_secret_of_the_address_is_shown() -> None:
+    async with document(raw(b"HTTP/1.1 200 OK\r\n", stays=True)) as server:
+        with pytest.raises(SilentTooLong, match=r"had not answered after 0\.1 s") as caught:
+            await Fetcher(HERE, seconds=0.1)(f"{server.url}?key=hidden")
+        assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"a": "b\r\nc: d"}, {"a\r\nb": "c"}, {"a": "ü"}, {"ü": "a"}], ids=["value", "name", "value ü", "name ü"]
+)
+async def test_what_is_no_header_is_not_sent(headers: dict[str, str]) -> None:
+    async with scripted() as server:
+        with pytest.raises(NotMcp, match="cannot be sent"):
+            await Fetcher(HERE)(server.url, headers=headers)
+        assert not server.connections
+
+
+async def test_a_connection_that_is_reset_is_told_as_that() -> None:
+    async def half(visit: Visit) -> None:
+        await visit.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{}")
+        visit.reset()
+
+    async with document(half) as server:
+        with pytest.raises(ConnectionLost, match="before the answer was complete"):
+            await Fetcher(HERE)(server.url)
+
+
+async def test_a_name_that_leads_nowhere_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(*_: object, **__: object) -> list[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def nothing(*_: object, **__: object) -> list[object]:
+        return []
+
+    for names in (unknown, nothing):
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names)
+        with pytest.raises(ConnectFailed, match=r"https://nobody\.invalid"):
+            await Fetcher(HERE)("https://nobody.invalid/keys")
+    monkeypatch.undo()
+    with pytest.raises(ConnectFailed):
+        await Fetcher(HERE)(f"https://{'x' * 70}.invalid/keys")  # longer than a name can be
+
+
+async def test_an_address_over_tls_where_nobody_speaks_it() -> None:
+    async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as listening:
+        with pytest.raises(ConnectFailed):
+            await Fetcher(HERE)(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/keys")
