@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import stat
+import struct
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from greenroom.supervision import is_alive, kill, start, stop, wait_down, whereis
 from greenroom.supervision.supervisors.supervisor import Supervisor
+from greenroom.transports import handover
 from greenroom.transports.acceptor import Acceptor
 from greenroom.transports.binding import Binding, CannotListen
 from greenroom.transports.handover import Handover, NotHandedOver, Ticket, handed_over, handover_child, ticket
@@ -198,3 +203,133 @@ async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
     assert "Too many open files" in caplog.text
     acceptor.close()
     await stop(door)
+
+
+async def knocked(door: Ticket) -> socket.socket:
+    """Somebody at the door who has said nothing yet."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.setblocking(False)  # noqa: FBT003 - its only argument
+    await asyncio.get_running_loop().sock_connect(found, f"\0{door.address[1:]}")
+    return found
+
+
+async def gone(guest: socket.socket) -> bool:
+    """Whether the door was shut, once it is."""
+    try:
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(guest, 1), 25) == b""
+    except ConnectionResetError:
+        return True  # with what was said still unread
+
+
+async def test_who_says_half_a_ticket_and_no_more_is_shown_out(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.transports.handover._PATIENCE", 0.05)
+    _, made, door = await opened(page)
+    with await knocked(made) as guest:
+        guest.send(made.secret[:7])
+        assert await gone(guest)
+    with await knocked(made) as guest:
+        assert await gone(guest)
+    await stop(door)
+
+
+async def test_a_ticket_may_come_in_pieces(page: int) -> None:
+    binding, made, door = await opened(page)
+    with await knocked(made) as guest:
+        guest.send(made.secret[:7])
+        (found,) = await sockets_for(made)  # others are served meanwhile
+        found.close()
+        guest.send(made.secret[7:])
+        while True:
+            try:
+                said, numbers, _, _ = socket.recv_fds(guest, 1, 16)
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+                continue
+            break
+        assert said == bytes((2,))
+        for each in numbers:
+            os.close(each)
+    assert binding.port
+    await stop(door)
+
+
+async def test_who_is_at_the_door_when_it_closes_is_shown_out(page: int) -> None:
+    _, made, door = await opened(page)
+    with await knocked(made) as guest:
+        (found,) = await sockets_for(made)  # so the other was let in before
+        found.close()
+        await stop(door)
+        assert await gone(guest)
+
+
+async def test_somebody_elses_process_is_not_let_in(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made, door = await opened(page)
+
+    def somebody(*_: object) -> tuple[int, int, int]:
+        """Whoever is at the other end, as the kernel says."""
+        return 1, os.geteuid() + 1, 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handover, "struct", SimpleNamespace(unpack=somebody, calcsize=struct.calcsize))
+        with await knocked(made) as guest:
+            guest.send(made.secret)
+            assert await gone(guest)
+    (found,) = await sockets_for(made)
+    found.close()
+    await stop(door)
+
+
+def descriptors() -> int:
+    """How many are open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_a_door_that_hands_out_less_than_it_says_is_refused(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    address = str(tmp_path / "door")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door, socket.socket() as page:
+        door.bind(address)
+        door.listen()
+        door.setblocking(False)  # noqa: FBT003 - its only argument
+        before = descriptors()
+        for said, given in ((b"\x03", [page.fileno()] * 2), (b"\x01", [page.fileno()]), (b"\x02", []), (b"", [])):
+            asking = asyncio.create_task(handed_over(Ticket(address, b"x" * 32)))
+            guest, _ = await loop.sock_accept(door)
+            with guest:
+                assert await loop.sock_recv(guest, 64) == b"x" * 32
+                if given:
+                    socket.send_fds(guest, [said], given)
+                elif said:
+                    guest.send(said)
+            with pytest.raises(NotHandedOver, match="were refused"):
+                await asking
+        assert descriptors() == before
+
+
+async def test_where_there_is_no_other_way_the_door_is_a_file_that_nobody_else_may_open(
+    page: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("greenroom.transports.handover.sys.platform", "darwin")
+    monkeypatch.setattr("greenroom.transports.handover.tempfile.gettempdir", lambda: str(tmp_path))
+    made = ticket()
+    monkeypatch.undo()
+    where = Path(made.address)
+    assert where.parent == tmp_path
+    with pytest.raises(NotHandedOver, match="within"):
+        await sockets_for(made, timeout=0.1)
+    monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
+    where.write_text("what a predecessor has left")  # noqa: ASYNC240 - a small one
+    binding = Binding("127.0.0.1", 0)
+    door = await start(Handover, binding, made, page)
+    assert stat.S_IMODE(where.stat().st_mode) == 0o600  # noqa: ASYNC240 - as above
+    (found,) = await sockets_for(made)
+    found.close()
+    kill(door)
+    await wait_down(door)
+    assert not where.exists()  # noqa: ASYNC240 - as above
+    binding.close()
+
+
+async def test_a_ticket_for_nowhere_is_told_as_that(tmp_path: Path) -> None:
+    with pytest.raises(NotHandedOver, match="cannot be had"):
+        await sockets_for(Ticket(str(tmp_path / ("x" * 200)), b"x" * 32))
