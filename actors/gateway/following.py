@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.actors.client.errors import ClientError
+from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import ActorError, kill, supervise_job
+from greenroom.supervision import SHUTDOWN, ActorError, exit, is_alive, self_pid, supervise_job
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,6 +21,23 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid, Ref, TaskSupervisor
 
 _UPDATED: Final = "notifications/resources/updated"
+
+
+class _Wanted:
+    """One subscription, from when it is asked for until it is not wanted any more. A later one of the same resource is another."""
+
+    __slots__ = ("begins", "own", "pid", "server")
+
+    def __init__(self, server: str, own: str) -> None:
+        self.server = server
+        self.own = own
+        self.pid: Pid | None = None
+        self.begins = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody is at it."""
+        return not self.begins and (self.pid is None or not is_alive(self.pid))
 
 
 class Following:
@@ -36,50 +53,63 @@ class Following:
         self._way = way
         self._outside = outside
         self._notify = notify
-        self._wanted: dict[tuple[str, str], tuple[str, str]] = {}
-        self._processes: dict[tuple[str, str], Pid] = {}
+        self._wanted: dict[tuple[str, str], _Wanted] = {}
         self.supervisor: Ref[TaskSupervisor] | None = None
         """Whose children they are, once there is one."""
 
     async def begin(self, session: str, uri: str, server: str, own: str) -> None:
         """Follow what a server calls `own` for a session that knows it as `uri`. Raises why the upstream does not take it."""
         key = (session, uri)
-        if key in self._processes or self.supervisor is None:
+        if key in self._wanted:
             return
+        wanted = self._wanted[key] = _Wanted(server, own)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._wanted[key] = (server, own)
         try:
-            self._processes[key] = await supervise_job(self.supervisor, self._follow, key, ready)
+            await self._start(key, wanted, ready)
             await ready
-        except BaseException:
-            self.end(session, uri)
+        except BaseException as error:
+            if self._wanted.get(key) is wanted:
+                self.end(session, uri)
+            if isinstance(error, ActorError):
+                raise Unavailable(server, error) from error
             raise
 
     def end(self, session: str, uri: str) -> None:
         """Not any more. It need not have been."""
-        self._wanted.pop((session, uri), None)
-        pid = self._processes.pop((session, uri), None)
-        if pid is not None:
-            kill(pid)
+        wanted = self._wanted.pop((session, uri), None)
+        if wanted is not None and wanted.pid is not None:
+            exit(wanted.pid, SHUTDOWN)
 
     async def sweep(self, lives: Callable[[str], bool]) -> None:
         """End what belonged to sessions that have ended, and begin again with what has died."""
-        for key in tuple(self._wanted):
+        for key, wanted in tuple(self._wanted.items()):
             if not lives(key[0]):
                 self.end(*key)
-            elif key not in self._processes and self.supervisor is not None:
+            elif wanted.lost:
                 try:
-                    self._processes[key] = await supervise_job(self.supervisor, self._follow, key, None)
+                    await self._start(key, wanted, None)
                 except ActorError:
                     return  # its supervisor is away: at the next sweep
 
-    async def _follow(self, key: tuple[str, str], ready: asyncio.Future[None] | None) -> None:
+    async def _start(self, key: tuple[str, str], wanted: _Wanted, ready: asyncio.Future[None] | None) -> None:
+        if self.supervisor is None:
+            raise Unavailable(wanted.server)
+        wanted.begins = True
+        try:
+            wanted.pid = await supervise_job(self.supervisor, self._follow, key, wanted, ready)
+        finally:
+            wanted.begins = False
+
+    async def _follow(self, key: tuple[str, str], wanted: _Wanted, ready: asyncio.Future[None] | None) -> None:
         """A process. What may have been missed is told as a change."""
         session, uri = key
+        why: Exception = Unavailable(wanted.server)
         try:
-            server, own = self._wanted[key]
-            line = await self._way(server, self._outside(session))
-            async with line.subscribe(own) as updates:
+            if self._wanted.get(key) is not wanted:
+                return
+            wanted.pid = self_pid()
+            line = await self._way(wanted.server, self._outside(session))
+            async with line.subscribe(wanted.own) as updates:
                 if ready is None:
                     self._notify(session, _UPDATED, {"uri": uri})
                 elif not ready.done():
@@ -88,9 +118,10 @@ class Following:
                     if not self._notify(session, _UPDATED, {"uri": uri}):
                         return
         except (ClientError, PeerError, ActorError) as error:
-            if ready is not None and not ready.done():
-                ready.set_exception(error)
+            why = error
         finally:
-            self._processes.pop(key, None)
             if ready is not None and not ready.done():
-                ready.cancel()
+                if self._wanted.get(key) is wanted:
+                    ready.set_exception(why)
+                else:
+                    ready.set_result(None)  # whoever asked has unsubscribed meanwhile, or is gone
