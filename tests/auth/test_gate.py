@@ -149,6 +149,7 @@ async def test_the_nameless_are_told_apart_by_what_they_show_and_the_anonymous_a
     assert isinstance(nobody, Peer)
     assert (nobody.principal, nobody.auth.subject, nobody.auth.scopes) == (None, "anonymous", frozenset())
     assert await knock(Gate(NoAuth(), required_scopes=["a"]), {}) == 403
+    assert (repr(NoAuth()), NoAuth().children()) == ("NoAuth()", ())
 
 
 @pytest.mark.row("SA-19")

@@ -22,7 +22,7 @@ from greenroom.auth.introspection import LARGEST, Introspection
 from greenroom.auth.jose import BadKey, check, make_key, public_key, read_keys, secret_key, shown_key, sign
 from greenroom.auth.keyset import KeySet
 from greenroom.auth.seam import Asking
-from greenroom.supervision import Supervisor, start, stop
+from greenroom.supervision import Supervisor, send, start, stop, whereis
 from greenroom.transports.client.errors import ConnectFailed
 from greenroom.transports.client.fetch import Fetched
 
@@ -289,6 +289,41 @@ async def test_an_issuer_that_is_away_leaves_the_keys_as_they_are(
         assert await why_not(provider, sign(claims(), make_key("EC", kid="new"), "ES256")) == "invalid_token"
         assert (await let_in(provider, token)).subject == "ann"
     assert "secret" not in caplog.text
+
+
+async def test_keys_are_looked_at_again_after_a_while_also_where_nobody_asks_for_a_new_one() -> None:
+    issuer = Issuer()
+    async with running(by_keys(issuer, fresh=100.0)) as provider:
+        token = sign(claims(), issuer.keys[0], "ES256")
+        await let_in(provider, token)
+        issuer.keys = [make_key("EC", kid="k9")]
+        await asyncio.sleep(101)
+        assert issuer.asked == 2
+        assert await why_not(provider, token) == "invalid_token"  # its key was taken back
+        assert (await let_in(provider, sign(claims(), issuer.keys[0], "ES256"))).subject == "ann"
+        [keeper] = [each.id for each in provider.children()]
+        pid = whereis(keeper)
+        assert pid is not None
+        send(pid, "what is this?")
+        await asyncio.sleep(1)
+        assert whereis(keeper) == pid
+
+
+async def test_an_answer_without_keys_is_told_as_the_servers_own_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    async def fetch(url: str, **_: Any) -> Fetched:
+        return Fetched(503, {}, b"", url)
+
+    keys = KeySet("https://id.example/jwks", fetch)
+    async with running(BearerAuth(keys=keys, algorithms=("ES256",), audience=AUDIENCE)) as provider:
+        token = sign(claims(), make_key("EC", kid="k0"), "ES256")
+        assert await why_not(provider, token) == "server_error"
+    assert "could not be had: status 503" in caplog.text
+
+
+async def test_where_nobody_keeps_the_keys_nobody_is_let_in() -> None:
+    issuer = Issuer()
+    assert await why_not(by_keys(issuer), sign(claims(), issuer.keys[0], "ES256")) == "server_error"
+    assert issuer.asked == 0
 
 
 # --- introspection

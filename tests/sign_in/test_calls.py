@@ -314,3 +314,52 @@ async def test_a_secret_that_is_over_is_no_registration() -> None:
 def test_what_is_no_document(url: str) -> None:
     with pytest.raises(ConfigError):
         check_document(url)
+
+
+def test_a_document_is_where_it_is() -> None:
+    assert check_document("https://us.example/client.json") == "https://us.example/client.json"
+
+
+async def test_who_was_somebody_there_is_so_by_that_name_alone() -> None:
+    store, document = MemoryStore(), "https://us.example/client.json"
+    known = registrar(Post({}), store, known=Identity("old"))
+    assert await known.kept("https://a.example", "old") == Identity("old")
+    assert await known.kept("https://a.example", "new") is None
+    ours = registrar(Post({}), store, document=document)
+    found = await ours.kept("https://a.example", document)
+    assert found is not None
+    assert (found.client_id, found.method) == (document, "none")
+    assert await ours.kept("https://a.example", "one") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "secret", "method"),
+    [
+        ({"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"}, "s", "client_secret_post"),
+        ({"token_endpoint_auth_method": "client_secret_basic"}, None, None),
+        ({"client_secret": "s", "token_endpoint_auth_method": "none"}, None, "none"),
+        ({"client_secret": "s", "token_endpoint_auth_method": "private_key_jwt"}, "s", None),
+        ({"client_secret": "s", "client_secret_expires_at": 0}, "s", None),
+        ({}, None, "none"),
+    ],
+)
+async def test_what_a_registration_says_of_how_to_show_it_is_believed_where_it_can_be(
+    said: dict[str, Any], secret: str | None, method: str | None
+) -> None:
+    server = ServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
+    found = await registrar(Post({"client_id": "one", **said})).identity(server, None, None)
+    assert (found.secret, found.method) == (secret, method)
+
+
+async def test_a_registration_that_has_ended_meanwhile_is_made_anew_and_only_ones_own_is_forgotten() -> None:
+    store, post = MemoryStore(), Post({"client_id": "one", "client_secret": "s"})
+    server = ServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
+    ours = registrar(post, store)
+    assert (await ours.identity(server, None, None)).client_id == "one"
+    await ours.forget("https://a.example", "another")
+    assert await ours.kept("https://a.example", "one") is not None
+    [key] = store._entries
+    store._entries[key] = {**store._entries[key], "client_secret_expires_at": 1}
+    assert await ours.kept("https://a.example", "one") is None
+    post.answer = {"client_id": "two"}
+    assert (await ours.identity(server, None, None)).client_id == "two"

@@ -17,6 +17,8 @@ from .world import CHALLENGE, ISSUER, URL, World
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from greenroom.transports.client.fetch import Fetched
+
 
 class Full(MemoryStore):
     """It takes nothing any more."""
@@ -128,3 +130,61 @@ async def test_a_keeper_that_is_in_use_stays_and_takes_no_notice_of_strangers() 
         await asyncio.sleep(400)
         await credentials.headers()
     assert whereis(credentials._name) == pid
+
+
+async def test_a_keeper_that_is_killed_while_a_token_is_got_is_told_and_no_secret_is_shown() -> None:
+    world = World()
+    world.idp.add_client("robot", secret="hush")
+    waits = asyncio.Event()
+
+    async def slow(url: str, **options: Any) -> Fetched:
+        await waits.wait()
+        return await world.fetch(url, **options)
+
+    way = ClientCredentials(client_id="robot", client_secret="hush", token_endpoint=f"{ISSUER}/token", fetch=slow)
+    credentials = way.credentials(f"{URL}?key=hidden")
+    assert not any(secret in repr(credentials) for secret in ("hush", "hidden"))
+    asking = asyncio.create_task(credentials.headers())
+    await asyncio.sleep(1)
+    pid = whereis(credentials._name)
+    assert pid is not None
+    kill(pid)
+    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
+        await asking
+    assert caught.value.temporary
+    waits.set()
+    assert token(await credentials.headers()) in world.idp.given
+
+
+async def test_who_waits_for_a_busy_keeper_that_is_killed_begins_another() -> None:
+    world, store = World(), MemoryStore()
+    waits = asyncio.Event()
+
+    async def slow(url: str, /) -> str | None:
+        await waits.wait()
+        return await world.browse(url)
+
+    first, other = (oauth(world, store=store, browser=slow).credentials(URL) for _ in range(2))
+    asking = asyncio.create_task(first.refused(401, CHALLENGE, {}))
+    await asyncio.sleep(1)
+    looking = asyncio.create_task(other.headers())
+    await asyncio.sleep(1)
+    pid = whereis(first._name)
+    assert pid is not None
+    kill(pid)
+    assert await looking == {}
+    assert whereis(first._name) not in (None, pid)
+    with pytest.raises(SignInError):
+        await asking
+
+
+async def test_a_keeper_that_is_killed_as_it_begins_is_told() -> None:
+    credentials = oauth(World()).credentials(URL)
+    asking = asyncio.create_task(credentials.headers())
+    while (pid := whereis(credentials._name)) is None:  # noqa: ASYNC110 - nothing tells that it has begun
+        await asyncio.sleep(0)
+    kill(pid)
+    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
+        await asking
+    assert caught.value.temporary
+    assert await credentials.headers() == {}

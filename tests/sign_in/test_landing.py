@@ -6,7 +6,9 @@ import asyncio
 import io
 import socket
 import sys
+import threading
 import webbrowser
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -171,6 +173,38 @@ async def test_an_address_is_pasted(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     credentials = OAuth(browser=paste, fetch=world.fetch).credentials(URL)
     assert await credentials.refused(401, CHALLENGE, {})
     assert "Paste its whole address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [OSError("the terminal is gone"), ValueError("I/O operation on closed file")])
+async def test_where_nobody_can_type_nobody_is_signed_in(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise error
+
+    world = World()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(readline=gone))
+    credentials = OAuth(browser=paste_back, fetch=world.fetch).credentials(URL)
+    with pytest.raises(SignInError):
+        await credentials.refused(401, CHALLENGE, {})
+    assert not world.tokens()
+
+
+async def test_a_line_that_is_typed_when_nobody_waits_any_more_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = threading.Event()
+
+    def late() -> str:
+        assert typed.wait(60)
+        return "too late"
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(readline=late))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await paste_back("https://idp.example/a")
+    readers = [each for each in threading.enumerate() if each.name == "greenroom paste"]
+    assert readers
+    typed.set()
+    for each in readers:
+        await asyncio.to_thread(each.join, 60)
+    await asyncio.sleep(0)  # a line for a future that was cancelled would be an error of the loop
 
 
 async def test_a_code_is_said(capsys: pytest.CaptureFixture[str]) -> None:
