@@ -1,0 +1,59 @@
+"""Handlers that are heard, ask, fail and are lost in less common ways: a module that any process can import."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from greenroom import UrlElicitation, UrlElicitationRequired
+
+if TYPE_CHECKING:
+    from greenroom.actors.context import Context
+
+PAGE = "a-page-of-a-test"
+
+
+class WordlessError(Exception):
+    """Of which nobody can be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def fails_without_words() -> str:
+    raise WordlessError
+
+
+def sends_away() -> str:
+    raise UrlElicitationRequired(UrlElicitation("Who are you?", "https://box.example/door", id=PAGE))
+
+
+async def paces(ctx: Context, times: int) -> int:
+    """Says much, and no faster than it is heard."""
+    taken = 0
+    for number in range(times):
+        taken += bool(ctx.progress(number + 1))
+        if number % 50 == 0:
+            await asyncio.sleep(0.05)
+    return taken
+
+
+async def asks_briefly(ctx: Context) -> str:
+    """Does not wait for an answer for long."""
+    try:
+        async with asyncio.timeout(1):
+            await ctx.sample("What now?")
+    except TimeoutError:
+        return "never mind"
+    return "answered"
+
+
+async def asks_and_leaves(ctx: Context) -> str:
+    """Has a question open when it ends."""
+    asking = asyncio.ensure_future(ctx.sample("What now?"))
+    await asyncio.sleep(0.1)
+    return f"gone, {asking.done()}"
+
+
+async def steps_aside(ctx: Context) -> str:
+    return f"{ctx.interrupt_stream(1)}"
