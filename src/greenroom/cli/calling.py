@@ -199,10 +199,12 @@ def _block(block: Mapping[str, Any], number: int, save: Path | None) -> str:
         case "resource_link":
             return f"→ {block.get('uri')}  {block.get('name', '')}"
         case "resource":
-            inside: Any = block.get("resource") or {}
-            if isinstance(inside.get("text"), str):
-                return str(inside["text"])
-            return _file(inside.get("blob", ""), str(inside.get("mimeType", "")), number, save)
+            inside: Any = block.get("resource")
+            if is_object(inside) and isinstance(text := inside.get("text"), str):
+                return text
+            if is_object(inside) and isinstance(blob := inside.get("blob"), str):
+                return _file(blob, str(inside.get("mimeType", "")), number, save)
+            raise Ended(FAILED, f"the tool's answer has a resource in it that has neither text nor blob: {inside!r}")
         case _:
             return _file(str(block.get("data", "")), str(block.get("mimeType", "")), number, save)
 

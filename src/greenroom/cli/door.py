@@ -51,6 +51,10 @@ _KINDS: Final[dict[str, Any]] = {
 }
 
 
+class _Unread(Exception):
+    """Whoever read what a command writes has gone, as `head` does. Click would make an exit of a `BrokenPipeError`, with the code of a failure."""
+
+
 class _Typed(click.Command):
     """A command, with examples behind its help."""
 
@@ -98,7 +102,7 @@ def run(words: Sequence[str]) -> int:
     except click.ClickException as wrong:
         wrong.show()
         return wrong.exit_code
-    except BrokenPipeError:
+    except _Unread:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # whoever read has gone: Python flushes once more at the end
@@ -267,7 +271,10 @@ def _callback(command: Command) -> Callable[..., Any]:
     def call(**given: Any) -> Any:
         if takes_command:
             given["command"] = click.get_current_context().obj
-        return getattr(import_module(module), name)(**given)
+        try:
+            return getattr(import_module(module), name)(**given)
+        except BrokenPipeError as error:
+            raise _Unread from error
 
     return call
 
