@@ -64,7 +64,11 @@ class BackgroundNode:
         self._thread = threading.Thread(target=self._main, name=f"greenroom-{self.node.name}", daemon=True)
         self._home = os.getpid()
         self._thread.start()
-        self._ready.result()
+        try:
+            self._ready.result()
+        except BaseException:
+            self._thread = None  # it is not open, and may be opened when what was in the way is gone
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

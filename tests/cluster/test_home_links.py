@@ -37,9 +37,10 @@ async def test_links_of_which_one_cannot_be_opened_are_none_and_can_be_opened_la
         await opened(peers, tcp=tcp)
         raise OSError("one address too many")
 
-    with monkeypatch.context() as patch, pytest.raises(StartFailed, match="one address too many"):
+    with monkeypatch.context() as patch:
         patch.setattr(Peers, "open", open_and_fail)
-        await start(HomeLinks, ALONE)
+        with pytest.raises(StartFailed, match="one address too many"):
+            await start(HomeLinks, ALONE)
     assert current_node().elsewhere is None
     links = await start(HomeLinks, ALONE)
     assert links_of_home().addresses

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,10 +47,18 @@ def test_ps_is_asked_who_there_is() -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_ps_is_asked_what_somebody_is_called() -> None:
+    assert pids.name_of(4321) == "gr-warden"
+    assert pids.name_of(99) == ""
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_what_nobody_tells_is_not_guessed() -> None:
     assert pids.began(ME) == 0
     assert pids.is_alive(ME)
     assert not pids.was_started_with(ME, "GREENROOM_NODE", "a")
+    assert pids.status_of_dead(ME) is None
+    assert not pids.has_ended(ME, None)
 
 
 def test_whoever_is_somebody_elses_lives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +75,21 @@ def test_a_signal_to_whoever_has_gone_is_nothing() -> None:
     child.wait()
     pids.send_signal(signal.SIGTERM, child.pid)
     assert not pids.is_alive(child.pid)
+
+
+def test_who_has_no_descriptor_is_looked_for_by_its_pid() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert pids.has_ended(child.pid, None)
+
+
+def test_where_there_is_no_way_to_be_called_anything_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    before = Path("/proc/self/comm").read_text()
+    pids.take_name("somebody")
+    assert Path("/proc/self/comm").read_text() == before
+
+
+def test_a_name_is_cut_between_letters() -> None:
+    assert pids.cut("gr-a-node") == "gr-a-node"
+    assert pids.cut("gr-" + "\N{SNOWMAN}" * 9) == "gr-" + "\N{SNOWMAN}" * 4

@@ -117,6 +117,38 @@ def test_outside_its_block_it_says_so() -> None:
         node.__enter__()
 
 
+def test_a_node_that_hangs_cannot_be_opened_again_before_it_is_over() -> None:
+    release, begun = threading.Event(), threading.Event()
+    node = BackgroundNode(stop_timeout=0.05, watchdog=None, log=False)
+    node.__enter__()
+    thread = node._thread
+    assert thread is not None
+    node.start(Counter).cast(Counter.block, release, begun)
+    assert begun.wait(50)
+    with pytest.raises(CallTimeout):
+        node.__exit__()
+    for _ in range(2):
+        with pytest.raises(ActorError, match="open"):
+            node.__enter__()
+        with pytest.raises(ActorError, match="not open"):
+            node.start(Counter)
+        node.__exit__()  # nothing is to be closed
+    release.set()
+    thread.join(50)
+    with node:
+        assert node.call(node.start(Counter, 2), Counter.add, 3) == 5
+
+
+def test_code_of_the_node_itself_must_await() -> None:
+    with BackgroundNode(log=False) as node:
+
+        async def ask() -> None:
+            node.start(Counter)
+
+        with pytest.raises(ActorError, match=r"must await; run\(\) is for other threads"):
+            node.run(ask)
+
+
 class Front(GenServer):
     """Its handlers use, in a thread, libraries that have nodes of their own."""
 

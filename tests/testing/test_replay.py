@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.supervision import GenServer, ProcessExited, Ref, start
+from greenroom.supervision.testing.checking import Finding
+from greenroom.supervision.testing.replay import Played
 from greenroom.testing import Fault, FaultPlan, command_line, inject, play, start_supervised
 
 if TYPE_CHECKING:
@@ -106,12 +108,26 @@ def test_a_failure_is_told_and_shrunk(shop: Path) -> None:
     assert "does not fail" in errors
 
 
+def test_a_plan_is_shrunk_in_as_many_runs_as_there_may_be(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = FaultPlan.of(*PLAN, Fault(4.75, "kill", "@till"), Fault(4.8, "kill", "@till"))
+    (shop / "plan.json").write_text(plan.dump(), encoding="utf-8")
+    fragile = [f"{shop / 'shop.py'}:fragile", str(shop / "plan.json")]
+    assert command_line(["shrink", *fragile]) == 0
+    smallest = FaultPlan.load(capsys.readouterr().out)
+    assert smallest == FaultPlan.of(Fault(0, "kill", "@till"), Fault(0, "kill", "@till"))
+    assert command_line(["shrink", *fragile, "--tries", "1"]) == 0
+    assert len(FaultPlan.load(capsys.readouterr().out)) > 2
+    assert command_line(["shrink", fragile[0]]) == 1
+    assert "does not fail" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["shop.py:nobody"], "has no function called 'nobody'"),
         (["nowhere.py:shop"], "names no scenario"),
         (["shop.py"], "names no scenario"),
+        (["plan.json:shop"], "is no file of Python"),
         (["shop.py:shop", "nowhere.json"], "No such file"),
         (["shop.py:shop", "shop.py"], "Expected `object`"),
     ],
@@ -158,6 +174,24 @@ def test_what_a_scenario_raises_is_part_of_how_it_went() -> None:
     played = play(scenario)
     assert played.failed
     assert played.text() == "failed: NotRegistered: nobody is registered as 'nobody'\n"
+
+
+def test_how_it_failed_is_its_error_and_the_rules_that_it_broke() -> None:
+    async def quiet() -> None:
+        raise ValueError
+
+    async def other() -> None:
+        raise KeyError("till")
+
+    silent, loud = play(quiet), play(other)
+    assert silent.text() == "failed: ValueError\n"
+    assert silent.failed_like(play(quiet))
+    assert not silent.failed_like(loud)
+    assert not Played(silent.history, None, ()).failed_like(Played(silent.history, None, ()))
+    broken = Played(silent.history, None, (Finding("each call is answered once", "sip() was not", ()),))
+    assert broken.failed
+    assert broken.text() == "wrong: each call is answered once: sip() was not\n"
+    assert not broken.failed_like(silent)
 
 
 def test_messages_are_shown_when_they_are_wanted() -> None:
