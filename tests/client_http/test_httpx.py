@@ -11,7 +11,7 @@ import pytest
 
 from greenroom import ConfigError
 from greenroom.protocol.messages import Notification, Response
-from greenroom.supervision import Crash, inbox
+from greenroom.supervision import Crash, current_node, inbox
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, HttpError, NotMcp, ResponseTooLarge
 from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_route import HttpRoute
@@ -142,9 +142,11 @@ async def test_two_ways_at_once_and_no_way() -> None:
 )
 async def test_a_proxy_that_cannot_be_one_is_told_without_its_password(proxy: str) -> None:
     async with inbox() as me:
+        before = set(current_node().processes)
         with pytest.raises(ConfigError, match="this proxy cannot be used") as caught:
             HttpRoute("http://far.invalid/mcp", proxy=proxy).open(me.pid)
         assert "hush" not in str(caught.value)
+        assert set(current_node().processes) == before
 
 
 async def test_who_does_not_keep_up_is_read_to_more_slowly() -> None:

@@ -81,6 +81,43 @@ async def test_a_wire_that_is_killed_takes_the_child_along(mark: str) -> None:
         await all_gone(mark)
 
 
+async def test_a_wire_that_is_killed_takes_a_child_along_that_says_more_than_anybody_takes(mark: str) -> None:
+    line = '{"jsonrpc":"2.0","method":"notifications/x","params":{}}\n'
+    env = {"GREENROOM_TEST_MARK": mark}
+    async with neighbour() as place, opened(far(wicked(limits=BRIEF, env=env), place)) as owner:
+        await owner.call("echo")
+        owner.ask("flood", text=line)
+        seen = -1
+        while len(owner.me.pending()) != seen or seen < 10:
+            seen = len(owner.me.pending())
+            await asyncio.sleep(0.1)
+        assert marked(mark)
+        kill(owner.wire.pid)
+        await all_gone(mark)  # not because its node ends: that is still there
+        while owner.ended is None:
+            await owner.rest_of_it()
+
+
+async def test_a_route_that_cannot_be_opened_there_is_an_attempt_in_vain_whatever_was_said_meanwhile() -> None:
+    route = HttpRoute("http://far.invalid/mcp", proxy="ftp://user:hush@proxy.invalid")
+    async with neighbour() as place, opened_http(far(route, place)) as owner:
+        for _ in range(3):
+            id = owner.ask("initialize", {})
+            owner.wire.forget(id)
+            owner.wire.agreed("2025-11-25")
+        error = await owner.end()
+        assert isinstance(error, ConnectFailed)
+        assert "this proxy cannot be used" in str(error)
+        assert "hush" not in str(error)
+
+
+async def test_a_session_is_given_back_from_there_when_home_ends_in_order() -> None:
+    async with scripted() as server, neighbour() as place:
+        async with opened_http(far(HttpRoute(server.url), place)) as owner:
+            await owner.greet()
+        await asyncio.wait_for(server.until("DELETE"), 25)
+
+
 @pytest.mark.parametrize("size", [1, 17 * MIB, 40 * MIB])
 async def test_answers_of_any_size_and_numbers_of_any_length(size: int) -> None:
     limits = CommandLimits(line=64 * MIB)

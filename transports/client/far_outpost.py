@@ -14,7 +14,7 @@ from greenroom.supervision import (
     SHUTDOWN,
     Exit,
     GenServer,
-    Killed,
+    NoConnection,
     Ref,
     Shutdown,
     Stop,
@@ -147,6 +147,7 @@ class Outpost(GenServer):
 
     async def init(self) -> None:
         """Begin the wire."""
+        self._otp_process.await_death(self)
         begun = asyncio.get_running_loop().create_future()
         self._ear = spawn_link(_listen, self._home, self._ticket, self._desk, self._credit, begun)
         self._wire = await begun
@@ -169,12 +170,10 @@ class Outpost(GenServer):
             case [words.TOLD, number, ok, value]:
                 self._desk.told(number, ok=ok, value=value)
             case [words.CLOSE]:
-                self._end(SHUTDOWN)
+                if wire is not None:
+                    exit(wire.pid, SHUTDOWN)
             case Exit(pid=pid, reason=reason) if pid == self._ear:
                 return Stop(reason)
-            case Exit(reason=reason):
-                self._credit.free()
-                self._end(reason)
             case _:
                 super().handle_info(message)
         return None
@@ -192,14 +191,9 @@ class Outpost(GenServer):
                 data, plain = words.pack([Lost(id, full, resend=True)])
                 self._home.send([words.CAME, data, plain])
 
-    def _end(self, reason: ExitReason) -> None:
-        """In order, unless home's end was none."""
-        if self._wire is None:
-            return
-        if isinstance(reason, Killed):
-            kill(self._wire.pid)
-        else:
-            exit(self._wire.pid, SHUTDOWN)
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - the ear is told
+        """It is gone, with home or without, and takes no more thanks: an ear that waits for some would never hear of it."""
+        self._credit.free()
 
 
 async def _listen(
@@ -225,7 +219,10 @@ async def _listen(
             if message.pid == wire.pid:
                 _last(home, message.reason)
                 return
-            kill(wire.pid)  # the outpost has crashed
+            if isinstance(message.reason, Shutdown | NoConnection):  # home's end, or that of the way there
+                exit(wire.pid, SHUTDOWN)
+            else:
+                kill(wire.pid)
 
 
 def _last(home: Ref[Any], reason: ExitReason) -> None:

@@ -19,7 +19,7 @@ from .seam import FixedHeaders, NoCredentials
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from greenroom.supervision import Pid
     from greenroom.supervision.kernel.process import Process
@@ -117,14 +117,15 @@ class HttpRoute:
         """Begin a wire for the calling process, which is `owner`."""
         return HttpWire(self, owner)
 
-    def carrier(self, process: Process) -> Carrier:
-        """What carries the requests of one wire, which is `process`."""
+    def carrier(self) -> Callable[[Process], Carrier]:
+        """Makes what carries the requests of one wire, given its process. Raises `ConfigError` for a proxy that cannot be one."""
+        tls = self._tls()
         if self._brought is None and self._proxy is None:
-            return Pool(process, self.settings, self._tls())
+            return lambda process: Pool(process, self.settings, tls)
         from .httpx_door import ThroughHttpx, client_of  # noqa: PLC0415 - it is dear to load, and few need it
 
-        client = client_of(self._brought, self._proxy, self._tls(), self.settings)
-        return ThroughHttpx(process, self.settings, client, own=self._brought is None)
+        client = client_of(self._brought, self._proxy, tls, self.settings)
+        return lambda process: ThroughHttpx(process, self.settings, client, own=self._brought is None)
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._context is None and self.address.secure:

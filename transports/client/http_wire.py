@@ -58,6 +58,7 @@ class HttpWire:
         node = current_node()
         process = node.process(owner)
         assert process is not None
+        carrier = route.carrier()  # which may fail, and then there is to be no process yet
         self._owner: Process = process
         self._pid = spawn_link(self._run)
         own = node.process(self._pid)
@@ -81,7 +82,7 @@ class HttpWire:
         self._letterhead = Letterhead(route.headers)
         self.response_limits = Limits.of_size(self.settings.max_response)
         self.event_limits = Limits.of_size(self.settings.max_event)
-        self.carrier: Carrier = route.carrier(own)
+        self.carrier: Carrier = carrier(own)
         self._version = ""
         self._visits: dict[Visit, None] = {}
         self._asking: dict[RequestId, Question | Notice] = {}
