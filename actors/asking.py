@@ -153,14 +153,6 @@ class Questions:
             self._take_back(question.id, None, "the call that asked is over", call)
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
 
-    def withdraw(self, task: str) -> None:
-        """The task is over, and with it whatever it asked."""
-        for question in self.table:
-            if question.task == task:
-                self._take(question.id)
-                self._take_back(question.id, question.key, "the task that asked is over")
-                question.caller.fail(NoStream(f"{question.method}: the task is over"))
-
     def abandon_all(self) -> None:
         """The session is gone; whoever asked has heard of that."""
         for question in self.table:

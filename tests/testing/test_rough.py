@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from greenroom import Server
-from greenroom.protocol.messages import Failure, Response, encode_request
-from greenroom.supervision import Exit, Inbox, Shutdown, exit, inbox
+from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_request, encode_result
+from greenroom.supervision import Exit, Inbox, Ref, Shutdown, exit, inbox
 from greenroom.testing import RogueRoute, RoughRoute
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ProcessDied
 from greenroom.transports.client.memory import MemoryRoute
@@ -231,3 +231,81 @@ async def test_rogues_do_what_they_are_there_for() -> None:
 def test_a_manner_that_there_is_not_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="half-line"):
         RogueRoute("sulks")
+
+
+async def test_what_answers_a_question_is_met_as_a_response_and_what_is_no_message_as_nothing() -> None:
+    async with inbox() as me:
+        rough = RoughRoute(RogueRoute("asks"))
+        rough.out.drop("response")
+        wire = rough.open(me.pid)
+        wire.send(call(1), 1)
+        asked, _ = await hear(me, 2)
+        assert isinstance(asked, Request)
+        wire.send(encode_result(asked.id, {}))
+        wire.send(b"no message at all")
+        assert (rough.out.met, rough.back.met) == (1, 0)
+        rough.back.hold(asked.method)
+        wire.send(call(2), 2)
+        assert ids(await hear(me)) == [2]
+        assert rough.back.met == 1
+        exit(wire.pid, Shutdown())
+
+
+async def test_a_notification_that_is_garbled_is_nobodys_answer() -> None:
+    async with inbox() as me:
+        rough = RoughRoute(RogueRoute("flood", amount=2))
+        rough.back.garble(times=1)
+        wire = rough.open(me.pid)
+        wire.send(call(1), 1)
+        first, second, answer = await hear(me, 3)
+        assert isinstance(first, Broken)
+        assert first.error.answers is None
+        assert isinstance(second, Notification)
+        assert ids([answer]) == [1]
+        exit(wire.pid, Shutdown())
+
+
+async def test_attempts_are_refused_for_ever_and_for_any_reason_until_they_are_admitted() -> None:
+    async with inbox() as me:
+        rough = RoughRoute(RogueRoute())
+        rough.refuse(error=ConnectFailed("the line is dug up"))
+        for _ in range(3):
+            rough.open(me.pid)
+            end = await me.receive(lambda mail: isinstance(mail, Exit))
+            assert str(why(end)) == "the line is dug up"
+        rough.clear()
+        wire = rough.open(me.pid)
+        wire.send(call(1), 1)
+        assert ids(await hear(me)) == [1]
+        exit(wire.pid, Shutdown())
+
+
+async def test_who_goes_on_after_the_end_or_says_what_nobody_expects_does_no_harm() -> None:
+    async with inbox() as me:
+        rough = RoughRoute(RogueRoute())
+        wire = rough.open(me.pid)
+        Ref[Any](wire.pid).send("what is this")
+        wire.send(call(1), 1)
+        assert ids(await hear(me)) == [1]
+        rough.cut()
+        await me.receive(lambda mail: isinstance(mail, Exit))
+        wire.send(call(2), 2)
+        wire.forget(2)
+        second = rough.open(me.pid)
+        second.send(call(3), 3)
+        assert ids(await hear(me)) == [3]
+        exit(second.pid, Shutdown())
+
+
+async def test_of_very_many_requests_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.testing.rough.MOST_REMEMBERED", 2)
+    async with inbox() as me:
+        rough = RoughRoute(RogueRoute())
+        rough.out.hold("tools/call")
+        rough.back.drop("tools/call")
+        wire = rough.open(me.pid)
+        for id in range(3):
+            wire.send(call(id), id)
+        rough.out.release()
+        assert ids(await hear(me)) == [0], "the other two are known for what they answer, and dropped"
+        exit(wire.pid, Shutdown())

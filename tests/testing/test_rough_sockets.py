@@ -136,3 +136,78 @@ async def test_a_server_that_is_not_there_resets() -> None:
 def test_a_url_without_a_port_is_refused() -> None:
     with pytest.raises(ValueError, match="names no port"):
         RoughNet("http://127.0.0.1/mcp")
+
+
+async def test_what_is_called_off_does_not_happen() -> None:
+    async with echo() as port, RoughNet(port) as net:
+        assert net.url == f"http://127.0.0.1:{net.port}"
+        reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
+        net.out.garble(3)
+        net.back.cut_after(3)
+        net.out.clear()
+        net.back.clear()
+        writer.write(b"whole")
+        assert await reader.readexactly(5) == b"whole"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_who_comes_while_it_stalls_is_let_in_and_hears_nothing_until_it_goes_on() -> None:
+    async with echo() as port, RoughNet(port) as net:
+        net.stall()
+        reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
+        writer.write(b"patience")
+        aside, straight = await asyncio.open_connection("127.0.0.1", port)
+        straight.write(b"not by way of it")
+        await aside.readexactly(16)
+        straight.close()
+        await straight.wait_closed()
+        assert net.out.passed == 0
+        net.resume()
+        assert await asyncio.wait_for(reader.readexactly(8), 60) == b"patience"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_who_does_not_read_holds_up_who_writes_and_nothing_is_lost() -> None:
+    whole = 32 << 20  # more than the system's own buffers have room for
+    begins, read = asyncio.Event(), asyncio.Event()
+    got = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        await begins.wait()
+        while data := await reader.read(1 << 20):
+            got += len(data)
+        writer.close()
+        read.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with RoughNet(server.sockets[0].getsockname()[1]) as net:
+        _, writer = await asyncio.open_connection("127.0.0.1", net.port)
+        writer.write(bytes(whole))
+        writer.write_eof()
+        before = -1
+        while net.out.passed != before:  # until nothing moves any more
+            before = net.out.passed
+            await asyncio.sleep(0.1)
+        assert net.out.passed < whole
+        begins.set()
+        await asyncio.wait_for(read.wait(), 60)
+        assert got == whole
+        writer.close()
+        await writer.wait_closed()
+    server.close()
+
+
+async def test_to_refuse_or_admit_twice_is_as_once() -> None:
+    async with echo() as port, RoughNet(port) as net:
+        await net.admit()
+        for _ in range(2):
+            await net.refuse()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", net.port)
+        await net.admit()
+        _, writer = await asyncio.open_connection("127.0.0.1", net.port)
+        writer.close()
+        await writer.wait_closed()

@@ -1,0 +1,83 @@
+"""What is kept for good: how much of it, in which files, and what is said of one that cannot be written or believed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom.actors.consent import memory
+from greenroom.actors.consent.memory import Key, Memory
+from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PUSH = Key("git", "tool", "push")
+
+
+def now() -> float:
+    return 1000.0
+
+
+def test_the_oldest_decisions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MOST", 3)
+    kept = Memory(now)
+    keys = [Key("git", "tool", f"t{number}") for number in range(4)]
+    for key in keys:
+        kept.keep(key, "hash", allow=True, seconds=60.0)
+    assert [kept.of(key, "hash") for key in keys] == [None, True, True, True]
+    assert len(kept) == 3
+
+
+def test_without_a_file_what_is_for_good_lasts_as_long_as_the_program_and_can_be_forgotten() -> None:
+    kept = Memory(now)
+    kept.keep(PUSH, "hash", allow=False, seconds=None)
+    kept.keep(Key("git", "elicit"), "", allow=True, seconds=None)
+    assert kept.of(PUSH, "hash") is False
+    assert kept.forget(Key("git", "tool", "pull")) == 0
+    assert kept.forget(PUSH) == 1
+    assert kept.of(PUSH, "hash") is None
+    assert kept.forget() == 1
+    assert len(Memory(now)) == 0
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_lying_and_the_decision_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "decisions.json"
+    kept = Memory(now, path)
+    kept.keep(Key("git", "tool", "pull"), "hash", allow=True, seconds=None)
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        kept.keep(PUSH, "hash", allow=True, seconds=None)
+    assert kept.of(PUSH, "hash") is True
+    assert [each.name for each in tmp_path.iterdir()] == ["decisions.json"]
+    assert path.read_bytes() == before
+
+
+def test_what_somebody_else_has_written_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "decisions.json"
+    Memory(now, path).keep(PUSH, "hash", allow=True, seconds=None)
+    if os.geteuid() == 0:
+        os.chown(path, 4711, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(
+        ConfigError, match=r"decisions\.json: .* \(it is somebody else's\): mend the file, or remove it"
+    ):
+        Memory(now, path)
+
+
+def test_what_is_far_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.json"
+    path.touch(0o600)
+    os.truncate(path, memory._LARGEST + 1)
+    with pytest.raises(ConfigError, match="it is larger than 16777216 bytes"):
+        Memory(now, path)
