@@ -6,8 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
-
 from greenroom import Server
 from greenroom.actors.outbound import NoStream
 from greenroom.probe import WireProbe
