@@ -41,6 +41,7 @@ from greenroom.supervision.cluster.framing import LARGEST
 from greenroom.supervision.cluster.peers import Peers
 
 from . import words
+from .at_home import at_home
 from .claims import Claims
 from .facts import FarFacts
 from .far_voice import FarVoice
@@ -227,6 +228,8 @@ class Seat(GenServer):
         errand = errand_of(data)
         seen: Any = FarFacts(errand, facts)
         session: Any = call.desk
+        house = _House(self, shelf, call.number)
+        at_home(house)
         call.job = Job(
             call.number,
             session,
@@ -236,7 +239,7 @@ class Seat(GenServer):
             seen,
             call.voice,
             call.cancelled,
-            _House(self, shelf, call.number),
+            house,
             errand.task,
         )
         await work(call.job)

@@ -25,6 +25,7 @@ from weakref import WeakSet
 
 from greenroom.actors.catalogue import Shelf
 from greenroom.actors.company import Company
+from greenroom.actors.pools.at_home import home_of_call
 from greenroom.actors.pools.loading import begins
 from greenroom.actors.sessions import count_sessions
 from greenroom.actors.settings import Settings
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from greenroom.actors.gateway.gateway import Gateway
     from greenroom.actors.hooks import Hooks
     from greenroom.actors.peers import Peers
+    from greenroom.actors.pools.at_home import Home
     from greenroom.actors.readiness import WaitFor
     from greenroom.actors.task_store import TaskStore
     from greenroom.auth.seam import Provider
@@ -358,11 +360,11 @@ class Server(Decorators, Lifespans, ThespianWords):
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """A resource is not what it was: whoever subscribed to it is told. From any thread."""
-        self._wherever_it_runs(lambda: self.company.updated(uri, extra or {}))
+        self._tell(lambda house: house.updated(uri, extra or {}))
 
     def notify_list_changed(self, kind: Kind) -> None:
         """What is offered has changed in a way that was not registered here. From any thread."""
-        self._wherever_it_runs(lambda: self.company.list_changed(kind))
+        self._tell(lambda house: house.list_changed(kind))
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to: the one client that was asked to send them is told. From any thread.
@@ -382,6 +384,13 @@ class Server(Decorators, Lifespans, ThespianWords):
     def _changed(self, kind: Kind) -> None:
         company = self.company
         self._wherever_it_runs(lambda: tell_changed(company.subscriptions, company.board, kind))
+
+    def _tell(self, tell: Callable[[Home], object]) -> None:
+        home = home_of_call()
+        if home is not None and not any(node.running for node in tuple(self._nodes)):
+            tell(home)  # by a handler in a worker, whose company runs elsewhere
+        else:
+            self._wherever_it_runs(lambda: tell(self.company))
 
     def _wherever_it_runs(self, tell: Callable[[], object]) -> None:
         for node in tuple(self._nodes):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from greenroom import UrlElicitation, UrlElicitationRequired
+from greenroom import Server, UrlElicitation, UrlElicitationRequired
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
 
+SERVER = Server("of the module that a worker has imported")
 PAGE = "a-page-of-a-test"
 
 
@@ -57,3 +58,15 @@ async def asks_and_leaves(ctx: Context) -> str:
 
 async def steps_aside(ctx: Context) -> str:
     return f"{ctx.interrupt_stream(1)}"
+
+
+async def changes() -> str:
+    """Tells who listens, by the server of its module."""
+    SERVER.notify_resource_updated("test://page", {"title": "new"})
+    SERVER.notify_list_changed("tool")
+    return "changed"
+
+
+def changes_from_thread(ctx: Context) -> str:
+    SERVER.notify_resource_updated("test://page", {"title": ctx.name})
+    return "changed"

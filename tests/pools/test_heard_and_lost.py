@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.pools.at_home import home_of_call
 from greenroom.actors.pools.losses import WorkerLost, why_lost, why_not_started
 from greenroom.actors.pools.pool import Pool
 from greenroom.actors.voice import AHEAD
@@ -79,6 +80,26 @@ async def test_a_call_that_steps_aside_is_answered_all_the_same(house: House) ->
     await opened(house, "steps_aside")
     async with house.probe() as probe:
         assert text_of(await probe.call("steps_aside")) == "True"
+
+
+async def test_what_a_handler_tells_by_its_server_reaches_those_who_listen_at_home(house: House) -> None:
+    house.resource("test://page", handlers.page, POOL)
+    await opened(house, "changes", "changes_from_thread", "add")
+    async with house.probe() as probe:
+        await probe.request("resources/subscribe", {"uri": "test://page"})
+        assert text_of(await probe.call("changes")) == "changed"
+        await probe.heard("notifications/resources/updated")  # two that wait would be one
+        assert text_of(await probe.call("changes_from_thread")) == "changed"
+        told = await probe.heard("notifications/resources/updated", 2)
+        assert [each["title"] for each in told] == ["new", "changes_from_thread"]
+        assert {each["uri"] for each in told} == {"test://page"}
+        await probe.heard("notifications/tools/list_changed")
+
+
+def test_who_tells_something_where_nothing_runs_is_heard_by_nobody() -> None:
+    heard_and_lost.SERVER.notify_resource_updated("test://page")
+    heard_and_lost.SERVER.notify_list_changed("tool")
+    assert home_of_call() is None
 
 
 async def test_an_exception_without_words_is_a_crash_like_any_other(house: House) -> None:
