@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import ConfigError, Context, HttpConfig, Server
+from greenroom.actors.settings import Settings
 from greenroom.supervision import kill
 
 from .desk import Desk, Paper, note, sse
@@ -73,8 +74,8 @@ class OldPeer:
 
 
 @asynccontextmanager
-async def old(**config: Any) -> AsyncGenerator[OldPeer]:
-    server = Server("old")
+async def old(settings: Settings | None = None, **config: Any) -> AsyncGenerator[OldPeer]:
+    server = Server("old", settings=settings)
 
     @server.tool
     async def echo(text: str) -> str:
@@ -202,6 +203,44 @@ async def test_a_session_of_the_old_kind_is_unknown_at_the_new_place_and_the_oth
         assert (
             await peer.desk.post(note(), path=f"/messages?session_id={hello.headers['mcp-session-id']}")
         ).status == 404
+
+
+async def test_a_stream_is_for_who_takes_one_and_a_post_for_who_says_json() -> None:
+    async with old() as peer:
+        await peer.greet()
+        assert (await peer.desk.ask("GET", "/sse", {"accept": "application/json"})).status == 406
+        assert (await peer.desk.post(note(), {"content-type": "text/plain"}, peer.where)).status == 415
+
+
+async def test_a_house_without_room_says_so() -> None:
+    async with old(Settings(max_sessions=1)) as peer:
+        await peer.greet()
+        refused = await peer.desk.ask("GET", "/sse")
+        assert refused.status == 503
+        assert "Maximum number of sessions" in refused.error[2]
+
+
+async def test_an_answer_of_the_peers_that_is_none_is_refused_and_ends_what_waits_for_it() -> None:
+    async with old() as peer:
+        await peer.greet()
+        await peer.tell(call("think"))
+        _, question = await peer.hears(2)
+        refused = await peer.tell({"jsonrpc": "2.0", "id": question["id"], "result": 7})
+        assert refused.status == 400
+        answer = (await peer.hears(3))[2]
+        assert answer["id"] == 1
+        assert answer["error"]["message"] == 'Invalid answer: "result" must be an object'
+
+
+async def test_a_post_that_comes_as_the_session_dies_is_told_to_open_another() -> None:
+    async with old() as peer:
+        await peer.greet()
+        (card,) = await peer.server.company.peers.all()
+        posting = asyncio.create_task(peer.tell(call("echo", text="too late")))
+        kill(peer.server.company.peers.whereis(card.id))
+        refused = await posting
+        assert refused.status == 404
+        assert "open the stream again" in refused.error[2]
 
 
 async def test_it_is_off_unless_asked_for() -> None:

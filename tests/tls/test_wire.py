@@ -342,3 +342,54 @@ async def test_stopping_answers_what_runs_and_hangs_up(opened: Any) -> None:
         assert (reply.status, reply.headers["connection"]) == (200, "close")
         assert await client.rest() == b""
         await stopping
+
+
+class Curious(asyncio.Protocol):
+    """Asks of its transport what there is to ask, and says what it was told."""
+
+    def __init__(self, successor: asyncio.Protocol | None = None) -> None:
+        self.successor = successor
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        transport = self.transport
+        tls = transport.get_extra_info("ssl_object")
+        transport.set_write_buffer_limits(high=1000)
+        transport.pause_reading()
+        paused = transport.is_reading()
+        transport.resume_reading()
+        told = [
+            transport.get_extra_info("sslcontext") is tls.context,
+            transport.get_extra_info("peercert", "nobody's"),
+            transport.get_extra_info("cipher") == tls.cipher(),
+            transport.get_extra_info("peername")[0],
+            transport.get_extra_info("no such thing", "none"),
+            (paused, transport.is_reading()),
+            transport.get_write_buffer_limits()[1],
+            transport.get_protocol() is self,
+            transport.can_write_eof(),
+        ]
+        transport.write(json.dumps(told).encode() + b"\n")
+        if self.successor is not None:
+            self.successor.connection_made(transport)
+            transport.set_protocol(self.successor)
+
+
+async def test_what_speaks_within_may_ask_as_of_a_plain_connection_and_have_another_take_its_place(
+    secure: dict[str, Any], context: ssl.SSLContext
+) -> None:
+    config = HttpConfig(**secure)
+    hall, certificates, made = Hall(nobody, config), Certificates(config), Curious(Curious())
+    loop = asyncio.get_running_loop()
+    async with await loop.create_server(lambda: TlsWire(hall, certificates, lambda _: made), "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        for _ in range(2):  # the second time it is the other who answers
+            writer.write(b"well?")
+            told = json.loads(await reader.readline())
+            assert told == [True, "nobody's", True, "127.0.0.1", "none", [False, True], 1000, True, True]
+        writer.close()
+        await writer.wait_closed()

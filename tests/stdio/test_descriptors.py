@@ -1,0 +1,175 @@
+"""Descriptors that others use as well, that do not block, that hang up, and loops that end while a thread is inside a read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+import select
+import socket
+import struct
+import threading
+import tty
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom.transports.descriptors import PolledSource, ThreadSink, ThreadSource, sink_of, source_of
+
+from .fakes import until
+from .test_stdio import pipes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.transports.descriptors import Source
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+@pytest.mark.parametrize("made", [PolledSource, ThreadSource])
+async def test_what_somebody_else_has_read_is_not_waited_for_in_the_kernel(made: Callable[[int], Source]) -> None:
+    with pipes() as (input_end, _, write_end, _):
+        os.set_blocking(input_end, False)  # as of a terminal's program that is gone
+        source = made(input_end)
+        reading = asyncio.ensure_future(source.read())
+        for _ in range(3):
+            await asyncio.sleep(0.005)
+        os.write(write_end, b"x")
+        with contextlib.suppress(BlockingIOError):
+            assert os.read(input_end, 10) == b"x"  # here and now, before the loop has a turn; a thread may be faster
+            assert not reading.done()
+            os.write(write_end, b"x")
+        assert await reading == b"x"
+        source.close()
+        os.write(write_end, b"x")
+
+
+async def test_two_who_wait_for_one_descriptor_get_each_what_comes() -> None:
+    with pipes() as (input_end, _, write_end, _):
+        os.set_blocking(input_end, False)
+        again = os.dup(input_end)
+        sources = PolledSource(input_end), PolledSource(again)
+        readings = {asyncio.ensure_future(each.read()) for each in sources}
+        await asyncio.sleep(0)
+        os.write(write_end, b"one")
+        done, readings = await asyncio.wait(readings, return_when="FIRST_COMPLETED")
+        assert [each.result() for each in done] == [b"one"]
+        os.write(write_end, b"two")
+        assert await readings.pop() == b"two"
+        for source in sources:
+            source.close()
+        os.close(again)
+
+
+@pytest.mark.parametrize("made", [PolledSource, ThreadSource])
+async def test_a_terminal_that_is_hung_up_is_an_end(made: Callable[[int], Source]) -> None:
+    control, terminal = pty.openpty()
+    tty.setraw(terminal)
+    try:
+        source = made(terminal)
+        reading = asyncio.ensure_future(source.read())
+        await asyncio.sleep(0.01)
+        os.close(control)
+        assert await reading == b""
+        assert await source.read() == b""
+        source.close()
+    finally:
+        os.close(terminal)
+
+
+async def test_a_connection_that_is_reset_is_an_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door, socket.create_connection(door.getsockname()) as here:
+        there, _ = door.accept()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.close()
+        source = source_of(here.fileno())
+        assert isinstance(source, PolledSource)
+        assert [await source.read(), await source.read()] == [b"", b""]
+
+
+async def test_where_nothing_can_be_watched_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pipes() as (input_end, output_end, write_end, read_end):
+        monkeypatch.delattr(select, "poll")
+        source, sink = source_of(input_end), sink_of(output_end)
+        assert isinstance(source, ThreadSource)
+        assert isinstance(sink, ThreadSink)
+        os.write(write_end, b"in")
+        assert await source.read() == b"in"
+        for piece in (b"o", b"u", b"t"):
+            sink.put(piece)
+        await sink.drained()
+        assert os.read(read_end, 10) == b"out"
+        source.close()
+        sink.close()
+        os.write(write_end, b"x")
+
+
+async def test_a_thread_writes_all_of_it_also_where_the_pipe_does_not_block() -> None:
+    data = os.urandom(500_000)
+    with pipes() as (_, output_end, _, read_end):
+        os.set_blocking(output_end, False)
+        sink = ThreadSink(output_end)
+        sink.put(data)
+        got = bytearray()
+        while len(got) < len(data):
+            got += await asyncio.to_thread(os.read, read_end, 50_000)
+        await sink.drained()
+        assert got == data
+        sink.close()
+
+
+async def test_who_does_not_wait_any_more_keeps_nobody_else_waiting() -> None:
+    with pipes() as (_, output_end, _, read_end):
+        sink = sink_of(output_end)
+        sink.put(b"x" * 1_000_000)
+        first, second = (asyncio.ensure_future(sink.drained()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        got = 0
+        while got < 1_000_000:
+            got += len(await asyncio.to_thread(os.read, read_end, 100_000))
+        await second
+        assert first.cancelled()
+        sink.close()
+
+
+async def test_a_reader_that_is_cancelled_while_something_comes_leaves_it_to_the_next() -> None:
+    with pipes() as (input_end, _, write_end, _):
+        source = ThreadSource(input_end)
+        reading = asyncio.ensure_future(source.read())
+        await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.wait([reading])
+        os.write(write_end, b"kept")
+        await until(lambda: source._chunk is not None)
+        assert await source.read() == b"kept"
+        source.close()
+
+
+def test_threads_end_when_their_loop_is_gone() -> None:
+    """Nobody is left to tell, and nobody is waited for when the program ends."""
+
+    def threads() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name in ("greenroom-reader", "greenroom-writer")}
+
+    before = threads()
+    with pipes() as (input_end, output_end, write_end, read_end):
+
+        async def begin() -> None:
+            reading = asyncio.ensure_future(ThreadSource(input_end).read())
+            ThreadSink(output_end).put(b"x" * 1_000_000)
+            await asyncio.sleep(0.01)
+            reading.cancel()
+
+        asyncio.run(begin())
+        begun = threads() - before
+        assert len(begun) == 2
+        os.write(write_end, b"too late")
+        got = 0
+        while got < 1_000_000:
+            got += len(os.read(read_end, 100_000))
+        for each in begun:
+            each.join(60)
+            assert not each.is_alive()
