@@ -94,8 +94,6 @@ def run(words: Sequence[str]) -> int:
     spell_what_is_logged()
     try:
         code = _tree().main(typed, "greenroom", standalone_mode=False, obj=command)
-    except click.exceptions.Exit as left:
-        return left.exit_code
     except click.Abort:
         _say("interrupted")
         return INTERRUPTED
