@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Settings
+from greenroom import CallToolResult, Context, Image, Settings
 from greenroom.actors.names import Name
 from greenroom.actors.task_keeper import LOST, RESTARTED
 from greenroom.actors.task_record import TaskRecord
 from greenroom.actors.task_store import MemoryTaskStore
+from greenroom.protocol.errors import ErrorCode
 from greenroom.supervision import kill, wait_down, whereis, which_children
 from greenroom.transports.seam import Peer
 
@@ -48,6 +49,54 @@ async def test_a_worker_that_dies_makes_its_task_fail_at_once() -> None:
         assert texts(await waiting) == ["Tool execution failed"]
         assert await status(client, id) == "failed"
         await until(lambda: stage.collector(id) is None)
+
+
+async def test_where_a_crash_is_the_protocols_a_worker_that_dies_is_an_error() -> None:
+    async with performing(Settings(crashes="protocol")) as stage:
+        client = await stage.probe()
+        id = await begun(client, "wait", gate="a")
+        kill(await worker_of(stage))
+        answer = await result(client, id)
+        assert answer["error"] == {"code": ErrorCode.TOOL_ERROR, "message": "Tool execution failed"}
+        assert await status(client, id) == "failed"
+
+
+@pytest.mark.parametrize("content", [[], [Image(b"x", "image/png")], [Image(b"x", "image/png"), "no flour left"]])
+async def test_a_failure_that_has_no_words_has_failed_all_the_same(content: list[Any]) -> None:
+    async with performing() as stage:
+
+        @stage.server.tool(task_support="optional")
+        async def burn() -> CallToolResult:
+            return CallToolResult(content, is_error=True)
+
+        client = await stage.probe()
+        id = await begun(client, "burn")
+        assert (await result(client, id))["result"]["isError"] is True
+        task = (await asked(client, "tasks/get", taskId=id))["result"]
+        says = content[-1] if len(content) > 1 else "The tool has failed"
+        assert (task["status"], task["statusMessage"]) == ("failed", says)
+
+
+async def test_a_task_that_has_no_stream_to_close_and_is_cancelled_says_nothing_more() -> None:
+    async with performing() as stage:
+        said: list[bool] = []
+
+        @stage.server.tool(task_support="optional")
+        async def stubborn(ctx: Context) -> None:
+            said.append(ctx.interrupt_stream(0.5))
+            said.append(bool(ctx.info("at work")))
+            try:
+                await stage.gate("b").wait()
+            finally:
+                said.append(bool(ctx.log("info", "not yet", "mill")))
+
+        client = await stage.probe()
+        id = await begun(client, "stubborn")
+        await until(lambda: len(said) == 2)
+        await asked(client, "tasks/cancel", taskId=id)
+        await until(lambda: len(said) == 3)
+        assert said == [False, True, False]
+        assert await status(client, id) == "cancelled"
 
 
 async def test_a_worker_that_dies_before_its_first_step_too() -> None:
