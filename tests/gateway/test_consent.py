@@ -142,3 +142,25 @@ def test_what_was_allowed_of_one_server_is_not_sent_to_the_next() -> None:
             assert await peer.call("one__remember", what="x") == "nothing"
 
     run(main)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_server_that_is_taken_away_while_somebody_thinks_is_away(*, shared: bool) -> None:
+    async def main() -> None:
+        up = Upstream("one")
+
+        async def ask(_: ConsentQuestion) -> bool:
+            (mounted,) = server._gateways
+            await mounted.host.remove("one")  # type: ignore[attr-defined]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+            return True
+
+        server = gateway(up, consent=Consent(ask=ask), shared=shared)
+        async with Client(server) as peer:
+            with pytest.raises(PeerError, match="'one' has not answered") as caught:
+                await peer.call("one__remember", what="x")
+            assert caught.value.data["server"] == "one"
+            assert up.memory == {}
+            with pytest.raises(PeerError, match="one__remember"):
+                await peer.call("one__remember", what="x")
+
+    run(main)
