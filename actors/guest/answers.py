@@ -60,7 +60,7 @@ async def outcome(asked: Asked, kind: str, fields: Fields, seconds: float) -> Ou
             return await _ASKED[kind](asked, fields, seconds)
     except TimeoutError as error:
         return failed("timeout", f"no answer within {seconds:.3g} s" if not str(error) else str(error))
-    except (GreenroomError, RequestCancelled) as error:
+    except GreenroomError as error:
         return failure(error)
 
 
@@ -70,6 +70,10 @@ def failure(error: BaseException) -> Outcome:
         return failed("peer_error", error.message, code=error.code, data=error.data)
     if isinstance(error, RequestLost):
         return failed(error.reason, str(error), maybe_done=error.maybe_done)
+    if isinstance(error, RequestCancelled):  # its reason is somebody's words, or none
+        return failed(
+            "cancelled", f"the request was cancelled: {error.reason}" if error.reason else "the request was cancelled"
+        )
     reason = getattr(error, "reason", None)
     return failed(reason if isinstance(reason, str) else "failed", str(error))
 
