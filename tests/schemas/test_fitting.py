@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -149,6 +150,36 @@ def test_choices_with_titles_as_they_were_first_written() -> None:
             "properties": {"a": {"type": "string", "enum": ["r"], "enumNames": ["Red"]}, "b": {"type": "boolean"}},
         },
     }
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("prompts/list", {"prompts": [{"name": "p", "arguments": 7}, {"name": "q", "arguments": None}, 3]}),
+        ("prompts/list", {"prompts": [{"name": "p", "arguments": [3]}]}),
+        ("tools/list", {"tools": [3, {"name": "t", "inputSchema": 3}]}),
+        ("resources/read", {"contents": None}),
+        ("prompts/get", {"messages": 3}),
+        ("prompts/get", {"messages": ["hello"]}),
+        ("tools/call", {"content": [3, {"type": 3}, {"type": "resource", "resource": 3}]}),
+        ("tools/call", {"content": 3}),
+        ("elicitation/create", {"requestedSchema": 3}),
+        ("elicitation/create", {"requestedSchema": {"properties": {"a": 3, "b": {"oneOf": [{"type": "string"}, 3]}}}}),
+        ("sampling/createMessage", {"messages": {}}),
+    ],
+)
+def test_what_others_say_oddly_is_passed_on_as_oddly(method: str, params: dict[str, Any], version: str) -> None:
+    """A gateway's clients get what its upstreams say, whatever that is."""
+    assert fit(method, params, version) == params
+
+
+def test_what_only_the_newest_can_be_told_is_told_in_text() -> None:
+    use = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
+    told = fit("sampling/createMessage", {"messages": [{"role": "assistant", "content": [use]}]}, "2025-06-18")
+    (message,) = told["messages"]
+    assert message["content"]["type"] == "text"
+    assert json.loads(message["content"]["text"]) == use
 
 
 def test_the_tables_name_revisions_that_there_are() -> None:

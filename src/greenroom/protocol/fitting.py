@@ -101,8 +101,8 @@ def _listed(name: str, shape: str) -> Callable[[dict[str, Any], str], dict[str, 
 
 def _definition(shape: str, value: Any, version: str) -> Any:
     value = _known(shape, value, version)
-    if shape == "prompt" and "arguments" in value:
-        value = {**value, "arguments": [_known("argument", one, version) for one in value["arguments"]]}
+    if shape == "prompt" and is_object(value) and is_array(arguments := value.get("arguments")):
+        value = {**value, "arguments": [_known("argument", one, version) for one in arguments]}
     return value
 
 
@@ -125,13 +125,17 @@ def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
 
 
 def _contents(result: dict[str, Any], version: str) -> dict[str, Any]:
-    return {**result, "contents": [_known("contents", one, version) for one in result.get("contents", ())]}
+    contents = result.get("contents")
+    return (
+        {**result, "contents": [_known("contents", one, version) for one in contents]} if is_array(contents) else result
+    )
 
 
 def _messages(result: dict[str, Any], version: str) -> dict[str, Any]:
     """A message has room for one block there: several are as many messages."""
     fitted: dict[str, Any] = {**_known("sampling", result, version)}
-    fitted["messages"] = [single for one in result.get("messages", ()) for single in _singles(one, version)]
+    if is_array(messages := result.get("messages")):
+        fitted["messages"] = [single for one in messages for single in _singles(one, version)]
     return fitted
 
 
@@ -158,6 +162,8 @@ def _elicitation(params: dict[str, Any], version: str) -> dict[str, Any]:
 
 def _choices(field: Any) -> Any:
     if not is_object(field) or not is_array(titled := field.get("oneOf")):
+        return field
+    if not all(is_object(one) and "const" in one and "title" in one for one in titled):
         return field
     rest = {name: one for name, one in field.items() if name != "oneOf"}
     return {**rest, "enum": [one["const"] for one in titled], "enumNames": [one["title"] for one in titled]}
