@@ -333,3 +333,37 @@ async def test_where_there_is_no_other_way_the_door_is_a_file_that_nobody_else_m
 async def test_a_ticket_for_nowhere_is_told_as_that(tmp_path: Path) -> None:
     with pytest.raises(NotHandedOver, match="cannot be had"):
         await sockets_for(Ticket(str(tmp_path / ("x" * 200)), b"x" * 32))
+
+
+async def test_an_acceptor_that_pauses_can_be_closed_and_who_is_gone_again_is_nobody(
+    page: int,
+) -> None:
+    _, made, door = await opened(page)
+    (found,) = await sockets_for(made)
+    tried = asyncio.Event()
+
+    class Odd:
+        """A socket whose first guest is gone before he is let in, and then there are no descriptors left."""
+
+        tries = 0
+
+        def fileno(self) -> int:
+            return found.fileno()
+
+        def accept(self) -> object:
+            self.tries += 1
+            if self.tries == 1:
+                raise ConnectionAbortedError
+            tried.set()
+            raise OSError(24, "Too many open files")
+
+        def close(self) -> None:
+            found.close()
+
+    odd: object = Odd()
+    acceptor = Acceptor(odd, asyncio.Protocol, Shares(page, 0), lambda: 0)  # type: ignore[arg-type]
+    with socket.create_connection(found.getsockname(), timeout=5):
+        await asyncio.wait_for(tried.wait(), 25)
+        acceptor.close()
+        assert found.fileno() == -1
+    await stop(door)
