@@ -238,16 +238,13 @@ class Engine(Placing):
                     charge.why = order.why
                     self._over(charge, Ending(lost=True))
             case Gone():
-                charge = self._charges.get(order.name)
-                if charge is not None:
-                    self._over(charge, charge.ended(order.status, order.words))
+                charge = self._charges[order.name]
+                self._over(charge, charge.ended(order.status, order.words))
             case _:
                 log.error("the warden said what it should not: %r", order)
 
     def _born(self, order: Born) -> None:
-        charge = self._charges.get(order.name)
-        if charge is None:
-            return
+        charge = self._charges[order.name]  # what is not there is of others, who were told of it
         charge.pid = order.pid
         charge.pidfd = pids.descriptor(order.pid)
         if charge.asked:
