@@ -9,7 +9,7 @@ import pytest
 
 from greenroom import ClientCredentials, MemoryStore, OAuth, SignInError
 from greenroom.auth.testing import Said
-from greenroom.supervision import kill, send, whereis
+from greenroom.supervision import current_node, kill, send, whereis
 
 from .test_flows import end, oauth, signed_in, token
 from .world import CHALLENGE, ISSUER, URL, World
@@ -188,3 +188,14 @@ async def test_a_keeper_that_is_killed_as_it_begins_is_told() -> None:
         await asking
     assert caught.value.temporary
     assert await credentials.headers() == {}
+
+
+async def test_two_who_begin_where_so_much_begins_that_one_has_to_wait_have_one_keeper() -> None:
+    world, store = World(), MemoryStore()
+    both = [oauth(world, store=store).credentials(URL) for _ in range(2)]
+    node = current_node()
+    assert node.inline_budget
+    node.inline_left = 0  # the first gives way before its keeper has a name, and the other's is there before
+    assert await asyncio.gather(*(each.headers() for each in both)) == [{}] * 2
+    assert len({each._pid for each in both}) == 1
+    assert both[0]._shown is both[1]._shown
