@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from .order import Order
 
 
-_AHEAD: Final = 8
-"""How many calls may be with one worker, the one that it is at included."""
+_AHEAD: Final = 16
+"""How many calls may be with one worker, the one that it is at included;"""
+_FEW: Final = 8
+"""and when it has so few, it gets more: several go out in one piece."""
 _MOVES: Final = 3
 """How many workers may be lost before they began with a call, until that is its answer."""
 _BEGINS: Final = 1.0
@@ -67,10 +69,10 @@ class Hand:
         """How it ended, as its minder knows it."""
 
     @property
-    def takes_ahead(self) -> bool:
-        """Whether a call may be given to it that it will come to later."""
+    def takes_ahead(self) -> int:
+        """How many calls may be given to it now that it will come to later."""
         goes_on = self.claims is not None and self.is_brisk and not self.is_leaving
-        return goes_on and 0 < len(self.orders) < _AHEAD
+        return _AHEAD - len(self.orders) if goes_on and 0 < len(self.orders) <= _FEW else 0
 
     def take_back(self, orders: Sequence[Order]) -> list[Order]:
         """Of these, the ones that lie behind what it is at, and that it has not begun: it has them no more."""

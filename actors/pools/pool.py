@@ -69,7 +69,7 @@ class Pool:
 
     size: int | None = None
     warm: int = 0
-    max_calls: int | None = 1000
+    max_calls: int | None = 10_000
     memory: int | Literal["half"] | None = "half"
     cpu: float | None = None
     queue: int = 1000
