@@ -196,6 +196,10 @@ class Company:
         if self.others is not None:
             self.others.list_changed(kind)
 
+    def completed(self, elicitation_id: str) -> bool:
+        """A user has done with the page that they were sent to, whichever node has sent them there."""
+        return self.peers.elicitation_complete(elicitation_id)
+
     def _pool_children(self) -> list[ChildSpec[Any]]:
         children: list[ChildSpec[Any]] = [
             child(DynamicSupervisor, intensity=_INTENSITY, period=_PERIOD).but(id="pools", name=self.name("pools"))

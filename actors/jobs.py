@@ -80,6 +80,10 @@ class House(Protocol):
     def list_changed(self, kind: Kind) -> None:
         """What is offered has changed."""
 
+    def completed(self, elicitation_id: str) -> bool:
+        """A user has done with the page that they were sent to; whether anybody may hear of it."""
+        ...
+
 
 class Voice(Protocol):
     """What a handler may say to the peer, through the session that its call belongs to. Safe to use from any thread."""

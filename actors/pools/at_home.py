@@ -24,6 +24,10 @@ class Home(Protocol):
     def list_changed(self, kind: Kind) -> None:
         """What is offered has changed."""
 
+    def completed(self, elicitation_id: str) -> bool:
+        """A user has done with the page that they were sent to; whether anybody may hear of it."""
+        ...
+
 
 _home: Final[ContextVar[Home | None]] = ContextVar("greenroom_home", default=None)
 

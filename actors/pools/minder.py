@@ -232,6 +232,8 @@ class Minder(GenServer):
                 job.house.updated(uri, extra)
             case words.CHANGED, [changed]:
                 job.house.list_changed(changed)
+            case words.VISITED, [str() as page]:
+                job.house.completed(page)
             case words.AWAY, [retry]:
                 job.voice.interrupt_stream(retry)
             case _:

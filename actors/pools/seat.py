@@ -88,6 +88,10 @@ class _House:
         """What is offered has changed."""
         self._seat.home.send([words.CHANGED, self._call, kind])
 
+    def completed(self, elicitation_id: str) -> bool:
+        """A user has done with the page that they were sent to: home is asked to tell it, and knows whom."""
+        return self._seat.home.send([words.VISITED, self._call, elicitation_id])
+
 
 class _Desk:
     """Where a job's end is put down; it stands where the session's ref stands at home."""

@@ -15,6 +15,7 @@
                      EXPECT call, ids
                      UPDATED call, uri, extra
                      CHANGED call, kind
+                     VISITED call, id      a user has done with the page that they were sent to
                      AWAY call, retry      close the call's stream for now
                      PART call, piece      of a long response, before the last
                      DONE call, *outcome   the last of a call; its body is empty when that came in parts
@@ -45,6 +46,7 @@ AWAY: Final = 16
 UPDATED: Final = 18
 CHANGED: Final = 19
 PART: Final = 20
+VISITED: Final = 21
 DONE: Final = 17
 
 PIECE: Final = 255 * 1024

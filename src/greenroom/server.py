@@ -374,6 +374,8 @@ class Server(Decorators, Lifespans, ThespianWords):
         """
         company = self.company
         nodes = [node for node in tuple(self._nodes) if node.running]
+        if not nodes and (home := home_of_call()) is not None:
+            return home.completed(elicitation_id)
         found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
         told, others = Visited(elicitation_id), company.others
         if others is not None and not found:

@@ -29,6 +29,11 @@ def sends_away() -> str:
     raise UrlElicitationRequired(UrlElicitation("Who are you?", "https://box.example/door", id=PAGE))
 
 
+def has_seen() -> str:
+    """Tells that the user was there, by the server of its module."""
+    return str(SERVER.elicitation_complete(PAGE))
+
+
 async def paces(ctx: Context, times: int) -> int:
     """Says much, and no faster than it is heard."""
     taken = 0

@@ -76,6 +76,15 @@ async def test_a_user_whom_a_handler_sends_to_a_page_is_known_at_home(house: Hou
         assert await probe.heard("notifications/elicitation/complete") == [{"elicitationId": heard_and_lost.PAGE}]
 
 
+async def test_a_handler_that_has_seen_the_user_has_home_tell_whoever_sent_them(house: House) -> None:
+    await opened(house, "sends_away", "has_seen")
+    async with house.probe(capabilities={"elicitation": {"url": {}}}) as probe:
+        with pytest.raises(PeerError, match="visit a page first"):
+            await probe.call("sends_away")
+        assert text_of(await probe.call("has_seen")) == "True"
+        assert await probe.heard("notifications/elicitation/complete") == [{"elicitationId": heard_and_lost.PAGE}]
+
+
 async def test_a_call_that_steps_aside_is_answered_all_the_same(house: House) -> None:
     await opened(house, "steps_aside")
     async with house.probe() as probe:
@@ -99,6 +108,7 @@ async def test_what_a_handler_tells_by_its_server_reaches_those_who_listen_at_ho
 def test_who_tells_something_where_nothing_runs_is_heard_by_nobody() -> None:
     heard_and_lost.SERVER.notify_resource_updated("test://page")
     heard_and_lost.SERVER.notify_list_changed("tool")
+    assert not heard_and_lost.SERVER.elicitation_complete(heard_and_lost.PAGE)
     assert home_of_call() is None
 
 

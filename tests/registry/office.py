@@ -64,6 +64,9 @@ class Office:
         """The same."""
         tell_changed(self.subscriptions, self.board, kind)
 
+    def completed(self, elicitation_id: str) -> bool:
+        return bool(elicitation_id)
+
     async def open(self, wait_for: WaitFor = None, per_session: int = 1000) -> None:
         """Start it."""
         children = [

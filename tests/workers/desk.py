@@ -60,6 +60,9 @@ class House:
     def list_changed(self, kind: Kind) -> None:
         """Nobody hears of it."""
 
+    def completed(self, elicitation_id: str) -> bool:
+        return bool(elicitation_id)
+
     def put(self, *entries: Entry) -> None:
         """Register."""
         for entry in entries:
