@@ -61,7 +61,8 @@ class House:
         """Nobody hears of it."""
 
     def completed(self, elicitation_id: str) -> bool:
-        return bool(elicitation_id)
+        """Nobody was sent anywhere."""
+        raise NotImplementedError(elicitation_id)
 
     def put(self, *entries: Entry) -> None:
         """Register."""
