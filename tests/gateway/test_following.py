@@ -24,6 +24,20 @@ async def followers(mounted: Any) -> list[Any]:
     return [each.pid for each in await which_children(mounted.following.supervisor)]
 
 
+def taken_by(subscribed: Any) -> tuple[Server, Server, Any]:
+    """A server with a note, of which subscriptions are taken by that; and a gateway to it."""
+    up = Server("one", hooks=Hooks(answers={"resources/subscribe": subscribed}))
+
+    @up.resource("note://one")
+    def note() -> str:
+        raise NotImplementedError
+
+    server = Server("front")
+    server.mount(Host({"one": up}, patience=1.0))
+    (mounted,) = server._gateways
+    return up, server, mounted
+
+
 async def test_what_a_client_followed_ends_with_it() -> None:
     server = gateway(Upstream("one"))
     (mounted,) = server._gateways
@@ -47,15 +61,7 @@ async def test_a_follower_that_died_is_begun_anew_until_the_upstream_takes_it(re
             raise refusals.pop()
         return {}
 
-    up = Server("one", hooks=Hooks(answers={"resources/subscribe": subscribed}))
-
-    @up.resource("note://one")
-    def note() -> str:
-        raise NotImplementedError
-
-    server = Server("front")
-    server.mount(Host({"one": up}, patience=1.0))
-    (mounted,) = server._gateways
+    _, server, mounted = taken_by(subscribed)
     async with WireProbe(server) as probe:
         await probe.request("resources/subscribe", {"uri": NOTE})
         refusals += [McpError(-32050, "not now")] * refused
@@ -170,15 +176,7 @@ async def test_who_unsubscribes_before_the_upstream_has_said_yes_is_answered_bot
         await asyncio.sleep(3.0)
         return {}
 
-    up = Server("one", hooks=Hooks(answers={"resources/subscribe": subscribed}))
-
-    @up.resource("note://one")
-    def note() -> str:
-        raise NotImplementedError
-
-    server = Server("front")
-    server.mount(Host({"one": up}, patience=1.0))
-    (mounted,) = server._gateways
+    up, server, mounted = taken_by(subscribed)
     async with WireProbe(server) as probe:
         subscribing = await probe.ask("resources/subscribe", {"uri": NOTE})
         await begun.wait()

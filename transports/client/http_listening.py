@@ -119,12 +119,7 @@ class Listening(Visit):
 
     def rang(self) -> None:
         """It may have been silent for too long."""
-        silence = self.wire.settings.silence
-        assert silence is not None, "nobody else has set it"
-        left = self._heard_at + silence - self.wire.now()
-        if left > 0 or self.wire.crowded():
-            self.alarm(max(left, 1.0))
-        else:
+        if self.is_silent(self._heard_at):
             self._later()
 
 

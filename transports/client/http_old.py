@@ -105,13 +105,8 @@ class OldStream(Visit):
 
     def rang(self) -> None:
         """Nothing came for too long."""
-        silence = self.wire.settings.silence
         if not self.ready:
             self._fail(NotMcp(f"{self.address.origin} did not say where to post to within {_SAYS_WITHIN:g} s"))
-            return
-        assert silence is not None, "nobody else has set it"
-        left = self._heard_at + silence - self.wire.now()
-        if left > 0 or self.wire.crowded():
-            self.alarm(max(left, 1.0))
-        else:
-            self._fail(SilentTooLong(f"{self.address.origin} has said nothing for {silence:g} s"))
+        elif self.is_silent(self._heard_at):
+            seconds = self.wire.settings.silence
+            self._fail(SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s"))

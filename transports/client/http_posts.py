@@ -312,11 +312,6 @@ class Question(Notice):
         if self._answered:
             self._close()
             self.wire.settled(self)
-            return
-        silence = self.wire.settings.silence
-        assert silence is not None, "nobody else has set it"
-        left = self._heard_at + silence - self.wire.now()
-        if left > 0 or self.wire.crowded():
-            self.alarm(max(left, 1.0))
-        else:
-            self._cut(SilentTooLong(f"{self.address.origin} has said nothing for {silence:g} s, not even a comment"))
+        elif self.is_silent(self._heard_at):
+            seconds = self.wire.settings.silence
+            self._cut(SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s, not even a comment"))

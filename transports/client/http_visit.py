@@ -256,6 +256,16 @@ class Visit:
         if seconds is not None:
             self._alarm = self.wire.later(seconds, self._ring)
 
+    def is_silent(self, heard_at: float) -> bool:
+        """Whether nothing has come for longer than settings allow. If not, it rings again when that may be so."""
+        silence = self.wire.settings.silence
+        assert silence is not None, "nobody listens for silence then"
+        left = heard_at + silence - self.wire.now()
+        if left > 0 or self.wire.crowded():
+            self.alarm(max(left, 1.0))
+            return False
+        return True
+
     def _ring(self) -> None:
         self._alarm = None
         if not self.done:
