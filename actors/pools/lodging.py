@@ -52,7 +52,7 @@ class Lodging:
     async def open(self, pool: Pool) -> ProcessBench:
         """A new process, linked to the calling one."""
         if is_worker():
-            raise NoWorkers("a worker process has no workers of its own: what it runs, it runs in itself")
+            raise NoWorkers("this is a worker process already, and has none of its own: call the function itself")
         limits = Limits(memory=pool.memory_limit, cpu=pool.cpu)
         spec = NodeSpec(limits=limits, start_timeout=pool.start, requires=pool.requires)
         host = await node_child(pool.cluster or self._cluster, spec).start()

@@ -91,6 +91,15 @@ def was_started_with(pid: int, variable: str, value: str) -> bool:
         return False
 
 
+def started_with(variable: str, value: str) -> list[int]:
+    """Everybody who was, where the system tells; forks of such a program included."""
+    proc = Path("/proc")
+    if not (proc / "self" / "environ").exists():
+        return []
+    everywhere = (int(place.name) for place in proc.iterdir() if place.name.isdigit())
+    return [pid for pid in everywhere if was_started_with(pid, variable, value)]
+
+
 def began(pid: int) -> int:
     """When it did, in ticks since the machine's start, where that is told; who is gone was first."""
     try:

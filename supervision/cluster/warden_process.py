@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -31,6 +32,10 @@ main(control, int(sys.argv[2]))
 """
 _CHUNK: Final = 1 << 16
 _SAID: Final = 4_000
+_MARK: Final = "GREENROOM_WARDEN"
+"""In the environment of all that is below a warden, and of what code there executes: whose it is."""
+_ONCE_MORE: Final = (0.1, 1.0)
+"""Who is found by that after an end that was none in order is ended, and looked for again so much later: it may have forked just then."""
 _UNREAPED: Final = 1.0
 """How long it may take to end, once it has closed the socket."""
 
@@ -51,6 +56,7 @@ class WardenProcess:
         """Whether it has ended, or is not listened to any more."""
         self.ended = asyncio.Event()
         self._telling: asyncio.TimerHandle | None = None
+        self._mark = secrets.token_hex(16)
         with contextlib.ExitStack() as undone:
             try:
                 self.lifeline = Lifeline()
@@ -65,6 +71,7 @@ class WardenProcess:
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         stderr=self._errors,
+                        env={**os.environ, _MARK: self._mark},
                         pass_fds=(theirs.fileno(), self.lifeline.reading),
                         start_new_session=True,
                     )
@@ -180,11 +187,20 @@ class WardenProcess:
                 self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
+        if self.status != 0:  # it has not looked after those that code below it has started
+            self._end_all()
+            if not self._loop.is_closed():
+                for seconds in _ONCE_MORE:
+                    self._loop.call_later(seconds, self._end_all)
         self.ended.set()
         if self._telling is not None:
             self._telling.cancel()
             self._tell_end()
         return True
+
+    def _end_all(self) -> None:
+        for pid in pids.started_with(_MARK, self._mark):
+            pids.send_signal(signal.SIGKILL, pid)
 
     def last_words(self) -> str:
         """What it wrote to its standard error, which is what Python wrote when it could not begin."""

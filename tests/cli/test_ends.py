@@ -216,3 +216,13 @@ def test_a_server_that_does_not_end_in_order_is_ended_all_the_same(
     assert served.process.returncode == -9
     served.end()
     assert served.process.returncode == -9
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_command_that_is_started_without_a_standard_stream_does_its_work(folder: Path, closed: str) -> None:
+    line = f'exec "$0" -m greenroom.cli call weather.py forecast city=Oslo days=1 {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, sys.executable], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("Oslo 0" in done.stdout) == ("1>&-" not in closed)

@@ -171,3 +171,32 @@ def test_what_lies_where_a_program_starts_it_is_not_taken_for_pythons_own(
 
     seen = typed("call", "dot", "--", entry["command"], *entry["args"])
     assert (seen.code, seen.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"x": 1e999}', "the number 1e999 is more exact"),
+        ('{"x": 0.10000000000000000000001}', "the number 0.10000000000000000000001 is more exact"),
+        ('{"x": NaN}', "NaN is no JSON"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' stands there twice in one object"),
+    ],
+)
+def test_what_would_not_be_written_as_it_was_read_is_left_alone(typed: Type, folder: Path, text: str, why: str) -> None:
+    (folder / ".mcp.json").write_text(text)
+
+    seen = typed(*URL, "--project", "--yes")
+
+    assert (seen.code, why in seen.err, "nothing was written" in seen.err) == (3, True, True)
+    assert (folder / ".mcp.json").read_text() == text
+
+
+def test_odd_values_are_written_as_they_were_read(typed: Type, folder: Path) -> None:
+    was = '{"small": 1e-7, "large": 12345678901234567890, "half": "\\ud800", "é": 0.1}'
+    (folder / ".mcp.json").write_bytes(b"\xef\xbb\xbf" + was.encode())
+
+    assert typed(*URL, "--project", "--yes").code == 0
+
+    now = json.loads((folder / ".mcp.json").read_text(encoding="utf-8"))
+    assert now.pop("mcpServers")
+    assert now == json.loads(was)

@@ -82,6 +82,15 @@ async def test_and_when_it_is_known_for_a_child_of_that_worker_later(stage: Stag
     await _gone(int(told.read_text()))
 
 
+async def test_and_with_the_warden(stage: Stage) -> None:
+    left = [int(await stage.result(tool)) for tool in ("forks_unseen", "starts_program")]
+    (warden,) = [pid for pid in descendants() if pids.name_of(pid) == "gr-warden"]
+    os.kill(warden, signal.SIGKILL)
+    for child in left:
+        await _gone(child)
+    await _is_back(stage)
+
+
 async def test_and_with_its_server(stage: Stage) -> None:
     async with Stage(size=1) as other:
         child = int(await other.result("forks_and_leaves"))

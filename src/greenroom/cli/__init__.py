@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the command that was typed, and exit as it went."""
+    _open_what_is_closed()
     try:
         from .door import run  # noqa: PLC0415 - its library is an extra
     except ModuleNotFoundError as error:
@@ -14,3 +16,14 @@ def main() -> None:
             raise
         sys.exit("greenroom: the command line needs an extra: pip install 'greenroom[cli]'")
     sys.exit(run(sys.argv[1:]))
+
+
+def _open_what_is_closed() -> None:
+    """Whoever is started without a standard stream has one that leads nowhere: else its number would be that of some socket."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w"))

@@ -6,10 +6,13 @@ Nothing is written through a link that somebody else may have put beside it: a r
 from __future__ import annotations
 
 import json as json_library
+import math
 import os
 import shutil
 import stat
 import tempfile
+from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,10 +34,33 @@ class Changed(Exception):
     """Somebody else has written to it since it was read."""
 
 
+class _Unlike(Exception):
+    """What would not be written back as it was read."""
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or Decimal(repr(value)) != Decimal(text):
+        raise _Unlike(f"the number {text[:40]} is more exact than it would be written")
+    return value
+
+
+def _constant(text: str) -> Any:
+    raise _Unlike(f"{text} is no JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise _Unlike(f"{twice!r} stands there twice in one object")
+    return found
+
+
 def read(path: Path) -> dict[str, Any]:
     """What stands there; nothing when there is no such file. Raises `Ended` for one that is no JSON object."""
     try:
-        text = _bytes(path).decode("utf-8")
+        text = _bytes(path).decode("utf-8-sig")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -43,8 +69,10 @@ def read(path: Path) -> dict[str, Any]:
         return {}
     found: Any = None
     try:
-        found = json_library.loads(text)
+        found = json_library.loads(text, parse_float=_float, parse_constant=_constant, object_pairs_hook=_object)
         deep = _is_deep(found)
+    except _Unlike as unlike:
+        raise Ended(CONFIG, f"{path}: {unlike}; it has to be edited by hand, and nothing was written") from None
     except ValueError as error:
         raise Ended(
             CONFIG,
@@ -85,8 +113,9 @@ def _is_deep(value: Any) -> bool:
 
 
 def text_of(value: Mapping[str, Any]) -> str:
-    """As it is written."""
-    return json_library.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    """As it is written. Half a character, which JSON can hold and UTF-8 cannot, is written by its number."""
+    text = json_library.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def write(path: Path, value: Mapping[str, Any], before: Mapping[str, Any]) -> Path | None:

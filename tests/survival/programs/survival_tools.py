@@ -8,6 +8,7 @@ import inspect
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -133,6 +134,11 @@ def forks_unseen() -> int:
         time.sleep(3600)
         os._exit(0)
     return child
+
+
+def starts_program() -> int:
+    """In a session of its own, so that nobody's signals reach it."""
+    return subprocess.Popen(["sleep", "3600"], start_new_session=True).pid
 
 
 def is_survived(told: str) -> None:
