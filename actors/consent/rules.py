@@ -181,7 +181,7 @@ class Permissions:
         return self._otherwise
 
     def dead(self, servers: Iterable[str]) -> list[Dead]:
-        """The rules that can never decide: about nobody, or behind another that takes all of theirs."""
+        """The rules that can never decide: about nobody, about others than those whose block they are in, or behind another that takes all of theirs."""
         known = list(servers)
         found: list[Dead] = []
         for place, (rule, meaning) in enumerate(self._steps):
@@ -191,6 +191,12 @@ class Permissions:
                 continue
             if rule.only is not None and rule.only.isdisjoint(about):
                 found.append(Dead(rule, "a project's file allows nothing of the servers of other files"))
+                continue
+            home, (head, colon, _) = rule.server, rule.pattern.partition(":")
+            if home is not None and colon and head in known:
+                found.append(
+                    Dead(rule, f"in the block of {home!a} it is a tool's name alone, and {head!a} is a server")
+                )
                 continue
             before = next(
                 (other for other, wide in self._steps[:place] if _takes_all(other, wide, rule, meaning)), None

@@ -80,6 +80,15 @@ def test_where_there_is_none_it_is_said_where_it_would_be(typed: Type) -> None:
     assert (seen.code, "there is no configuration" in seen.out) == (0, True)
 
 
+@pytest.mark.parametrize("name", ["loop.toml", "none.toml"])
+def test_of_a_file_that_is_not_there_only_that_is_said(typed: Type, folder: Path, name: str) -> None:
+    (folder / "loop.toml").symlink_to("loop.toml")
+    seen = typed("config", "check", name)
+
+    assert (seen.code, len(seen.out.splitlines()), "cannot be read" in seen.out) == (3, 1, True)
+    assert len(json.loads(typed("config", "check", name, "--json").out)["mistakes"]) == 1
+
+
 def test_a_server_that_does_not_answer_in_its_time_is_said_to_be_away(typed: Type, folder: Path) -> None:
     command = f'command = {sys.executable!r}\nargs = ["-c", "import sys; sys.stdin.read()"]\n'
     (folder / "greenroom.toml").write_text(f"[server.slow]\n{command}timeouts = {{ connect = 0.2 }}\n")

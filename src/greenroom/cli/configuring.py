@@ -26,7 +26,11 @@ def _read(files: Sequence[Path]) -> HostConfig:
 
 def check(*, files: Sequence[Path], json: bool) -> int:
     """Say all that is wrong, each with its file and line. 3 when something is."""
+    from greenroom.config.mistakes import DOUBT  # noqa: PLC0415 - not for help
+
     config = _read(files)
+    there = [str(file) for file in config.files if file.exists()]
+    mistakes = [one for one in config.mistakes if there or one != DOUBT]  # where nothing is there, there are no rules
     if json:
         wrong = [
             {
@@ -38,14 +42,13 @@ def check(*, files: Sequence[Path], json: bool) -> int:
                 "hint": one.hint,
                 "harmless": one.harmless,
             }
-            for one in config.mistakes
+            for one in mistakes
         ]
         as_json({"mistakes": wrong, "servers": list(config.servers)})
         return FINE if config.good else CONFIG
-    for one in config.mistakes:
+    for one in mistakes:
         echo(styled(visible(str(one)), "odd" if one.harmless else "bad"))
-    there = [str(file) for file in config.files if file.exists()]
-    if not there:
+    if not there and config.good:
         echo(f"there is no configuration: {' or '.join(map(str, config.files))} would be it")
     elif config.good:
         count = len(config.servers)

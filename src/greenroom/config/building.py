@@ -1,12 +1,13 @@
 """From what is written to what is meant: variables in place, defaults filled in, and one frozen `ServerConfig` as the result.
 
 Only what was judged good is built; what can still be wrong is what the file alone does not show: a variable that is not set, an address that is
-none once its variables are in place.
+none once its variables are in place. Of a server with mistakes the rest is built all the same, and thrown away: so all that is wrong with it is told.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.consent.rules import BadRule, Rule
@@ -16,11 +17,11 @@ from greenroom.transports.client.http_address import Address
 
 from .documents import Unreadable, at_home, read_text
 from .fields import SERVER
-from .kinds import Book
+from .kinds import ENOUGH, Book
 from .values import Budget, Limits, OAuthConfig, Restart, ServerConfig, Timeouts, ToolLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from greenroom.actors.consent.rules import Verdict
@@ -62,6 +63,8 @@ def server_of(  # noqa: PLR0913 - all that goes into one
     restart = Restart(**_whole(found.get("restart", {}), "intensity", "park_after"))
     if restart.longest < restart.first:
         tell(("restart", "longest"), f"has to be no less than first, which is {restart.first:g}", "")
+    headers = dict(found.get("headers", {}))
+    _each_once(headers, lines, tell)
     cwd = found.get("cwd")
     return ServerConfig(
         name=name,
@@ -73,7 +76,7 @@ def server_of(  # noqa: PLR0913 - all that goes into one
         inherit=tuple(found.get("inherit", ())),
         cwd=None if cwd is None else str(folder / cwd),
         url=found.get("url"),
-        headers=dict(found.get("headers", {})),
+        headers=headers,
         oauth=found.get("oauth", "off"),
         oauth_config=oauth,
         isolation=found.get("isolation", "none"),
@@ -85,6 +88,42 @@ def server_of(  # noqa: PLR0913 - all that goes into one
         rules=rules_of(found.get("permissions", {}), name, lambda path: lines(("permissions", *path)), inside(tell)),
         written=table,
     )
+
+
+def sound_part(table: Mapping[str, Any], variables: Variables, tell: Tell) -> dict[str, Any]:
+    """What can be built of a table with mistakes. Of the fields that are wrong the variables are looked at, and what is wrong with those told."""
+    book = Book()
+    SERVER.judge(table, (), book)
+    if book.full:  # not all of it was judged
+        return {}
+    wrong = {keys[0] for keys, _, _ in book.told if keys}
+    for name in _EXPANDED:
+        if name in wrong and name in table:
+            for path, text in islice(_texts(table[name], (name,)), ENOUGH):
+                _put(text, path, variables, tell)
+    return {name: value for name, value in table.items() if name not in wrong}
+
+
+def _texts(value: Any, path: tuple[str | int, ...], deep: int = 2) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The texts in it, as deep as any field has some."""
+    if isinstance(value, str):
+        yield path, value
+    elif deep and is_array(value):
+        for index, one in enumerate(value):
+            yield from _texts(one, (*path, index), deep - 1)
+    elif deep and is_object(value):
+        for name, one in value.items():
+            yield from _texts(one, (*path, name), deep - 1)
+
+
+def _each_once(headers: Mapping[str, str], lines: Callable[[tuple[str | int, ...]], Source], tell: Tell) -> None:
+    """To a server the case of a header's letters is nothing, so of two that differ only in it one would vanish."""
+    first: dict[str, str] = {}
+    for name in headers:
+        other = first.setdefault(name.lower(), name)
+        if other != name:
+            line = lines(("headers", other)).line
+            tell(("headers", name), f"stands there twice, first as {other} in line {line}", "keep one of them")
 
 
 def inside(tell: Tell) -> Tell:

@@ -23,7 +23,7 @@ from greenroom.actors.tree import Tree
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.supervision import Ref, TaskSupervisor, child, whereis
 
-from .mistakes import BadConfig
+from .mistakes import DOUBT, BadConfig
 from .reconciler import Reconciler
 from .regime import Regime
 from .routes import spec_of
@@ -31,13 +31,14 @@ from .steps import step_for, steps
 from .watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from greenroom.actors.client.settings import ClientSettings
     from greenroom.actors.federation.specs import UpstreamSpec
     from greenroom.supervision import ChildSpec
 
+    from .mistakes import Mistake
     from .routes import SignIn
     from .steps import Step
     from .values import HostConfig, ServerConfig
@@ -150,7 +151,7 @@ class Household:
             else:
                 self.running[name] = server
                 self._came_by[name] = self.rules
-        self._tell(self.config)
+        self._tell(self.config.mistakes)
         return specs
 
     def settle_in(self, premises: Premises, applied: Callable[[HostConfig], object]) -> None:
@@ -172,7 +173,7 @@ class Household:
         """Have this hold from now on, unless it is wrong: then everything stays as it is, and what is wrong is said. Returns whether it holds."""
         before, self.latest = self.latest, config
         if config.mistakes != before.mistakes:
-            self._tell(config)
+            self._tell(config.mistakes if config.good else [one for one in config.mistakes if one != DOUBT])
         if not config.good:
             return False
         self.config = config
@@ -195,11 +196,11 @@ class Household:
         step = step_for(name, self.wanted.get(name), self.running.get(name))
         return step is None or step.doing == "adjust"
 
-    def _tell(self, config: HostConfig) -> None:
-        for one in config.mistakes[:_TOLD]:
+    def _tell(self, mistakes: Sequence[Mistake]) -> None:
+        for one in mistakes[:_TOLD]:
             _log.warning("%s", one)
-        if len(config.mistakes) > _TOLD:
-            _log.warning("and %d more mistakes", len(config.mistakes) - _TOLD)
+        if len(mistakes) > _TOLD:
+            _log.warning("and %d more mistakes", len(mistakes) - _TOLD)
 
     async def reload(self, config: HostConfig | None = None) -> tuple[Step, ...]:
         """Have this hold, or what the files say now; returned when the servers are as they are wanted. Raises `BadConfig`, and nothing is changed."""

@@ -53,6 +53,17 @@ class Mistake:
         return f"{_seemly(str(self.source), _LONGEST)}: {where}{_seemly(said, _LONGEST)}"
 
 
+DOUBT: Final = Mistake(
+    Source("permissions", 0),
+    None,
+    None,
+    "not all of them could be read, so nothing is allowed without asking",
+    "put the others right",
+    harmless=True,
+)
+"""What is said of a whole configuration, as long as it holds, where a rule may have been lost."""
+
+
 class BadConfig(ConfigError):
     """A configuration that nothing can be done with. `mistakes` are all that were found."""
 

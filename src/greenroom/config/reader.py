@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.actors.output.limits import OutputLimit
 from greenroom.protocol.wire import is_array, is_object
 
-from .building import inside, rules_of, server_of
+from .building import inside, rules_of, server_of, sound_part
 from .documents import Document, Unreadable, at_home, load
 from .environment import Environment
 from .fields import MOST_IMPORTS, ROOT, SERVER
 from .imports import fitted, inputs_of, servers_of, shape_of, translate
 from .kinds import Book
-from .mistakes import Mistake, Source
+from .mistakes import DOUBT, Mistake, Source, quoted
 from .places import current_folder, foreign, is_there, project_files, project_folder, user_file
 from .values import HostConfig, ServerConfig
 from .variables import Variables
@@ -160,6 +160,11 @@ class _Reading:
             else:
                 self._mistakes.append(document.mistake(keys, what, hint))
                 self._doubtful = self._doubtful or keys[:1] == ("permissions",)
+        if book.full:  # then not all of it was judged
+            self._doubtful = True
+            for entry in own.values():
+                if entry.good:
+                    _judge(entry)
         imported = document.value.get("import")
         seen: dict[str, Entry] = {}
         for index, name in enumerate(imported[:MOST_IMPORTS] if is_array(imported) else ()):
@@ -170,7 +175,8 @@ class _Reading:
             for name in found.keys() & self._entries.keys():
                 self._keep(self._entries[name])
         self._entries |= found
-        self._global(document, [keys for keys, _, _ in book.told], None if folder is None else frozenset(found))
+        if not book.full:
+            self._global(document, [keys for keys, _, _ in book.told], None if folder is None else frozenset(found))
 
     def _keep(self, entry: Entry) -> None:
         """It is the user's, and a project's takes its place: what it allows goes with it, and nothing else does."""
@@ -262,14 +268,14 @@ class _Reading:
             entry = Entry(name, document, path, found.table, imported=found)
             for one in found.told:
                 entry.tell((one.field,), one.what, one.hint, harmless=one.harmless)
-            book = Book()
-            SERVER.judge(found.table, (), book)
-            for keys, what, hint in book.told:
-                entry.tell(keys, what, hint)
+            _judge(entry)
         if name in into:
             entry.tell(
                 (), f"would be called {name}, as that of line {into[name].source().line}", "give it another name"
             )
+        elif name != written:
+            hint = "a name has 1 to 32 letters, digits, _ and - here"
+            entry.tell((), f"is what {quoted(written)} is called here", hint, harmless=True)
         into[name] = entry
 
     # --- what holds for all
@@ -305,7 +311,7 @@ class _Reading:
         servers: dict[str, ServerConfig] = {}
         failed: dict[str, tuple[Mistake, ...]] = {}
         for name, entry in self._entries.items():
-            built = self._built(entry) if entry.good else None
+            built = self._built(entry)
             if built is None or not entry.good:
                 failed[name] = tuple(one for one in entry.mistakes if not one.harmless)
             else:
@@ -327,14 +333,17 @@ class _Reading:
         return self._careful(config)
 
     def _built(self, entry: Entry) -> ServerConfig | None:
+        if not is_object(entry.table):
+            return None
         if entry.table.get("disabled") is True:  # what it needs need not be there
             return ServerConfig(name=entry.name, source=entry.source(), disabled=True, written=entry.table)
+        variables = self._words(entry.document)
         return server_of(
             entry.name,
-            entry.table,
+            entry.table if entry.good else sound_part(entry.table, variables, entry.tell),
             entry.source(),
             entry.tell,
-            variables=self._words(entry.document),
+            variables=variables,
             environment=self._environment,
             folder=entry.document.folder or entry.document.path.parent,
             lines=entry.source,
@@ -355,23 +364,22 @@ class _Reading:
             file, _, line = rule.where.rpartition(":")
             source = Source(file, int(line)) if line.isdigit() else Source(rule.where, 0)
             what = f"{rule.pattern!r} can never match: {why}"
-            idle = rule.verdict == "deny" and "no server" in why
+            idle = rule.verdict == "deny" and ("no server" in why or "is a server" in why)
             hint = "so it denies nothing: put the name right, or take it out" if idle else "take it out"
             dead.append(Mistake(source, rule.server, f"permissions.{rule.verdict}", what, hint, harmless=True))
         config = replace(config, mistakes=self._in_order((*config.mistakes, *dead)))
         if not self._doubtful:
             return config
         servers = {name: replace(one, rules=_without_allow(one.rules)) for name, one in config.servers.items()}
-        told = Mistake(
-            Source("permissions", 0),
-            None,
-            None,
-            "not all of them could be read, so nothing is allowed without asking",
-            "put the others right",
-            harmless=True,
-        )
         rules = _without_allow(config.rules)
-        return replace(config, servers=servers, rules=rules, mistakes=(*config.mistakes, told), doubtful=True)
+        return replace(config, servers=servers, rules=rules, mistakes=(*config.mistakes, DOUBT), doubtful=True)
+
+
+def _judge(entry: Entry) -> None:
+    book = Book()
+    SERVER.judge(entry.table, (), book)
+    for keys, what, hint in book.told:
+        entry.tell(keys, what, hint)
 
 
 def _without_allow(rules: Iterable[Rule]) -> tuple[Rule, ...]:
