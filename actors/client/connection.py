@@ -7,7 +7,7 @@ opened: at once, and with pauses that grow. The handler's work is done by proces
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.protocol.messages import (
     Failure,
@@ -61,12 +61,15 @@ from .seam import Phase
 if TYPE_CHECKING:
     from random import Random
 
-    from greenroom.supervision import ExitReason
+    from greenroom.supervision import ExitReason, Pid
     from greenroom.transports.client.seam import Heard, Route, Wire
 
     from .handler import ClientHandler
     from .line import ConnectionLine
     from .reports import ConnectionReport
+
+_SAMPLE: Final = 60
+"""So much is shown of what a server says that is no message."""
 
 
 class Connection(GenStatem[Phase]):
@@ -86,6 +89,8 @@ class Connection(GenStatem[Phase]):
         self.reach: Reach
         self.errands: Errands
         self.attendant: Attendant
+        self._noise: tuple[Pid, int, str] | None = None
+        """By which wire how often something came that was no message, and how the last one began."""
 
     def init(self) -> Next[Phase]:
         """Take the line over, and begin."""
@@ -195,8 +200,18 @@ class Connection(GenStatem[Phase]):
     def initializing(self, event: Event) -> Result[Phase]:
         """The server was greeted, and has not answered."""
         if type(event) is StateTimeout:
-            return self.reach.fail(InitTimeout(f"initialize: no answer within {self.settings.init_timeout:g} s"))
+            return self.reach.fail(InitTimeout(self._no_answer()))
         return self._common(event)
+
+    def _no_answer(self) -> str:
+        text = f"initialize: no answer within {self.settings.init_timeout:g} s"
+        wire, noise = self.reach.wire, self._noise
+        if noise is None or wire is None or wire.pid != noise[0]:
+            return text
+        times = f"{noise[1]} times" if noise[1] > 1 else "once"
+        return (
+            f"{text}; what came instead was no message, {times}, as {noise[2]!r}: does the server print to its output?"
+        )
 
     @state(Phase.READY, to=(Phase.CONNECTING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))
     def ready(self, event: Event) -> Result[Phase]:
@@ -350,6 +365,8 @@ class Connection(GenStatem[Phase]):
         elif isinstance(heard, Broken):
             self.requests.broken(heard.error, wire.pid)
             self.report(Quarantined, error=heard.error, sample=heard.sample)
+            before = self._noise[1] if self._noise is not None and self._noise[0] == wire.pid else 0
+            self._noise = (wire.pid, before + 1, heard.sample[:_SAMPLE])
 
     def _notified(self, wire: Wire, notification: Notification) -> None:
         method, params = notification.method, notification.params

@@ -22,7 +22,7 @@ from greenroom.actors.client.reports import Connected, ConnectionReport, Disconn
 from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.client.settings import ClientSettings, expand
 from greenroom.actors.settings import BadSetting
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import ErrorCode, PeerError, RemoteProtocolError
 from greenroom.supervision import (
     Backoff,
     Report,
@@ -46,7 +46,7 @@ from greenroom.transports.client.errors import (
     Unauthorized,
     WireFull,
 )
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.seam import Broken, Lost
 
 from .playing import phase, playing
 from .stage import SILENCE, After, Garbled, Stage
@@ -170,6 +170,26 @@ async def test_a_server_that_does_not_answer_initialize_is_tried_again() -> None
         assert stage.notes("notifications/cancelled") == []
 
 
+@pytest.mark.parametrize(("lines", "times"), [(1, "once"), (3, "3 times")])
+async def test_a_server_that_prints_instead_of_answering_is_told_apart_from_a_slow_one(lines: int, times: str) -> None:
+    stage = Stage()
+    stage.answers["initialize"] = SILENCE
+    async with playing(stage, ready=False, init_timeout=3.0, backoff=STEADY) as (line, _):
+        await stage.opened(1)
+        for _ in range(lines):
+            stage.wire.say(
+                Broken(RemoteProtocolError(ErrorCode.PARSE_ERROR, "no JSON"), "Loading the model" + 100 * ".")
+            )
+        status = await phase(line, Phase.BACKOFF)
+        assert f"no answer within 3 s; what came instead was no message, {times}, as 'Loading the model..." in str(
+            status.cause
+        )
+        assert len(str(status.cause)) < 250
+        await stage.opened(2)
+        status = await phase(line, Phase.BACKOFF)  # whoever comes next is not blamed for it
+        assert str(status.cause).endswith("within 3 s")
+
+
 async def test_a_server_that_refuses_for_now_is_tried_again() -> None:
     stage = Stage()
     answers: list[Any] = [PeerError(-32603, "not just now"), Stage()._welcome(None)]  # type: ignore[arg-type]
@@ -194,12 +214,12 @@ async def test_ready_says_why_it_is_not_when_the_time_is_up() -> None:
 
 
 async def test_what_cannot_be_declared_is_the_starters_fault() -> None:
-    class Broken(ClientHandler):
+    class Undeclarable(ClientHandler):
         def capabilities(self) -> dict[str, Any]:
             return {"sampling": object()}
 
     with pytest.raises(StartFailed):
-        await start_connection(Stage(), handler=Broken())
+        await start_connection(Stage(), handler=Undeclarable())
 
 
 # --- losses
