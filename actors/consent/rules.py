@@ -192,11 +192,9 @@ class Permissions:
             if rule.only is not None and rule.only.isdisjoint(about):
                 found.append(Dead(rule, "a project's file allows nothing of the servers of other files"))
                 continue
-            home, (head, colon, _) = rule.server, rule.pattern.partition(":")
-            if home is not None and colon and head in known:
-                found.append(
-                    Dead(rule, f"in the block of {home!a} it is a tool's name alone, and {head!a} is a server")
-                )
+            if rule.server is not None and (whose := _server_said(rule.pattern)) in known:
+                why = f"in the block of {rule.server!a} it is a tool's name alone, and {whose!a} is a server"
+                found.append(Dead(rule, why))
                 continue
             before = next(
                 (other for other, wide in self._steps[:place] if _takes_all(other, wide, rule, meaning)), None
@@ -204,6 +202,14 @@ class Permissions:
             if before is not None:
                 found.append(Dead(rule, f"{before} comes first"))
         return found
+
+
+def _server_said(pattern: str) -> str | None:
+    """Whose tool is meant by who writes, in a server's block, what may only stand outside of it."""
+    if pattern.startswith("mcp__"):
+        return pattern.removeprefix("mcp__").partition("__")[0]
+    head, colon, _ = pattern.partition(":")
+    return head if colon else None
 
 
 def _fits(rule: Rule, meaning: _Meaning, server: str, tool: str) -> bool:

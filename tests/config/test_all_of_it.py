@@ -36,13 +36,15 @@ def test_so_it_is_in_the_json_of_other_programs(desk: Desk) -> None:
     ("verdict", "hint"),
     [("allow", "take it out"), ("deny", "so it denies nothing: put the name right, or take it out")],
 )
-@pytest.mark.parametrize("whose", ["a", "b"])
-def test_a_rule_in_a_servers_block_that_names_a_server_is_told(desk: Desk, verdict: str, hint: str, whose: str) -> None:
+@pytest.mark.parametrize(("whose", "pattern"), [("a", "a:nap"), ("b", "b:nap"), ("b", "mcp__b__nap"), ("b", "mcp__b")])
+def test_a_rule_in_a_servers_block_that_names_a_server_is_told(
+    desk: Desk, verdict: str, hint: str, whose: str, pattern: str
+) -> None:
     servers = '[server.a]\ncommand = "x"\n[server.b]\ncommand = "x"\n'
-    told = desk.toml(f'{servers}[server.a.permissions]\n{verdict} = ["{whose}:nap"]\n')
+    told = desk.toml(f'{servers}[server.a.permissions]\n{verdict} = ["{pattern}"]\n')
     why = f"in the block of 'a' it is a tool's name alone, and {whose!r} is a server"
     assert told == [
-        f"greenroom.toml:6: server a: permissions.{verdict}: '{whose}:nap' can never match: {why}; {hint}",
+        f"greenroom.toml:6: server a: permissions.{verdict}: '{pattern}' can never match: {why}; {hint}",
     ]
     assert desk.read("greenroom.toml").good
 
