@@ -24,7 +24,7 @@ class Host(GenServer):
 
 async def test_a_worker_has_no_workers_of_its_own() -> None:
     become_worker()
-    with pytest.raises(NoWorkers, match="what it runs, it runs in itself"):
+    with pytest.raises(NoWorkers, match="call the function itself"):
         await Lodging().open(Pool())
 
 
