@@ -110,6 +110,17 @@ class Federation:
         await self._manned()
         await self._steward.call(Steward.stop, id, grace)
 
+    def lacks(self, id: str) -> bool:
+        """Whether there is no such server, nor one to begin with."""
+        return id not in self.roster and id not in self.first
+
+    async def place(self, id: str, spec: UpstreamSpec, *, ready_within: float = 30.0, keep_old: bool = False) -> None:
+        """As `replace`; and as `start` where whoever was to remove it came no further than that."""
+        if self.lacks(id):
+            await self.start(id, spec)
+        else:
+            await self.replace(id, spec, ready_within=ready_within, keep_old=keep_old)
+
     async def replace(
         self, id: str, spec: UpstreamSpec, *, ready_within: float = 30.0, keep_old: bool = False
     ) -> Pid | None:

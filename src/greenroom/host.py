@@ -296,7 +296,7 @@ class Host(HostFiles, HostWords):
             self.shelf.forget(id)
             return
         async with _running(guest):
-            await self.federation.replace(id, spec, ready_within=ready_within, keep_old=keep_old)
+            await self.federation.place(id, spec, ready_within=ready_within, keep_old=keep_old)
         before = self._settle(id, spec, guest)
         self.shelf.forget(id)
         if before is not None:
@@ -305,10 +305,10 @@ class Host(HostFiles, HostWords):
     async def remove(self, id: str, grace: float | None = None) -> None:
         """One less; what is under way has so many seconds to end. Raises `UnknownServer`."""
         self._known(id)
-        if self._runs:
-            await self.federation.stop(id, grace)
-        else:
+        if not self._runs:
             self._at_rest(id, None)
+        elif not self.federation.lacks(id):  # or whoever began to remove it was interrupted
+            await self.federation.stop(id, grace)
         self._specs.pop(id, None)
         self._words.pop(id, None)
         self.shelf.forget(id)

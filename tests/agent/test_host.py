@@ -231,6 +231,21 @@ def test_servers_come_and_go_while_it_runs() -> None:
     run(main)
 
 
+def test_who_was_interrupted_while_removing_a_server_may_go_on_or_change_their_mind() -> None:
+    async def main() -> None:
+        async with Host({"one": calc(), "two": calc()}) as host:
+            for id in ("one", "two"):
+                await host.federation.stop(id)  # so far they had come
+            assert set(host.status()) == set()
+            await host.remove("one")
+            await host.replace("two", asking())
+            assert {one.name for one in await host.tools()} == {"two:think", "two:where", "two:count"}
+            await host.add("one", calc())
+            assert await host.call("one:add", a=1, b=2) == 3
+
+    run(main)
+
+
 def test_what_was_not_replaced_or_not_added_leaves_everything_as_it_was() -> None:
     async def main() -> None:
         before, after, twice = calc(), asking(), calc()

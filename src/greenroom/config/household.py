@@ -251,17 +251,13 @@ class Household:
                     await premises.remove(name)
                 self.running.pop(name, None)
                 return
-            case "add":
-                assert server is not None
-                spec = self._spec(server)
-                await premises.forget(name)
-                await premises.add(name, spec)
-            case "replace":
+            case "add" | "replace":  # somebody may have died over half of the one or the other
                 assert server is not None
                 spec = self._spec(server)
                 if premises.has(name):
                     await premises.replace(name, spec, ready_within=READY_WITHIN)
                 else:
+                    await premises.forget(name)
                     await premises.add(name, spec)
             case "adjust":
                 pass
