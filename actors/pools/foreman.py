@@ -196,7 +196,7 @@ class Foreman(GenServer):
         if self._hiring or len(self._hands) < self._pool.most:
             return
         for hand in self._hands.values() if self._waiting else ():
-            for _ in range(min(hand.takes_ahead, len(self._waiting))):
+            for _ in range(min(hand.room_ahead, len(self._waiting))):
                 if not self._watching:
                     self._watching = True
                     self._arm(_TOO_LONG, _STUCK)

@@ -69,7 +69,7 @@ class Hand:
         """How it ended, as its minder knows it."""
 
     @property
-    def takes_ahead(self) -> int:
+    def room_ahead(self) -> int:
         """How many calls may be given to it now that it will come to later."""
         goes_on = self.claims is not None and self.is_brisk and not self.is_leaving
         return _AHEAD - len(self.orders) if goes_on and 0 < len(self.orders) <= _FEW else 0

@@ -112,17 +112,20 @@ async def test_what_is_asked_and_forgotten_in_one_breath_is_never_sent() -> None
         assert owner.silent()
 
 
+async def _ends_of_a_bug(owner: Any, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(owner.wire, where, broken)
+    owner.call("any")
+    with pytest.raises(WireEndedError) as caught:
+        await owner.hear()
+    assert isinstance(caught.value.reason, Crash)
+
+
 async def test_a_bug_where_an_answer_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     async with facing() as (owner, _):
-
-        def broken(*_: Any) -> None:
-            raise KeyError("a bug")
-
-        monkeypatch.setattr(owner.wire, "heard", broken)
-        owner.call("any")
-        with pytest.raises(WireEndedError) as caught:
-            await owner.hear()
-        assert isinstance(caught.value.reason, Crash)
+        await _ends_of_a_bug(owner, "heard", monkeypatch)
 
 
 async def test_a_bug_where_a_loss_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,15 +133,7 @@ async def test_a_bug_where_a_loss_is_told_is_the_end_of_the_wire(monkeypatch: py
         visit.close()
 
     async with facing(cut) as (owner, _):
-
-        def broken(*_: Any, **__: Any) -> None:
-            raise KeyError("a bug")
-
-        monkeypatch.setattr(owner.wire, "unheard", broken)
-        owner.call("any")
-        with pytest.raises(WireEndedError) as caught:
-            await owner.hear()
-        assert isinstance(caught.value.reason, Crash)
+        await _ends_of_a_bug(owner, "unheard", monkeypatch)
 
 
 async def test_an_answer_of_unknown_length_that_is_reset_is_lost() -> None:

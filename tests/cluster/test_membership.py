@@ -284,14 +284,20 @@ async def test_a_node_that_fits_nowhere_is_told_with_what_there_is(peers: Played
         assert "a node requires gpu=true, and no machine of the cluster has that; there are: a" in str(told.error)
 
 
+async def _asked(at: Any) -> tuple[Any, asyncio.Event]:
+    """The other machine's landlord, who is asked for a place and holds his answer back until that is set."""
+    landlord = await at.landlord()
+    await at.machines()
+    gate = asyncio.Event()
+    await landlord.call(PlayedLandlord.hold, gate)
+    at.who.send(Place("node", NEEDS, 0))
+    await settled()
+    return landlord, gate
+
+
 async def test_a_node_that_nobody_wants_any_more_gives_its_place_back(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
-        landlord = await at.landlord()
-        await at.machines()
-        gate = asyncio.Event()
-        await landlord.call(PlayedLandlord.hold, gate)
-        at.who.send(Place("node", NEEDS, 0))
-        await settled()
+        landlord, gate = await _asked(at)
         at.who.send(Departed("node"))
         await settled()
         gate.set()
@@ -301,12 +307,7 @@ async def test_a_node_that_nobody_wants_any_more_gives_its_place_back(peers: Pla
 
 async def test_a_machine_that_is_lost_while_it_is_asked_takes_no_node(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
-        landlord = await at.landlord()
-        await at.machines()
-        gate = asyncio.Event()
-        await landlord.call(PlayedLandlord.hold, gate)
-        at.who.send(Place("node", NEEDS, 0))
-        await settled()
+        _, gate = await _asked(at)
         at.who.send(NodeDown(B.node, "it was silent"))
         gate.set()
         (told,) = await at.told()

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from greenroom.transports.client.fetch import Fetched
 
 
+async def _ends_with_its_keeper(credentials: Any, asking: asyncio.Task[Any]) -> None:
+    """Whoever keeps the login is killed while that is asked."""
+    await asyncio.sleep(1)
+    pid = whereis(credentials._name)
+    assert pid is not None
+    kill(pid)
+    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
+        await asking
+    assert caught.value.temporary
+
+
 class Full(MemoryStore):
     """It takes nothing any more."""
 
@@ -46,13 +57,7 @@ async def test_a_keeper_that_is_killed_in_the_middle_is_told_and_the_next_one_go
 
     credentials = oauth(world, browser=slow).credentials(URL)
     asking = asyncio.create_task(credentials.refused(401, CHALLENGE, {}))
-    await asyncio.sleep(1)
-    pid = whereis(credentials._name)
-    assert pid is not None
-    kill(pid)
-    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
-        await asking
-    assert caught.value.temporary
+    await _ends_with_its_keeper(credentials, asking)
     waits.set()
     assert await credentials.refused(401, CHALLENGE, {})
 
@@ -145,13 +150,7 @@ async def test_a_keeper_that_is_killed_while_a_token_is_got_is_told_and_no_secre
     credentials = way.credentials(f"{URL}?key=hidden")
     assert not any(secret in repr(credentials) for secret in ("hush", "hidden"))
     asking = asyncio.create_task(credentials.headers())
-    await asyncio.sleep(1)
-    pid = whereis(credentials._name)
-    assert pid is not None
-    kill(pid)
-    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
-        await asking
-    assert caught.value.temporary
+    await _ends_with_its_keeper(credentials, asking)
     waits.set()
     assert token(await credentials.headers()) in world.idp.given
 

@@ -70,7 +70,7 @@ async def test_a_terminal_that_is_hung_up_is_an_end(made: Callable[[int], Source
     try:
         source = made(terminal)
         reading = asyncio.ensure_future(source.read())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         os.close(control)
         assert await reading == b""
         assert await source.read() == b""
@@ -139,7 +139,7 @@ async def test_a_reader_that_is_cancelled_while_something_comes_leaves_it_to_the
     with pipes() as (input_end, _, write_end, _):
         source = ThreadSource(input_end)
         reading = asyncio.ensure_future(source.read())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         reading.cancel()
         await asyncio.wait([reading])
         os.write(write_end, b"kept")
