@@ -2,35 +2,81 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-LOCKS  := requirements/build.txt requirements/dev.txt
 LOCKED := $(VENV)/.locked
+READY  := $(VENV)/.ready
 STAMP  := $(VENV)/.installed
+DOCS   := $(VENV)/.docs
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+UV     := $(BIN)/uv --quiet pip
 PYTEST := $(BIN)/pytest
 PEERS  := .referees
-PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz
+PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz mutate schemas
+
+# Compiled files are kept, also where the environment says otherwise, as images of containers do: without them collecting the tests alone takes
+# four times as long, and each of the hundreds of programs that they start compiles greenroom anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check conformance interop servers inspector hosts terminal tls format bench profile blast survival fire fuzz soak docs lock clean venv
+.PHONY: help run test test-all deep check conformance interop servers inspector hosts terminal tls once schemas format bench profile blast survival fire fuzz linear mutate soak trials shape docs lock versions quick mypy pyright clean venv
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## start the demonstration: a server whose tools die, and a tree that does not
-	$(BIN)/python -m greenroom.demo
+run: $(READY) ## start the demonstration: a server whose tools die, and a tree that does not: PORT=8000
+	$(BIN)/python -m greenroom.demo --port $(PORT)
+PORT ?= 8000
 
 # `coverage run` starts measuring before pytest loads greenroom's own plugin, and it runs the `pytest` script: `python -m pytest`
 # would put the repository's root on sys.path, where `import actors` succeeds.
-test: check ## all gates, then the whole suite with coverage
-	$(BIN)/coverage erase
-	$(BIN)/python -m tests.halves
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+# COVERAGE=1 keeps what a run reached, for `make deep`, which comes second, to judge both: in every clone, nothing runs twice.
+COVER  = $(if $(COVERAGE),$(BIN)/coverage run )
+test: check ## the gates, and a test of every promise
+	$(if $(COVERAGE),$(BIN)/coverage erase)
+	$(COVER)$(PYTEST) $(SHARED)
+# Two for each core, since tests wait for processes and sockets for half of their time; what is measured computes all the time.
+SHARED := --numprocesses=$(shell expr $(if $(COVERAGE),1,2) \* $$(getconf _NPROCESSORS_ONLN)) --dist=loadfile
+
+deep: $(STAMP) $(DOCS) ## what make test leaves out: storms, full matrices and long searches. COVERAGE=1 judges what both runs reached
+	$(COVER)$(PYTEST) $(SHARED) -m '(deep or hypothesis) and not soak' --hypothesis-profile=deep
+	$(if $(COVERAGE),$(BIN)/coverage combine --quiet)
+	$(if $(COVERAGE),$(BIN)/coverage report)
+
+test-all: ## make test, then make deep; of the branches, as many as the floor says have to be reached
+	$(MAKE) test COVERAGE=1
+	$(MAKE) deep COVERAGE=1
+
+# Each folder of tests is in one room; a test compares.
+ROOMS := actors auth cli client cluster config docs federation house pools protocol supervision testing transports
+ROOM_actors      := agent asking consent elicitation ensemble mentions mistakes output registry server session tasks
+ROOM_auth        := auth sign_in
+ROOM_cli         := cli first_use inspector
+ROOM_client      := calling client conformance
+ROOM_cluster     := cluster
+ROOM_config      := config
+ROOM_docs        := demo docs examples
+ROOM_federation  := federation gateway guests under_fire
+ROOM_house       := benchmarks features house interop moving packaging trials typing
+ROOM_pools       := blast isolation once pools survival workers
+ROOM_protocol    := fuzz protocol schemas
+ROOM_supervision := behaviours kernel otp statem sups supervision
+ROOM_testing     := faults testing
+ROOM_transports  := client_command client_http hostile http stdio tls
+ifneq ($(filter quick,$(MAKECMDGOALS)),)
+$(if $(filter $(ROOM),$(ROOMS)),,$(error make quick ROOM=…: one of $(ROOMS)))
+endif
+
+quick: $(STAMP) ## the tests of one room, without its deep ones: ROOM=auth
+	$(PYTEST) $(SHARED) $(ROOM_$(ROOM):%=tests/%)
 
 check: $(STAMP) ## the gates only: ruff, mypy, pyright
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
+	$(MAKE) --jobs=2 --output-sync=target mypy pyright
+
+mypy: $(STAMP)
 	$(BIN)/mypy
+
+pyright: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite judges a server and a client, check by check
@@ -56,6 +102,23 @@ terminal: $(STAMP) ## whoever does in tmux what the tutorial of first use says, 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
 	$(BIN)/python -m tests.tls
 
+once: $(STAMP) ## calls that must not be done twice, while everything between breaks and dies: each has one outcome, and it is true. CALLS=20000, SEED=
+	$(BIN)/python -m tests.once --calls $(CALLS) $(if $(SEED),--seed $(SEED))
+CALLS ?= 20000
+
+schemas: $(STAMP) $(PEERS)/schemas/jsonschema ## the official test suite of JSON Schema judges our checks of values, verdict by verdict
+	$(BIN)/python -m tests.schema_suite $(PEERS)/schemas/jsonschema/json/tests
+
+# The suite is published in jsonschema's source archive alone.
+$(PEERS)/schemas/jsonschema: requirements/referees/schemas-archive.txt $(PEERS)/schemas/.installed
+	$(PEERS)/schemas/bin/python -m pip --disable-pip-version-check --quiet download --no-deps --no-binary :all: \
+	  --no-build-isolation --require-hashes --dest $(PEERS)/schemas -r $<
+	mkdir -p $@ && tar --extract --gzip --file $(PEERS)/schemas/jsonschema-*.tar.gz --strip-components 1 --directory $@
+	@touch $@
+
+shape: $(STAMP) ## the shape of the code: files, lines, headers, small modules, and what a call passes: LIST=1 names them
+	$(BIN)/python -m tests.house $(if $(LIST),--list)
+
 format: $(STAMP) ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -75,22 +138,45 @@ blast: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what dies w
 fire: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what becomes of a client when its server dies, here and elsewhere: that page of figures anew
 	$(BIN)/python -m benchmarks.client.fire --write
 
-fuzz: $(STAMP) $(PEERS)/fuzz/.installed ## look for inputs that break it: SECONDS=60 for each target, ONLY="values events"
+fuzz: $(STAMP) $(PEERS)/fuzz/.installed ## look for inputs that break it, and count what the worst cost: SECONDS=60 for each target, ONLY="values linear-events"
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(ONLY),--only $(ONLY))
 SECONDS ?= 60
+
+linear: $(STAMP) ## count the instructions that a peer's worst bytes cost at 1 to 64 KiB; takes Valgrind
+	$(BIN)/python -m tests.fuzz.linearity
+
+mutate: $(STAMP) $(PEERS)/mutate/.installed ## change the code in small ways, to see whether a test notices: SEED=1 COUNT=300; goes on where it was interrupted
+	$(BIN)/python -m tests.mutate --seed $(SEED) --count $(COUNT)
+SEED  ?= 1
+COUNT ?= 300
 
 soak: $(STAMP) $(PEERS)/fuzz/.installed ## the long tests, and FUZZ=3600 seconds of fuzzing in all
 	$(PYTEST) -m soak
 	$(BIN)/python -m tests.fuzz --total $(FUZZ)
 FUZZ ?= 3600
 
-docs: $(STAMP) ## build the documentation into docs/_build; a warning is an error
+trials: $(STAMP) ## scripts that showed once that something was wrong: expected beside actual output. FROM=folder ONLY=name
+	$(BIN)/python -m tests.trials $(FROM) $(if $(ONLY),--only $(ONLY))
+FROM ?= ../shared/trials
+
+docs: $(STAMP) $(DOCS) ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -b html docs docs/_build/html
 
 # Versions and hashes only: which index they come from is the business of whoever installs.
+versions: $(STAMP) ## part of the suite on the other Pythons that are supported, each in an environment of its own: VERSIONS=3.13 TESTS=tests/http
+	for version in $(VERSIONS); do there=$(PEERS)/python-$$version; \
+	  PATH="$$(printf '%s:' $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version*/bin)$$PATH" $(BIN)/uv --quiet venv --clear --no-python-downloads --python $$version $$there && \
+	  $(UV) sync --python $$there --require-hashes --no-build-isolation requirements/build.txt requirements/dev.txt && \
+	  $(UV) install --python $$there --no-build-isolation --no-deps --editable . && \
+	  $$there/bin/pytest $(SHARED) -p no:cacheprovider $(TESTS) || exit; done
+VERSIONS ?= 3.12 3.13
+TESTS    ?= $(addprefix tests/,auth kernel protocol registry schemas session statem supervision tasks)
+
 lock: $(STAMP) ## resolve the dependencies anew
-	$(BIN)/uv pip compile $(UVFLAGS) requirements/build.in -o requirements/build.txt
+	$(BIN)/uv pip compile $(UVFLAGS) --group build -o requirements/build.txt
 	$(BIN)/uv pip compile $(UVFLAGS) --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile $(UVFLAGS) --constraint requirements/dev.txt pyproject.toml -o requirements/run.txt
+	$(BIN)/uv pip compile $(UVFLAGS) --constraint requirements/dev.txt --group docs -o requirements/docs.txt
 	for peer in $(PYTHONS); do \
 	  $(BIN)/uv pip compile $(UVFLAGS) requirements/referees/$$peer.in -o requirements/referees/$$peer.txt || exit; done
 	cd requirements/referees/node && $(NPM) install --package-lock-only
@@ -98,24 +184,35 @@ UVFLAGS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 	--no-emit-index-url --no-emit-find-links
 
 clean: ## remove what was made
-	rm -rf $(VENV) $(PEERS) build dist docs/_build htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) .mutants build dist docs/_build htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf src/*.egg-info *.egg-info
 
 venv: $(STAMP) ## create .venv from the lock
 
-# The build requirements come first and everything is then built without isolation, so that nothing unlocked is ever fetched.
-$(LOCKED): $(LOCKS)
+# One environment in three steps: what running needs, what developing needs on top, what building the pages needs on top. Where what running
+# needs has changed, it is made anew. pip fetches uv, and uv the rest, which is built without isolation, so that nothing unlocked is ever fetched.
+$(LOCKED): requirements/build.txt requirements/run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "greenroom needs Python 3.11 or newer; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)"; \
 	  echo "Say which one to use: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; } >&2
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --require-hashes -r requirements/build.txt
-	$(PIP) install --require-hashes --no-build-isolation -r requirements/dev.txt
+	$(UV) install --python $(VENV) --require-hashes --no-build-isolation -r requirements/run.txt
 	@touch $@
 
-$(STAMP): $(LOCKED) pyproject.toml
-	$(PIP) install --no-build-isolation --no-deps --editable .
+$(READY): $(LOCKED) pyproject.toml
+	$(UV) install --python $(VENV) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# Removes what the lock no longer has, greenroom itself included, which is in none.
+$(STAMP): $(LOCKED) requirements/dev.txt pyproject.toml
+	$(UV) sync --python $(VENV) --require-hashes --no-build-isolation requirements/build.txt requirements/dev.txt
+	$(UV) install --python $(VENV) --no-build-isolation --no-deps --editable .
+	@touch $(READY) $@
+
+$(DOCS): $(STAMP) requirements/docs.txt
+	$(UV) install --python $(VENV) --require-hashes -r requirements/docs.txt
 	@touch $@
 
 # What others wrote, each in a place of its own. Node and its packages run on Linux on x86-64; pyright's Node, which is in .venv
@@ -131,7 +228,7 @@ $(PEERS)/node/.installed: requirements/referees/node/package-lock.json | $(LOCKE
 	cd $(@D) && $(NPM) ci --omit=optional
 	@touch $@
 
-$(PEERS)/%/.installed: requirements/referees/%.txt
+$(PEERS)/%/.installed: requirements/referees/%.txt | $(LOCKED)
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	$(UV) install --python $(@D) --require-hashes -r $<
 	@touch $@
