@@ -7,13 +7,17 @@ has raised. `record.greenroom` holds the same as plain data, for handlers that w
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .kernel import reports as kernel
 from .kernel.reasons import Crash
+from .kernel.tracebacks import record_of, was_logged
 from .supervisors import reports
+from .supervisors.spec import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +43,9 @@ def write(report: Report) -> None:
         return  # by far the most frequent, and hardly ever wanted
     level, text, error = tell(report)
     if log.isEnabledFor(level):
-        trace = None if error is None else (type(error), error, error.__traceback__)
-        log.log(level, "%s", text, exc_info=trace, extra={"greenroom": plain(report)})
+        log.handle(record_of(log, level, "%s", (text,), error, {"greenroom": plain(report)}))
+        if error is not None:
+            was_logged(error)
 
 
 def tell(report: Report) -> _Told:
@@ -60,7 +65,13 @@ def tell(report: Report) -> _Told:
         case reports.Progress():
             return _progress_level(report), f"{report.supervisor} started {report.child}", None
         case reports.ChildTerminated():
-            return logging.ERROR, _about(report, f"{report.child} terminated: {report.reason}"), None
+            # A temporary child that crashed has said so in its own report, and nothing follows from it: one error is one record.
+            reported = report.child.restart == TEMPORARY and isinstance(report.reason, Crash)
+            return (
+                logging.DEBUG if reported else logging.ERROR,
+                _about(report, f"{report.child} terminated: {report.reason}"),
+                None,
+            )
         case reports.StartError():
             text = _about(report, f"{report.child} did not start: {report.reason}; it is {report.child.start}")
             return logging.ERROR, text, None if report.reported else _error(report.reason)
@@ -107,6 +118,27 @@ def _error(reason: object) -> BaseException | None:
 
 def _progress_level(report: reports.Progress) -> int:
     return logging.DEBUG if report.asked_for else logging.INFO
+
+
+class JsonLines(logging.Formatter):
+    """Records as JSON, one object a line: when, how loud, which logger, the text; what `record.greenroom` holds; and the traceback, where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line of ASCII, whatever a record quotes."""
+        data: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        found: Any = getattr(record, "greenroom", None)
+        if isinstance(found, dict):
+            data.update({key: value for key, value in cast("dict[str, Any]", found).items() if key not in data})
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            data["traceback"] = record.exc_text
+        return json.dumps(data, default=str)
 
 
 def plain(report: Report) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from .kernel.errors import ActorError, NotRegistered
 from .kernel.messages import ASK, CALL
 from .kernel.process import DOZING, GONE, Process
 from .kernel.reasons import NO_PROCESS
+from .kernel.tracebacks import log_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,7 +116,7 @@ class Watch:
             try:
                 self._subscriber(note)
             except Exception:  # noqa: BLE001 - it is logged whole, and must not hurt who is watched
-                _log.exception("a subscriber of a watch raised on %r; the watch goes on without it", note)
+                log_error(_log, "a subscriber of a watch raised on %r; the watch goes on without it", note)
                 self._subscriber = None
 
 

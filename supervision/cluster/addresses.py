@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -10,13 +11,19 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Final
 
+from greenroom.supervision.acceptor import serve, tcp_sockets, unix_socket
+
 from .sealing import LinkRefused
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from greenroom.supervision.acceptor import Acceptor
+
     from .link import Link
+
+log: Final = logging.getLogger("greenroom.supervision")
 
 _PORTS: Final = 65535
 
@@ -51,22 +58,22 @@ class Listening:
     def __init__(self) -> None:
         """Nothing is open yet."""
         self.addresses: tuple[str, ...] = ()
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
         self._paths: list[str] = []
 
-    async def open(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Link], tcp: str | None) -> None:
+    async def open(self, make: Callable[[], Link], tcp: str | None) -> None:
         """Listen. From here on somebody may come."""
         path = _socket_path()
         try:
-            self._servers.append(await loop.create_unix_server(make, path))
+            self._acceptors.append(serve(make, [unix_socket(path)], log))
             found = [f"unix:{path.replace(chr(0), '@')}"]
             if not path.startswith("\0"):
                 self._paths.append(path)
                 os.chmod(path, 0o600)  # noqa: PTH101 - a path that is a string everywhere else
             if tcp is not None:
-                server = await loop.create_server(make, tcp, 0)
-                self._servers.append(server)
-                host, port = server.sockets[0].getsockname()[:2]
+                sockets = await tcp_sockets(tcp, 0)
+                self._acceptors.append(serve(make, sockets, log))
+                host, port = sockets[0].getsockname()[:2]
                 found.append(f"tcp:{f'[{host}]' if ':' in host else host}:{port}")
         except BaseException:
             self.close()
@@ -75,12 +82,12 @@ class Listening:
 
     def close(self) -> None:
         """Nobody comes any more."""
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for path in self._paths:
-            with contextlib.suppress(FileNotFoundError):  # from Python 3.13 on a server takes its own away
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # noqa: PTH108 - as above
-        self._servers, self._paths = [], []
+        self._acceptors, self._paths = [], []
 
 
 def _socket_path() -> str:

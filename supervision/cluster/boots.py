@@ -137,8 +137,8 @@ class NodeUnfit:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """... what its code has logged and printed: logger, level and line of each. `dropped` lines there was no room for."""
+    """... what its code has logged and printed: logger, level and line of each, and what a record has as data. `dropped` lines there was no room for."""
 
     name: str
-    lines: list[tuple[str, int, str]]
+    lines: list[tuple[str, int, str, dict[str, Any] | None]]
     dropped: int

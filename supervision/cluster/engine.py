@@ -265,8 +265,9 @@ class Engine(Placing):
                 charge.why = self._unfit(charge, message.why)
                 self._signal(charge, signal.SIGKILL)
             case Said():
-                for logger, level, line in message.lines:
-                    logging.getLogger(logger).log(level, "%s", line, extra={"node": message.name})
+                for logger, level, line, data in message.lines:
+                    extra = {"node": message.name} if data is None else {"node": message.name, "greenroom": data}
+                    logging.getLogger(logger).log(level, "%s", line, extra=extra)
                 if message.dropped:
                     log.warning("node %s said %d lines more than there was room for", message.name, message.dropped)
 

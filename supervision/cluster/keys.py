@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from greenroom.errors import ConfigError
+from greenroom.supervision.private_files import write_private
 
 LEAST: Final = 16
 LARGEST: Final = 4096
@@ -51,8 +52,6 @@ def _check(where: Path, seen: os.stat_result) -> None:
 def write_key(path: str | os.PathLike[str]) -> None:
     """Make a key, in a file that nobody else can read. Raises `ConfigError` when there is one already."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        write_private(Path(path), secrets.token_hex(_BYTES).encode() + b"\n", replace=False)
     except OSError as error:
         raise ConfigError(f"no key can be written to {os.fspath(path)}: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_hex(_BYTES).encode() + b"\n")

@@ -106,6 +106,14 @@ def waiting(reading: int) -> Generator[None]:
         signal.signal(signal.SIGIO, before)
 
 
+def wake_at_end(reading: int) -> int | None:
+    """For the warden: should it be stopped when the application ends, it goes on, and ends everything below. The descriptor that does that, if any.
+
+    It cannot be killed by the lifeline, as those below are: what code in nodes has executed is ended by nothing else.
+    """
+    return _armed(reading, signal.SIGCONT)
+
+
 def _give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - how handlers are called
     raise Cut
 

@@ -20,6 +20,7 @@ from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.starting import start
 from greenroom.supervision.kernel.api import wait_down
 from greenroom.supervision.kernel.node import Node
+from greenroom.supervision.kernel.spelling import Lines, visible
 from greenroom.supervision.supervisors.spec import REST_FOR_ONE, child
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
@@ -135,11 +136,9 @@ async def serve(settings: ClusterSettings) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program."""
     given = _options().parse_args(arguments)
-    logging.basicConfig(
-        level=logging.DEBUG if given.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if given.verbose else logging.INFO, handlers=[shown])
     try:
         if given.new_key is not None:
             write_key(given.new_key)
@@ -148,10 +147,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path[:0] = [os.path.abspath(each) for each in given.path]  # noqa: PTH100 - sys.path has texts
         return asyncio.run(serve(settings))
     except ConfigError as error:
-        print(f"{_options().prog}: {error}", file=sys.stderr)  # noqa: T201 - it is a program
+        print(visible(f"{_options().prog}: {error}", lines=True), file=sys.stderr)  # noqa: T201 - it is a program
         return _WRONG
     except GreenroomError as error:
-        print(f"{_options().prog}: {error}", file=sys.stderr)  # noqa: T201
+        print(visible(f"{_options().prog}: {error}", lines=True), file=sys.stderr)  # noqa: T201
         return _BROKEN
 
 

@@ -129,7 +129,7 @@ class Peers(Dialling):
         self.node.elsewhere = self
         self._open = True
         try:
-            await self._listening.open(self.node.loop, self._welcome, tcp)
+            await self._listening.open(self._welcome, tcp)
         except BaseException:
             self._open, self.node.elsewhere = False, None
             raise

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PRINTED: Final = "greenroom.node"
 """The logger of what was printed."""
+ACCESS: Final = "greenroom.access"
+"""The logger whose records have data that home wants: it may write them as JSON."""
 LINE: Final = 4_000
 ROOM: Final = 1_000
 BATCH: Final = 200
@@ -35,7 +37,7 @@ class Utterances:
         self._name = name
         self._level = level
         self._lock = threading.Lock()
-        self._lines: deque[tuple[str, int, str]] = deque()
+        self._lines: deque[tuple[str, int, str, dict[str, Any] | None]] = deque()
         self._dropped = 0
         self._engine: Ref[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,13 +59,13 @@ class Utterances:
         self._loop = loop
         self._wake()
 
-    def add(self, logger: str, level: int, line: str) -> None:
-        """From any thread."""
+    def add(self, logger: str, level: int, line: str, data: dict[str, Any] | None = None) -> None:
+        """From any thread. `data` is plain, and small."""
         with self._lock:
             if len(self._lines) >= ROOM:
                 self._dropped += 1
                 return
-            self._lines.append((logger, level, line[:LINE]))
+            self._lines.append((logger, level, line[:LINE], data))
             if self._waiting:
                 return
         self._wake()
@@ -140,6 +142,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._said.add(record.name, record.levelno, self.format(record))
+            data: Any = getattr(record, "greenroom", None) if record.name == ACCESS else None
+            self._said.add(record.name, record.levelno, self.format(record), data)
         except Exception:  # noqa: BLE001 - as every handler of logging does it
             self.handleError(record)

@@ -7,7 +7,6 @@ sent, and not where it would arrive.
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from enum import Enum, Flag
@@ -21,6 +20,7 @@ from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.names import On
 from greenroom.supervision.kernel.pid import Pid
+from greenroom.supervision.kernel.tracebacks import FromElsewhere, told
 
 from .naming import CannotTravel, find, name_of, shown
 
@@ -51,7 +51,7 @@ class RemoteError(ActorError):
         return f"{self.kind}: {self.text}" if self.text else self.kind
 
 
-class RemoteTraceback(ActorError):
+class RemoteTraceback(ActorError, FromElsewhere):
     """The cause of an error that came from another node: where it was raised there."""
 
     def __init__(self, text: str) -> None:
@@ -235,7 +235,7 @@ def _trace_of(error: BaseException) -> str:
     if error.__traceback__ is None and error.__cause__ is None:
         return ""
     try:
-        return "".join(traceback.format_exception(error))[-20_000:]
+        return told(error)[-20_000:]
     except Exception as broken:  # noqa: BLE001 - as above
         return f"(the traceback could not be told: {type(broken).__name__})"
 

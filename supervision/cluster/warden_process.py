@@ -10,8 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from typing import TYPE_CHECKING, Final
+
+from greenroom.supervision.private_files import nameless_file
 
 from . import pids
 from .boots import folders
@@ -65,7 +66,7 @@ class WardenProcess:
                 undone.callback(self._sock.close)
                 with theirs:
                     # What it says before there is anybody to say it to; nobody ever waits for who reads this.
-                    self._errors = undone.enter_context(tempfile.TemporaryFile())
+                    self._errors = undone.enter_context(nameless_file())
                     self._process = subprocess.Popen(  # noqa: S603 - our own words
                         [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(self.lifeline.reading)],
                         stdin=subprocess.DEVNULL,

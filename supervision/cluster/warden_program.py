@@ -78,6 +78,9 @@ def _set_up(home: Orders, line: int) -> Warden:
 
     os.register_at_fork(after_in_child=_forked)
     lifeline.arm_forks(line)
+    waking = lifeline.wake_at_end(line)
+    if waking is not None:
+        Inherited.private.add(waking)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)

@@ -16,11 +16,12 @@ import traceback
 from typing import NoReturn
 
 from .current import current
+from .spelling import visible
 
 
 def leave(error: BaseException | None = None) -> NoReturn:
     """End this child as its code has ended."""
-    code = 0
+    code = 0 if error is None else 1
     try:
         code = _code_of(error)
         for stream in (sys.stdout, sys.stderr):
@@ -34,12 +35,18 @@ def _code_of(error: BaseException | None) -> int:
     if error is None:
         return 0
     if not isinstance(error, SystemExit):
-        traceback.print_exception(error)
+        _say("".join(traceback.format_exception(error)))
         return 1
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
-    print(error.code, file=sys.stderr)  # noqa: T201 - as Python does with it
+    _say(f"{error.code}\n")  # as Python does with it
     return 1
+
+
+def _say(text: str) -> None:
+    """On the standard error, if there is one: a child that cannot say why it ends has failed all the same."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(visible(text, lines=True))
 
 
 def strayed() -> NoReturn:

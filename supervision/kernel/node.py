@@ -20,7 +20,7 @@ from .current import current, install_node, node_of
 from .errors import ActorError
 from .interrupts import Interrupts
 from .pid import make_pid
-from .process import DEAD, QUEUED, Process
+from .process import DEAD, QUEUED, TURN, Process
 from .reasons import NO_PROCESS, SHUTDOWN
 from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .timers import Deadlines
@@ -334,6 +334,8 @@ class Node:
         queue, workers, gates = self.run_queue, self.workers, self._gates
         workers.renew()
         budget = PUMP_BUDGET
+        now = self.loop.time  # on virtual time it stands still here, and the order of a seed stays as it is
+        until = now() + TURN
         try:
             while budget > 0:
                 while queue and budget > 0:
@@ -341,6 +343,8 @@ class Node:
                     process = queue.popleft()
                     if process.activity == QUEUED:
                         (process.context or process.own_context()).run(process.drain)
+                    if now() > until:
+                        budget = 0
                 if workers.waiting and workers.run() and budget > 0:
                     continue
                 if not gates:

@@ -9,6 +9,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from .tracebacks import log_error
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -101,4 +103,4 @@ class Reports:
             try:
                 subscriber(report)
             except BaseException:  # noqa: BLE001 - it is logged whole, and must not hurt whatever was being reported
-                _log.exception("a subscriber of reports raised on %r", report)
+                log_error(_log, "a subscriber of reports raised on %r", report)

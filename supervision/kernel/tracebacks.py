@@ -1,0 +1,145 @@
+"""Tracebacks for logs: the author's frames. Those of greenroom, asyncio and the import machinery are counted in one line instead.
+
+Of the 42 lines that a `ValueError` in a plain tool took, four were the tool's own: the rest was the engine, the same for each error.
+An error that has none of the author's frames is one of ours, and is shown whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_ROOT: Final = Path(__file__).parents[2]
+_ENGINE: Final = {
+    f"{_ROOT}/": "greenroom",
+    f"{Path(asyncio.__file__).parent}/": "asyncio",
+    "<frozen importlib": "importlib",
+    "<frozen runpy": "importlib",
+}
+_DEMO: Final = f"{_ROOT}/demo/"
+"""Programs that use greenroom, and are shown as any author's."""
+_BETWEEN: Final = (contextlib.__file__, threading.__file__, f"{Path(concurrent.futures.__file__).parent}/")
+"""What may stand between the engine and the author's code: left out there, and kept where the author calls it."""
+
+
+class FromElsewhere(Exception):
+    """The cause of an error that was raised in another process: `text` is its traceback there, which names the error too."""
+
+    text: str
+
+
+def told(error: BaseException) -> str:
+    """The traceback of an error, with all causes, as the standard library writes it."""
+    summary = traceback.TracebackException.from_exception(error)
+    summaries = tuple(_all(summary))
+    left_out: dict[str, int] = {}
+    frames = [(each, _cut(each.stack, left_out)) for each in summaries]
+    has_authors = any(kept for _, kept in frames)
+    cause = error.__cause__
+    if isinstance(cause, FromElsewhere) and not has_authors:
+        return cause.text.strip("\n") + "\n"
+    if has_authors:
+        for each, kept in frames:
+            # None leaves the line "Traceback (most recent call last)" out as well.
+            each.stack = cast("Any", traceback.StackSummary.from_list(kept) if kept else None)
+    else:
+        left_out.clear()
+    text = "".join(summary.format())
+    if not left_out:
+        return text
+    count = sum(left_out.values())
+    return f"{text}({count} frame{'s' if count > 1 else ''} of {_listed(sorted(left_out))} left out)\n"
+
+
+def log_error(log: logging.Logger, message: str, *values: object, error: BaseException | None = None) -> None:
+    """Log an error, that which is handled now unless it is given. Handlers that look for the whole traceback find it in the record's `exc_info`."""
+    if log.isEnabledFor(logging.ERROR):
+        found = sys.exception() if error is None else error
+        log.handle(record_of(log, logging.ERROR, message, values, found, depth=2))
+
+
+def was_logged(error: BaseException) -> None:
+    """Take note that an error is in the log: if it ends the program besides, one line says so in place of the same traceback."""
+    with contextlib.suppress(AttributeError, TypeError):  # a class of the author's may refuse it
+        error._greenroom_logged = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def last_told(error: BaseException) -> str:
+    """What is said of an error that ends a program."""
+    if getattr(error, "_greenroom_logged", False) is not True:
+        return told(error)
+    line = "".join(traceback.format_exception_only(error))
+    return f"{line}(its traceback is in the log)\n"
+
+
+def record_of(  # noqa: PLR0913 - what a record has
+    log: logging.Logger,
+    level: int,
+    message: str,
+    values: tuple[object, ...],
+    error: BaseException | None,
+    extra: dict[str, object] | None = None,
+    *,
+    depth: int = 1,
+) -> logging.LogRecord:
+    """A record whose text of the traceback is made already: formatters of the standard library take it as it is."""
+    caller = sys._getframe(depth)
+    trace: Any = None if error is None else (type(error), error, error.__traceback__)
+    record = log.makeRecord(
+        log.name,
+        level,
+        caller.f_code.co_filename,
+        caller.f_lineno,
+        message,
+        values,
+        trace,
+        caller.f_code.co_name,
+        extra,
+    )
+    if error is not None:
+        record.exc_text = told(error).rstrip("\n")
+    return record
+
+
+def _all(summary: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """An error, what caused it, and what a group holds; a chain may be long, and is a tree."""
+    left: list[traceback.TracebackException | None] = [summary]
+    while left:
+        each = left.pop()
+        if each is not None:
+            yield each
+            left += [each.__cause__, each.__context__, *(each.exceptions or ())]
+
+
+def _cut(stack: Iterable[traceback.FrameSummary], left_out: dict[str, int]) -> list[traceback.FrameSummary]:
+    kept: list[traceback.FrameSummary] = []
+    engine: str | None = "greenroom"
+    for frame in stack:
+        engine = _engine_of(frame.filename, engine)
+        if engine is None:
+            kept.append(frame)
+        else:
+            left_out[engine] = left_out.get(engine, 0) + 1
+    return kept
+
+
+def _engine_of(file: str, before: str | None) -> str | None:
+    """Whose frame it is, where it is no author's; `before` says the same of the frame that called it."""
+    if before is not None and file.startswith(_BETWEEN):
+        return before
+    found = next((name for prefix, name in _ENGINE.items() if file.startswith(prefix)), None)
+    return None if found == "greenroom" and file.startswith(_DEMO) else found
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
