@@ -10,11 +10,10 @@ import msgspec.inspect as types
 if TYPE_CHECKING:
     from msgspec import Struct, ValidationError
 
-_AT = r"(?: - at `\$\.?(?P<path>.*)`)?"
-_MISSING = re.compile(r"Object missing required field `(?P<name>.*?)`" + _AT, re.DOTALL)
-_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`" + _AT, re.DOTALL)
-_OTHER = re.compile(r"(?P<what>.*?)" + _AT, re.DOTALL)
-_INVALID = re.compile(r"Invalid (?:enum )?value .*?" + _AT, re.DOTALL)
+_AT = " - at `$"
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`")
+_INVALID = ("Invalid value ", "Invalid enum value ")
 
 _WORDS = {
     "str": "a string",
@@ -29,28 +28,30 @@ _WORDS = {
 
 def explain(error: ValidationError, shape: type[Struct]) -> str:
     """Which member is wrong, and what it must be. Quotes nothing of the peer's: it may be long, or a secret."""
-    text = str(error)
+    text, path = str(error), ""
+    at = (
+        text.rfind(_AT) if text.endswith("`") else -1
+    )  # the last: a value that is quoted before may have one of its own
+    if at >= 0:
+        text, path = text[:at], text[at + len(_AT) : -1].removeprefix(".")
     if found := _MISSING.fullmatch(text):
-        path = found["path"]
         return f'"{path}.{found["name"]}" is missing' if path else f'"{found["name"]}" is missing'
     if found := _EXPECTED.fullmatch(text):
         *most, last = [_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null"]
         wanted = f"{', '.join(most)} or {last}" if most else last
-        return f"{_place(found['path'])} must be {wanted}, not {_WORDS.get(found['got'], found['got'])}"
-    if found := _INVALID.fullmatch(text):
-        return f"{_place(found['path'])} must be {_choices(shape, found['path'])}"
-    found = _OTHER.fullmatch(text)
-    assert found is not None, text
-    return f"{_place(found['path'])} is wrong: {found['what'][:1].lower()}{found['what'][1:]}"
+        return f"{_place(path)} must be {wanted}, not {_WORDS.get(found['got'], found['got'])}"
+    if text.startswith(_INVALID):
+        return f"{_place(path)} must be {_choices(shape, path)}"
+    return f"{_place(path)} is wrong: {text[:1].lower()}{text[1:]}"
 
 
-def _place(path: str | None) -> str:
+def _place(path: str) -> str:
     return f'"{path}"' if path else "it"
 
 
-def _choices(shape: type[Struct], path: str | None) -> str:
+def _choices(shape: type[Struct], path: str) -> str:
     """What a member may be that can be one of a few texts."""
-    choices = _follow(types.type_info(shape), (path or "").split("."))
+    choices = _follow(types.type_info(shape), path.split("."))
     return f"one of {', '.join(choices)}" if choices else "another value"
 
 

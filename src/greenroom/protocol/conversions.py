@@ -9,7 +9,19 @@ import sys
 from collections import abc
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
@@ -41,6 +53,18 @@ class Either(metaclass=_Anything):
     """Stands for a union whose members msgspec cannot tell apart by JSON's types: two dataclasses, a date or a text."""
 
     members: ClassVar[tuple[Any, ...]] = ()
+
+
+class Adapted(metaclass=_Anything):
+    """Stands for a hint that only pydantic understands (a validator, a discriminator, a type of its own): pydantic checks all of it."""
+
+    hint: ClassVar[Any] = None
+    adapter: ClassVar[Any] = None
+
+
+def is_adapted(kind: Any) -> TypeGuard[type[Adapted]]:
+    """Whether it stands for such a hint."""
+    return isinstance(kind, type) and issubclass(kind, Adapted)
 
 
 def union_of(members: Sequence[Any]) -> Any:
@@ -109,28 +133,35 @@ def bare(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def convert(value: Any, kind: Any) -> Any:
-    """The value as that type; raises `msgspec.ValidationError` with the first thing that is wrong."""
-    return msgspec.convert(value, kind, dec_hook=_from_json, str_keys=True)
+def convert(value: Any, kind: Any, *, ours: bool = False) -> Any:
+    """The value as that type; raises `msgspec.ValidationError` with the first thing that is wrong.
+
+    A value that is `ours` may be of any size; a peer's has a bound where pydantic holds the interpreter.
+    """
+    return msgspec.convert(value, kind, dec_hook=_ours_from_json if ours else _from_json, str_keys=True)
 
 
-def _from_json(kind: Any, value: Any) -> Any:
+def _ours_from_json(kind: Any, value: Any) -> Any:
+    return _from_json(kind, value, ours=True)
+
+
+def _from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
     """One value of a type that msgspec does not know."""
-    if isinstance(kind, _Anything):
-        return _best(cast("type[Either]", kind).members, value)
+    if is_either(kind):
+        return _best(kind.members, value, ours=ours)
     if models := _models(kind):
-        return models.from_json(kind, value)
+        return models.from_json(kind, value, ours=ours)
     if _is_path(kind) and isinstance(value, str):
         return kind(value)
     raise ValueError(f"Expected `{getattr(kind, '__name__', kind)}`, got `{type(value).__name__}`")
 
 
-def _best(members: Iterable[Any], value: Any) -> Any:
+def _best(members: Iterable[Any], value: Any, *, ours: bool) -> Any:
     """The first member that the value fits; of those that know some of its keys, the one that knows most of them."""
     found: list[tuple[int, Any]] = []
     for member in members:
         try:
-            made = convert(value, member)
+            made = convert(value, member, ours=ours)
         except msgspec.ValidationError:
             continue
         known = _known_keys(member, value)
@@ -158,19 +189,38 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
             if defs.setdefault(name, schema) != schema:
                 raise TypeError(f"two different types are called {name}; rename one")
 
+    def of_model(models: ModuleType, kind: Any) -> dict[str, Any]:
+        made, more = models.schema(kind, mode, REFERENCE)
+        number = 2
+        # An enum may be a parameter and in a model as well, where pydantic describes it in other words.
+        while any(name in own or defs.get(name, schema) != schema for name, schema in more.items()):
+            made, more = models.schema(kind, mode, REFERENCE, f"_{number}")
+            number += 1
+        adopt(more)
+        return dict(made) or {"$comment": "anything"}  # msgspec takes an empty one for none
+
+    def name_only(kind: Any) -> dict[str, Any]:
+        if is_either(kind):
+            own.update(_components(kind.members, name_only)[1])
+        return {"type": "object"}  # msgspec takes an empty one for none
+
     def other(kind: Any) -> dict[str, Any]:
-        if isinstance(kind, _Anything):
-            schemas, more = _components(cast("type[Either]", kind).members, other)
+        if is_either(kind):
+            schemas, more = _components(kind.members, other)
             adopt(more)
             return {"anyOf": schemas}
         if models := _models(kind):
-            made: tuple[dict[str, Any], dict[str, Any]] = models.schema(kind, mode, REFERENCE)
-            adopt(made[1])
-            return made[0]
+            return of_model(models, kind)
         if _is_path(kind):
             return {"type": "string"}
+        if mode == "serialization" and (found := library_schema(kind)) is not None:
+            return found
         raise NotImplementedError
 
+    kinds = list(kinds)
+    own: set[str] = set()
+    if pydantic_door() is not None:
+        own.update(_components(kinds, name_only)[1])
     schemas, more = _components(kinds, other)
     adopt(more)
     return schemas, defs
@@ -184,13 +234,48 @@ def _components(kinds: Iterable[Any], hook: Callable[[Any], Any]) -> tuple[list[
     return list(schemas), more
 
 
-def _models(kind: Any) -> ModuleType | None:
-    """The door of pydantic, when the type is a model; whoever has no model never loads it."""
-    if "pydantic" not in sys.modules:
+def pydantic_door() -> ModuleType | None:
+    """The one module that imports pydantic, where the program has imported it: no hint can have anything of pydantic's otherwise."""
+    if sys.modules.get("pydantic") is None:
         return None
     from . import pydantic_models  # noqa: PLC0415 - see above
 
-    return pydantic_models if pydantic_models.is_model(get_origin(kind) or kind) else None
+    return pydantic_models
+
+
+def _models(kind: Any) -> ModuleType | None:
+    """The same, when the type is a model or stands for what pydantic alone understands."""
+    door = pydantic_door()
+    return door if door is not None and (is_adapted(kind) or door.is_model(get_origin(kind) or kind)) else None
+
+
+def is_model(kind: Any) -> bool:
+    """Whether pydantic makes its values."""
+    return _models(kind) is not None
+
+
+def is_either(kind: Any) -> TypeGuard[type[Either]]:
+    """Whether it stands for a union."""
+    return isinstance(kind, type) and issubclass(kind, Either)
+
+
+def library_schema(kind: Any) -> dict[str, Any] | None:
+    """The schema of what is sent of a type that another library has made; for what goes out alone."""
+    from .library_values import schema_of_kind  # noqa: PLC0415 - few return hints need it
+
+    return None if is_either(kind) or is_model(kind) else schema_of_kind(kind)
+
+
+def is_foreign(kind: Any) -> bool:
+    """Whether it is a type that pydantic may know, and neither msgspec nor this module."""
+    if sys.modules.get("pydantic") is None or not isinstance(kind, type):
+        return False
+    if isinstance(kind, _Anything) or is_model(kind):
+        return False
+    try:
+        return isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
+    except TypeError:
+        return True
 
 
 def _is_path(kind: Any) -> bool:

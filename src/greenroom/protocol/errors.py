@@ -47,9 +47,8 @@ class ErrorCode(IntEnum):
     USER_REJECTED = -1
     """The user has declined what the server asked for."""
 
-    HEADER_MISMATCH = -32020
-    MISSING_CLIENT_CAPABILITY = -32021
     UNSUPPORTED_PROTOCOL_VERSION = -32022
+    """Read when a server of the stateless revision sends it."""
 
 
 class McpError(GreenroomError):
@@ -90,8 +89,19 @@ class McpError(GreenroomError):
                 return McpError(ErrorCode.INTERNAL_ERROR, "Internal error")
 
 
+def not_done(reason: str) -> dict[str, Any]:
+    """The data of an error that says that the request was not acted upon, and may be sent again."""
+    return {"reason": reason, "maybe_done": False}
+
+
 class PeerError(McpError):
     """The peer's answer to one of our requests was this error."""
+
+    @property
+    def maybe_done(self) -> bool:
+        """Whether the request may have been acted upon. False where its data says that it was not: then it may be sent again."""
+        data: Any = self.data
+        return not (isinstance(data, dict) and cast("dict[str, Any]", data).get("maybe_done") is False)
 
     @classmethod
     def from_wire(cls, wire: Any) -> Self:
@@ -160,10 +170,6 @@ class RemoteProtocolError(ProtocolError):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.code})"
-
-    def as_mcp_error(self) -> McpError:
-        """The same as a plain error, for whoever answers."""
-        return McpError(self.code, self.message, self.data)
 
 
 class Unacceptable(RemoteProtocolError):

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
-from enum import EnumType
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -150,7 +149,7 @@ def _unwrapped(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[st
 
 def _choice(name: str, schema: Mapping[str, Any], hint: Any) -> dict[str, Any]:
     """A choice of one: `enum`, with titles `oneOf`, or `enumNames` as it was once written."""
-    values, titles = _values(name, schema, hint), _titles_in(hint)
+    values, titles = _values(name, schema), _titles_in(hint)
     if titles is None:
         return {"type": "string", "enum": values}
     if titles.legacy:
@@ -163,22 +162,16 @@ def _choices(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint
     items = _unwrapped(schema.get("items", {}), defs)
     if "enum" not in items:
         raise BadHint(f"the form's field {name} is a list of anything; make it a list of a Literal or an Enum")
-    values, titles = _values(name, items, hint), _titles_in(hint)
+    values, titles = _values(name, items), _titles_in(hint)
     return {"items": {"type": "string", "enum": values} if titles is None else {"anyOf": _titled(values, titles)}}
 
 
-def _values(name: str, schema: Mapping[str, Any], hint: Any) -> list[str]:
-    """The values to choose from, in the order in which they were written."""
-    values = [one for one in schema["enum"] if one is not None]
+def _values(name: str, schema: Mapping[str, Any]) -> list[str]:
+    """The values to choose from."""
+    values: list[Any] = [one for one in schema["enum"] if one is not None]
     if not values or not all(isinstance(one, str) for one in values):
         raise BadHint(f"the form's field {name} has choices that are not texts")
-    written: list[Any] = []
-    for part in _parts_of(hint):
-        if get_origin(part) is Literal:
-            written += get_args(part)
-        elif isinstance(part, EnumType):
-            written += [member.value for member in cast("Any", part)]
-    return sorted(values, key=lambda one: written.index(one) if one in written else len(written))
+    return values
 
 
 def _titled(values: list[str], titles: Titles) -> list[dict[str, str]]:

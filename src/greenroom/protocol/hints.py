@@ -1,18 +1,23 @@
 """What a function asks for: its parameters with their hints resolved, or the reason why they cannot become a schema.
 
 A hint is refined on the way: descriptions and limits are taken from wherever people write them (`msgspec.Meta`, annotated-types,
-pydantic's `Field`, a plain string in `Annotated`), and become `msgspec.Meta`, which is what schemas and checks are made from.
+pydantic's `Field`, a plain string in `Annotated`), and become `msgspec.Meta`, which is what schemas and checks are made from. A hint with
+anything that pydantic alone understands, wherever in it, is checked by pydantic as a whole.
+
+What libraries say that would have no effect is refused, since a limit that its author believes in and that is not kept is a hole. What is in
+`Annotated` for other tools altogether (a dict, a class) is left to them, as Python has it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import types
 from collections import abc
 from dataclasses import dataclass
 from datetime import datetime, time
-from enum import Enum, Flag
+from enum import Enum, EnumType, Flag
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -20,26 +25,29 @@ from typing import (
     Any,
     Final,
     Literal,
+    NotRequired,
     Optional,
+    Required,
     TypeGuard,
     Union,
     cast,
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 import msgspec
 
 from greenroom.errors import GreenroomError
 
-from .conversions import is_dangerous, overlaps, union_of
+from .conversions import convert, is_dangerous, is_either, overlaps, pydantic_door, schemas_of, union_of
 from .docstrings import read
-from .wire import is_iterable
+from .wire import is_iterable, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from .conversions import Mode
 
 MISSING: Final = inspect.Parameter.empty
 
@@ -56,11 +64,22 @@ class Parameter:
     hint: Any
     default: Any
     description: str
+    wire: str = ""
+    """What peers call it."""
+    make_default: Callable[[dict[str, Any]], Any] | None = None
+    """Makes what the function is called with when nothing was sent, of the arguments before it; None where the function has its default itself."""
 
     @property
     def required(self) -> bool:
         """Whether it has to be given."""
-        return self.default is MISSING
+        return self.default is MISSING and self.make_default is None
+
+
+def _why_not_all(function: Callable[..., Any], name: str) -> str:
+    takes = str(_signature(function))
+    if "<locals>" in getattr(function, "__qualname__", "") and takes.startswith("(*") and ", **" in takes:
+        return "its parameters cannot be seen: a wrapper needs @functools.wraps(function)"
+    return f"*{name} has no names to send arguments by; take a list instead"
 
 
 def parameters_of(
@@ -80,7 +99,7 @@ def parameters_of(
             continue
         match parameter.kind:
             case inspect.Parameter.VAR_POSITIONAL:
-                raise BadHint(f"{called}: *{parameter.name} has no names to send arguments by; take a list instead")
+                raise BadHint(f"{called}: {_why_not_all(function, parameter.name)}")
             case inspect.Parameter.VAR_KEYWORD:
                 raise BadHint(
                     f"{called}: **{parameter.name} has no schema; name the parameters, or take one of type dict"
@@ -90,8 +109,10 @@ def parameters_of(
                     f"{called}: {parameter.name} is positional-only, and arguments come by name; remove the `/`"
                 )
             case _:
-                hint = _hint_of(function, parameter, names)
-                found.append(Parameter(parameter.name, hint, parameter.default, said.get(parameter.name, "")))
+                found.append(_parameter_of(function, parameter, names, said.get(parameter.name, "")))
+    for one in found:
+        if sum(one.wire == other.wire for other in found) > 1:
+            raise BadHint(f"{called}: two parameters are called {one.wire} by peers; change the alias of one of them")
     return found
 
 
@@ -146,23 +167,127 @@ def _bound_by_keyword(function: Any) -> set[str]:
     return fixed
 
 
+def _parameter_of(
+    function: Callable[..., Any], parameter: inspect.Parameter, names: Mapping[str, Any] | None, description: str
+) -> Parameter:
+    name, default = parameter.name, parameter.default
+    where = f"{name_of(function)}: {name}"
+    hint = _hint_of(function, parameter, names)
+    if why := _why_no_default(default):
+        raise BadHint(f"{where}: its default is {why}")
+    alias, make, checks = None, None, False
+    door = pydantic_door()
+    if door is not None:
+        try:
+            said = door.said_of(hint, default)
+        except door.Refused as error:
+            raise BadHint(f"{where}: {error}") from error
+        if said is not None:
+            hint, alias, make, checks = said.hint, said.alias, said.make_default, said.checks_default
+            if make is None and said.default is not MISSING and said.default is not default:
+                make = _always(said.default)
+            default = said.default
+    hint = refined(Optional[hint] if default is None else hint, where=where)  # noqa: UP045 - `city: str = None` means it
+    if make is not None and checks:
+        make = _checked(make, hint)
+    return Parameter(name, hint, default, description, alias or name, make)
+
+
+def _always(value: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda _: value
+
+
+def _checked(make: Callable[[dict[str, Any]], Any], hint: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda before: convert(plain(make(before)), hint, ours=True)
+
+
+def why_no_value(default: Any) -> str | None:
+    """What is wrong with a default where no schema is made of it, and the function would be handed it as it is."""
+    door = pydantic_door()
+    if door is not None and door.is_field(default):
+        return "a Field(…), of which no schema is made here: say it in the schema that is written by hand, and give the value itself"
+    return _why_no_default(default)
+
+
+_FOREIGN: Final = frozenset(
+    {
+        "attr",
+        "attrs",
+        "beartype",
+        "click",
+        "docket",
+        "fastapi",
+        "fastmcp",
+        "mcp",
+        "typer",
+        "uncalled_for",
+        "dependency_injector",
+    }
+)
+"""Packages whose words at a parameter mean something to them, and nothing here."""
+
+
+def _why_no_default(default: Any) -> str | None:
+    """What is wrong with a default that stands for something else, which the function would be handed as it is."""
+    if isinstance(default, dataclasses.Field) or type(default).__module__.partition(".")[0] == "msgspec":
+        return "a field(…), which is for the fields of classes: write the value itself, or None"
+    if type(default).__module__.partition(".")[0] in _FOREIGN:
+        return (
+            f"{_called(default)}, which means nothing here: write the value itself; what the function needs from its server it makes or looks up, "
+            "and the call's context is a parameter with the hint greenroom.Context"
+        )
+    return None
+
+
+def _why_no_meta(said: Any) -> str | None:
+    """What is wrong with a word in `Annotated` that would have no effect, though its author counts on it."""
+    if inspect.isroutine(said) or isinstance(said, partial):
+        return f"{_called(said)} is code, which no schema can say, and it would not be called: check it inside of the function, or write pydantic's AfterValidator"
+    if hasattr(said, "fullmatch"):
+        return f"write msgspec.Meta(pattern={said.pattern!r}) for the pattern"
+    if isinstance(said, range | slice):
+        return f"write msgspec.Meta with ge=, le=, min_length= or max_length= for {said!r}"
+    if isinstance(said, dataclasses.Field) or (
+        not isinstance(said, msgspec.Meta) and type(said).__module__.partition(".")[0] == "msgspec"
+    ):
+        return "a field(…) is for the fields of classes: write msgspec.Meta(…)"
+    if type(said).__module__.partition(".")[0] in _FOREIGN:
+        return f"{_called(said)} has no effect here: write msgspec.Meta(…) or pydantic's Field(…), or check it inside of the function"
+    return None
+
+
+def _called(said: Any) -> str:
+    kind: Any = said
+    if not inspect.isroutine(said):
+        kind = cast("Any", type(said))
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _hint_of(function: Callable[..., Any], parameter: inspect.Parameter, names: Mapping[str, Any] | None) -> Any:
     if parameter.annotation is MISSING:
         return Any
     try:
-        hint = resolved(function, parameter.annotation, names)
+        return resolved(function, parameter.annotation, names)
     except NameError as error:
         raise BadHint(
             f"{name_of(function)}: the hint of {parameter.name} uses {error.name!r}, which is not there at run time; "
             "import it outside of `if TYPE_CHECKING`, or define it at the top of the module"
         ) from error
-    return refined(Optional[hint] if parameter.default is None else hint)  # noqa: UP045 - `city: str = None` means it
+    except (TypeError, SyntaxError) as error:
+        raise BadHint(
+            f"{name_of(function)}: the hint of {parameter.name}, {parameter.annotation!r}, is no type ({error}); a description belongs in "
+            f'Annotated[str, "…"]'
+        ) from error
 
 
 def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, Any] | None) -> Any:
     """The hint with its strings evaluated where the function was written. One at a time: what is skipped need not exist."""
     home = _home(function)
-    closure: Mapping[str, Any] = inspect.getclosurevars(home).nonlocals if inspect.isfunction(home) else {}
+    closure: dict[str, Any] = {}
+    if inspect.isfunction(home):
+        for name, cell in zip(home.__code__.co_freevars, home.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # assigned later: only a hint that names it is wrong
+                closure[name] = cell.cell_contents
     holder = types.SimpleNamespace(__annotations__={"hint": annotation})
     hints = get_type_hints(holder, getattr(home, "__globals__", {}), {**closure, **(names or {})}, include_extras=True)
     return hints["hint"]
@@ -179,41 +304,186 @@ def _home(function: Any) -> Any:
     return getattr(inner, "__func__", inner)
 
 
-def refined(hint: Any) -> Any:
-    """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`. Raises `BadHint`."""
-    _look_inside(hint)
-    return _refined(hint)
+def refined(hint: Any, mode: Mode = "validation", where: str = "") -> Any:
+    """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`. Raises `BadHint`, which begins with `where`."""
+    try:
+        parts = list(_parts(hint))
+        for part in parts:
+            _check_meta(part)
+        if (special := _special_in(parts)) is not None:
+            return _adapted(hint, special)
+        for part in parts:
+            _check_inside(part, mode)
+        return _refined_or_adapted(hint, parts)
+    except BadHint as error:
+        raise BadHint(f"{where}: {error}") if where else error from None
 
 
-def _look_inside(hint: Any) -> None:
-    """Refuse what would be refined, had it not been written inside of a class, where nobody can change it any more."""
-    seen: set[Any] = set()
-    waiting = [(hint, "")]
+def _refined_or_adapted(hint: Any, parts: Iterable[_Part]) -> Any:
+    """The hint for msgspec; where that cannot keep what a `Field` says (a limit of a date), for pydantic."""
+    field = next((part for part in parts if part.is_meta and hasattr(part.it, "json_schema_extra")), None)
+    if field is None:
+        return _refined(hint)
+    try:
+        made = _refined(hint)
+        schemas_of([made])
+    except (BadHint, TypeError, NotImplementedError):
+        return _adapted(hint, field)
+    return made
+
+
+def _special_in(parts: Iterable[_Part]) -> _Part | None:
+    """The part that pydantic alone understands; in a class, that is any word of pydantic's."""
+    door = pydantic_door()
+    if door is None:
+        return None
+    for part in parts:
+        if part.default is not MISSING and door.is_field(part.default):
+            return part
+        if door.is_special(part.it) or (part.home and part.is_meta and door.is_field(part.it)):
+            return part
+    return None
+
+
+def _adapted(hint: Any, special: _Part) -> Any:
+    door = pydantic_door()
+    assert door is not None
+    try:
+        return door.adapted(hint)
+    except door.Refused as error:
+        raise BadHint(f"{special.home or describe(special.it)}: {error}") from error
+
+
+def describe(kind: Any) -> str:
+    """What to call a hint in a message."""
+    return kind.__name__ if isinstance(kind, type) else repr(kind) if not hasattr(kind, "metadata") else "Field(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A type or a word that a hint is made of. `home` is the field of the class in which it stands, if it stands in one."""
+
+    it: Any
+    home: str
+    is_meta: bool = False
+    default: Any = MISSING
+    """That of the field whose whole hint this is."""
+    owner: Any = None
+
+
+def _parts(hint: Any) -> Iterator[_Part]:
+    """Everything that a hint is made of, the fields of classes included. A model is one part: pydantic knows what it is made of."""
+    seen: list[Any] = []
+    waiting = [_Part(hint, "")]
     while waiting:
-        part, home = waiting.pop()
-        parts = get_args(part) if get_origin(part) is not Literal else ()
-        waiting += ((one, home) for one in parts if one is not Ellipsis)
-        if home and get_origin(part) in (Union, types.UnionType) and is_dangerous(parts):
-            raise BadHint(
-                f"{home}: a text with a pattern may not stand beside a list or dict in a union, as msgspec cannot tell them "
-                "apart inside of a class; give each a field of its own"
+        part = waiting.pop()
+        yield part
+        it, home = part.it, part.home
+        origin = get_origin(it)
+        if part.is_meta:
+            if origin is Annotated:  # a word that is made of others, such as annotated_types.LowerCase
+                waiting += (_Part(one, home, is_meta=True) for one in get_args(it)[1:])
+            continue
+        if origin is Annotated:
+            inner, *said = get_args(it)
+            waiting += [_Part(inner, home), *(_Part(one, home, is_meta=True) for one in said)]
+        elif origin is not Literal:
+            waiting += [_Part(one, home) for one in get_args(it) if one is not Ellipsis]
+        made_of: Any = origin or it
+        if made_of in seen or not (
+            isinstance(made_of, type) or hasattr(made_of, "__supertype__") or hasattr(made_of, "__value__")
+        ):
+            continue
+        seen.append(made_of)
+        if hasattr(made_of, "__supertype__"):  # a NewType
+            waiting.append(_Part(cast("Any", made_of).__supertype__, home))
+        elif hasattr(made_of, "__value__") and not isinstance(made_of, type):  # `type X = …`
+            with contextlib.suppress(NameError):  # which the schema's maker says
+                waiting.append(_Part(made_of.__value__, home))
+        elif _has_fields(made_of):
+            with contextlib.suppress(NameError, KeyError):  # who makes the schema finds out, and says so
+                inner_hints = get_type_hints(made_of, include_extras=True)
+                if bare := [one.name for one in getattr(made_of, "__attrs_attrs__", ()) if one.name not in inner_hints]:
+                    raise BadHint(
+                        f"{made_of.__name__}.{bare[0]} has no hint, so it has no schema: write {bare[0]}: int = …"
+                    )
+                defaults = _defaults_of(made_of)
+                waiting += (
+                    _Part(one, f"{made_of.__name__}.{name}", default=defaults.get(name, MISSING), owner=made_of)
+                    for name, one in inner_hints.items()
+                )
+
+
+def _defaults_of(kind: Any) -> dict[str, Any]:
+    """The defaults of a class's fields, where another library's words can stand for one."""
+    if dataclasses.is_dataclass(kind):
+        return {one.name: one.default for one in dataclasses.fields(kind) if one.default is not dataclasses.MISSING}
+    return {}
+
+
+def _check_meta(part: _Part) -> None:
+    """Refuse words that would have no effect."""
+    if part.is_meta and (why := _why_no_meta(part.it)):
+        raise BadHint(f"{part.home}: {why}" if part.home else why)
+    if part.default is not MISSING and (why := _why_no_default(part.default)):
+        raise BadHint(f"{part.home}: its default is {why}")
+    if part.home and (why := _why_no_field(part)):
+        raise BadHint(f"{part.home}: {why}")
+
+
+def _why_no_field(part: _Part) -> str | None:
+    """What is wrong with a field of an attrs class that msgspec would fill as if nothing else had been said of it."""
+    name = part.home.rpartition(".")[2]
+    field = next((one for one in getattr(part.owner, "__attrs_attrs__", ()) if one.name == name), None)
+    if field is not None:
+        if getattr(field.default, "takes_self", False):
+            return (
+                "a factory that takes the object has none yet when a peer's values come: set it in __attrs_post_init__"
             )
-        if home and get_origin(part) in (Union, types.UnionType) and _overlaps(parts):
-            raise BadHint(
-                f"{home}: two members of the union are of one kind in JSON, and msgspec tries only one of them inside of a class; "
-                "say both in one, or give each a field of its own"
+        if field.converter is not None:
+            return "its converter would not be run for what a peer sends: convert it inside of the function, or take a dataclass with __post_init__"
+        if getattr(field, "alias", None) not in (None, name, name.lstrip("_")):
+            return (
+                f"its alias {field.alias} would not be used: call the field so, or take a msgspec.Struct with rename="
             )
-        if home and any(_is_from("annotated_types", meta) for meta in getattr(part, "__metadata__", ())):
-            raise BadHint(f"{home}: inside of a class, limits are written with msgspec.Meta, not with annotated-types")
-        if isinstance(part, type) and issubclass(part, Flag):
-            raise BadHint(
-                f"{part.__name__} is a Flag, and no schema lists its combinations: take a list of an Enum's members, or an int"
-            )
-        if isinstance(part, type) and part not in seen and _has_fields(part):
-            seen.add(part)
-            with contextlib.suppress(NameError, TypeError):  # who makes the schema finds out, and says so
-                inner = get_type_hints(part, include_extras=True)
-                waiting += ((one, f"{part.__name__}.{name}") for name, one in inner.items())
+    return None
+
+
+def _check_inside(part: _Part, mode: Mode) -> None:
+    """Refuse what would be refined, had it not been written inside of a class, where it cannot be changed any more."""
+    it, home = part.it, part.home
+    origin = get_origin(it)
+    if mode == "validation" and part.owner is not None and not _is_in_init(part.owner, home.rpartition(".")[2]):
+        raise BadHint(
+            f"{home}: a field with init=False is set by its class, and a peer could set it: take it out, or let it be a property"
+        )
+    if isinstance(it, type) and issubclass(it, Flag):
+        raise BadHint(
+            f"{it.__name__} is a Flag, and no schema lists its combinations: take a list of an Enum's members, or an int"
+        )
+    if isinstance(it, type) and any(base.__module__.startswith("pydantic.v1") for base in it.__mro__):
+        raise BadHint(f"{it.__name__} is a model of pydantic 1: derive it from pydantic.BaseModel of version 2")
+    if not home:
+        return
+    if origin in (Union, types.UnionType) and is_dangerous(get_args(it)):
+        raise BadHint(
+            f"{home}: a text with a pattern may not stand beside a list or dict in a union, as msgspec cannot tell them "
+            "apart inside of a class; give each a field of its own"
+        )
+    if origin in (Union, types.UnionType) and _overlaps(get_args(it)):
+        raise BadHint(
+            f"{home}: two members of the union are of one kind in JSON, and msgspec tries only one of them inside of a class; "
+            "say both in one, or give each a field of its own"
+        )
+    if part.is_meta and _is_from("annotated_types", it) and not hasattr(it, "documentation"):
+        raise BadHint(f"{home}: inside of a class, limits are written with msgspec.Meta, not with annotated-types")
+
+
+def _is_in_init(owner: Any, name: str) -> bool:
+    fields: Any = getattr(owner, "__attrs_attrs__", ()) or (
+        dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    )
+    return all(one.init for one in fields if one.name == name)
 
 
 def _overlaps(members: Sequence[Any]) -> bool:
@@ -225,31 +495,63 @@ def _overlaps(members: Sequence[Any]) -> bool:
 
 def _has_fields(kind: Any) -> bool:
     """Whether msgspec looks at its annotations."""
-    return hasattr(kind, "__dataclass_fields__") or is_typeddict(kind) or issubclass(kind, (msgspec.Struct, tuple))
+    return (
+        hasattr(kind, "__dataclass_fields__")
+        or hasattr(kind, "__attrs_attrs__")
+        or issubclass(kind, (msgspec.Struct, tuple))
+        or hasattr(kind, "__required_keys__")  # typing does not know the TypedDict of typing_extensions
+    )
 
 
-def _refined(hint: Any) -> Any:
+def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
     origin = get_origin(hint)
     if hint is object:
         return Any
     if hint in (datetime, time):  # msgspec leaves the format out, as it also accepts a time that has no zone
         return Annotated[hint, msgspec.Meta(extra_json_schema={"format": _FORMATS[hint]})]
+    if hasattr(hint, "__supertype__"):
+        return _refined(hint.__supertype__, inside)
+    if (alias := _alias_in(hint)) is not None and alias not in inside:
+        value = alias.__value__
+        return _refined(value if alias is hint else value[get_args(hint)], (*inside, alias))
     if origin is Annotated:
         inner, *said = get_args(hint)
         kept = [meta for one in said for meta in _metas(one)]
-        inner = inner if inner in (datetime, time) and any(meta.tz for meta in kept) else _refined(inner)
+        if (member := _only_member(inner)) is not None:  # `Annotated[int | None, Ge(1)]`: a limit is for what is there
+            limits = [meta for meta in kept if _limits_in(meta)]
+            inner = Union[Annotated[member, *limits], None] if limits else inner  # noqa: UP007 - made of what is there
+            kept = [meta for meta in kept if not _limits_in(meta)]
+        inner = (
+            inner
+            if inner in (datetime, time) and any(meta.tz is not None for meta in kept)
+            else _refined(inner, inside)
+        )
         return _annotated(inner, kept)
     if origin in (Union, types.UnionType):
-        return union_of([_refined(member) for member in get_args(hint)])
+        return union_of([_refined(member, inside) for member in get_args(hint)])
     if origin is abc.Iterable:
         origin = list
     if origin in _CONTAINERS:
-        made = cast("Any", origin)[tuple(one if one is Ellipsis else _refined(one) for one in get_args(hint))]
+        made = cast("Any", origin)[tuple(one if one is Ellipsis else _refined(one, inside) for one in get_args(hint))]
         keys = _keys_of(hint)
         return (
             made if keys is None else Annotated[made, msgspec.Meta(extra_json_schema={"propertyNames": {"enum": keys}})]
         )
     return hint
+
+
+def _only_member(hint: Any) -> Any:
+    """What may be there of what may be None, where it is one type."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return None
+    members = [each for each in get_args(hint) if each is not types.NoneType]
+    return members[0] if len(members) == 1 else None
+
+
+def _alias_in(hint: Any) -> Any:
+    """The `type X = …` that a hint is, or is made of by filling in."""
+    made_of: Any = get_origin(hint) or hint
+    return made_of if hasattr(made_of, "__value__") and not isinstance(made_of, type) else None
 
 
 def _keys_of(hint: Any) -> list[str] | None:
@@ -277,6 +579,11 @@ _MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
 
 
 def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
+    if is_either(hint) and any(_limits_in(meta) for meta in metas):
+        raise BadHint(
+            "a limit at a union whose members are of one kind would not be kept: write it at the member, as in "
+            "Annotated[int, msgspec.Meta(ge=1)] | list[int]"
+        )
     for meta in metas:
         hint = Annotated[hint, meta]
     return hint
@@ -303,15 +610,36 @@ def _metas(said: Any) -> list[msgspec.Meta]:
         return [said]
     if isinstance(said, str):
         return [msgspec.Meta(description=said)]
+    if get_origin(said) is Annotated:
+        return [meta for one in get_args(said)[1:] for meta in _metas(one)]
     if _is_from("annotated_types", said):
-        if type(said).__name__ == "Predicate":
-            raise BadHint(f"{said!r} is code, which no schema can say; check it inside of the function")
-        return [meta for one in said for meta in _metas(one)] if is_iterable(said) else _limits(said)
+        return _of_annotated_types(said)
     if _is_from("typing_extensions", said):  # Doc
         return [msgspec.Meta(description=said.documentation)] if hasattr(said, "documentation") else []
     if _is_from("pydantic", said):  # Field
         return [*_limits(said), *(meta for one in getattr(said, "metadata", ()) for meta in _metas(one))]
     return []
+
+
+def _of_annotated_types(said: Any) -> list[msgspec.Meta]:
+    match type(said).__name__:
+        case "Predicate" | "Not" | "Func":
+            raise BadHint(f"{said!r} is code, which no schema can say; check it inside of the function")
+        case "DocInfo":
+            return [msgspec.Meta(description=said.documentation)]
+        case "Unit":
+            return [msgspec.Meta(extra_json_schema={"x-unit": said.unit})]
+        case "Timezone" if said.tz is None or said.tz is Ellipsis:
+            return [msgspec.Meta(tz=said.tz is Ellipsis)]
+        case _:
+            found = [meta for one in said for meta in _metas(one)] if is_iterable(said) else _limits(said)
+            if not found and not is_iterable(said):
+                raise BadHint(f"{said!r} has no word in a schema; check it inside of the function")
+            return found
+
+
+def _limits_in(meta: msgspec.Meta) -> bool:
+    return any(getattr(meta, name) is not None for name in _LIMITS if name not in ("title", "description", "examples"))
 
 
 def _is_from(package: str, said: Any) -> bool:
@@ -321,4 +649,52 @@ def _is_from(package: str, said: Any) -> bool:
 
 def _limits(said: Any) -> list[msgspec.Meta]:
     members: dict[str, Any] = {name: value for name in _LIMITS if (value := getattr(said, name, None)) is not None}
-    return [msgspec.Meta(**members)] if members else []
+    try:
+        return [msgspec.Meta(**members)] if members else []
+    except (TypeError, ValueError) as error:
+        raise BadHint(f"{said!r}: {error}; a limit is a number, others are checked inside of the function") from error
+
+
+def written_in(hint: Any) -> list[Any]:
+    """The values of the literals and enums in a hint, in the order in which their author wrote them."""
+    found: list[Any] = []
+    for part in _parts(hint):
+        if part.home or part.is_meta:
+            continue
+        if get_origin(part.it) is Literal:
+            found += get_args(part.it)
+        elif isinstance(part.it, EnumType):
+            found += [member.value for member in cast("Iterable[Enum]", part.it)]
+    return found
+
+
+def classes_in(hints: Iterable[Any]) -> dict[str, type]:
+    """The enums and classes with fields that hints are made of, by the names that msgspec gives them."""
+    found: dict[str, type] = {}
+    for hint in hints:
+        for part in _parts(hint):
+            kind: Any = get_origin(part.it) or part.it
+            if isinstance(kind, EnumType) or (isinstance(kind, type) and _has_fields(kind)):
+                found.setdefault(kind.__name__, kind)
+    return found
+
+
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The fields of a class, in the order in which they were written, with their hints."""
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except (NameError, TypeError):
+        return {}
+
+
+def said_in(hint: Any) -> str | None:
+    """The description in the `Annotated` of a class's field that msgspec does not read: a text, or a `Doc`."""
+    while get_origin(hint) in (Required, NotRequired):
+        hint = get_args(hint)[0]
+    said = [
+        meta.description
+        for one in getattr(hint, "__metadata__", ())
+        if not isinstance(one, msgspec.Meta)
+        for meta in _metas(one)
+    ]
+    return next((one for one in reversed(said) if one), None)

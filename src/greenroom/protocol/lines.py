@@ -57,7 +57,12 @@ class Lines:
     def feed(self, data: bytes) -> list[bytes | Overlong]:
         """Take in whatever arrived; the lines that are complete now."""
         *ended, rest = data.split(b"\n")
-        lines = [line for piece in ended if (line := self._finish(piece))]
+        lines: list[bytes | Overlong] = []
+        if ended and (line := self._finish(ended[0])):
+            lines.append(line)
+        # Behind a line's end nothing is kept, and tens of thousands of empty lines are nothing.
+        behind = (line for piece in filter(None, ended[1:]) if (line := piece.removesuffix(b"\r")))
+        lines += [line if len(line) <= self.limit else Overlong.of(line) for line in behind]
         self._keep(rest)
         dropped = self._dropped
         if dropped is not None and not self._reported and dropped.length > PATIENCE * self.limit:

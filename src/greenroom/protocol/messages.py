@@ -22,6 +22,20 @@ ID_LIMIT = 1024
 """An id is kept for as long as its request lives, and sent back: characters, or digits."""
 
 
+_OWN_HASH = 1 << 60
+
+
+def id_key(id: RequestId) -> RequestId | bytes:
+    """What an id that a peer has chosen is kept under: equal for equal ids.
+
+    Python hashes an integer modulo 2**61 - 1, so a peer could choose thousands of one hash, and each look into a dict of them would
+    compare thousands of times. The digits as bytes are hashed with the process's own secret, and are equal to no text.
+    """
+    if isinstance(id, str) or -_OWN_HASH < id < _OWN_HASH:
+        return id
+    return b"%d" % id
+
+
 class Request(Struct, frozen=True):
     """Somebody wants an answer."""
 

@@ -13,16 +13,15 @@ from .errors import ErrorCode, McpError
 from .json import is_object
 from .methods import METHODS, Side, check_params
 from .sampling import uses_tools
-from .versions import STATELESS, V2025_03_26, V2025_11_25, at_least, negotiate
+from .versions import V2025_03_26, V2025_11_25, at_least, negotiate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def unable(version: str, why: str) -> McpError:
-    """The error of whoever wants of a peer what it cannot do. It has a code of its own in the stateless revision alone; before, it is -32600."""
-    code = ErrorCode.MISSING_CLIENT_CAPABILITY if at_least(version, STATELESS) else ErrorCode.INVALID_REQUEST
-    return McpError(code, why)
+def unable(why: str) -> McpError:
+    """The error for a request that the peer's revision or capabilities do not allow."""
+    return McpError(ErrorCode.INVALID_REQUEST, why)
 
 
 class Hello(NamedTuple):

@@ -37,7 +37,7 @@ def prepared(method: str, params: dict[str, Any], version: str) -> dict[str, Any
         raise LocalProtocolError(error.message) from None
     young = check(params)
     if young is not None and not at_least(version, V2025_11_25):
-        raise unable(version, f"{method}: revision {version}, which this client speaks, has no {young}")
+        raise unable(f"{method}: revision {version}, which this client speaks, has no {young}")
     return fit(method, params, version)
 
 
@@ -66,3 +66,12 @@ _CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], str | None]]] = {
     "elicitation/create": _elicitation,
     "sampling/createMessage": _sampling,
 }
+
+
+def check_progress(said: object) -> None:
+    """Whether to ask for progress is a flag. Raises `LocalProtocolError` for a function, which would never be called."""
+    if not isinstance(said, bool):
+        raise LocalProtocolError(
+            f"progress must be True or False (whether to ask for it), not {said!r}: follow it with `async for step in call.progress()` of the "
+            "call that start_tool returns, or give the function to call_tool(…, on_progress=…)"
+        )

@@ -287,13 +287,11 @@ def _inverted(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...
 
 
 def to_python(node: Node) -> str | None:
-    """The pattern in Python's dialect; None where that has no word for it."""
+    """The pattern in Python's dialect; None where that has no word for it. `re` may still refuse it."""
     try:
-        text = _said(node)
-        re.compile(text)
-    except (LookupError, re.error):
+        return _said(node)
+    except LookupError:
         return None
-    return text
 
 
 def _said(node: Node) -> str:

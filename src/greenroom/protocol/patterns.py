@@ -1,19 +1,36 @@
-r"""Regular expressions from strangers, matched in time that grows with the text and not with anybody's malice.
+r"""Regular expressions from strangers, matched in time that grows with the text, and at a cost that is known before it is paid.
 
-A pattern is read in JSON Schema's dialect (ECMA-262): `$` is the end of the text, and `\d` is 0 to 9. Where Python's `re`
-cannot backtrack for long it does the work; elsewhere the pattern runs as an automaton, all of its states at once. What no automaton
-can do (looking around, back-references) is taken only from patterns that are harmless in `re`.
+A pattern is read in JSON Schema's dialect (ECMA-262): `$` is the end of the text, and `\d` is 0 to 9. It runs as an automaton, all of its
+states at once, and every state that a character leads through is charged; what came of a set of states and a character is kept,
+so that an honest pattern takes 40 ns for a character. Python's `re` is as quick on short texts, but what it costs on hostile ones can only be
+bounded far above what it costs on honest ones. It is left what no automaton can do (looking around, back-references), for patterns that
+are harmless there, and for texts so short that the worst case is bounded.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from greenroom.errors import GreenroomError
 
-from .pattern_syntax import BadPattern, Chain, Choice, Edge, Group, Look, Node, OneOf, Repeat, Same, parse, to_python
+from .meter import Meter
+from .pattern_syntax import (
+    WORD,
+    BadPattern,
+    Chain,
+    Choice,
+    Edge,
+    Group,
+    Look,
+    Node,
+    OneOf,
+    Repeat,
+    Same,
+    parse,
+    to_python,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +40,13 @@ __all__ = ["BadPattern", "Pattern", "TooLong", "compiled"]
 LONGEST: Final = 2_000
 MOST_STATES: Final = 2_000
 PATIENCE: Final = 1_000_000
-"""How many steps one search may cost: those of `re` are estimated before it starts, those of the automaton are counted."""
+"""How many steps of `re` one search may cost, at worst: it holds the interpreter for as long, which is some milliseconds."""
+_QUICK: Final = 50
+"""Steps of `re` in one of ours."""
+_KEPT: Final = 1_024
+_MOST_STATES_KEPT: Final = 50_000
+_MOST_KNOWN: Final = 4_000
+"""How many states and transitions an automaton keeps: some hundred kilobytes. Honest patterns have a few hundred."""
 
 
 class TooLong(GreenroomError):
@@ -33,72 +56,170 @@ class TooLong(GreenroomError):
 class Pattern:
     """A pattern that anybody may have written. Raises `BadPattern` for one that is wrong or cannot be bounded."""
 
-    def __init__(self, source: str) -> None:
-        """Read it, and decide how it is matched."""
+    def __init__(self, source: str, meter: Meter | None = None) -> None:
+        """Read it, and decide how it is matched. Raises `TooMuch` when the meter has no steps for that."""
         if len(source) > LONGEST:
             raise BadPattern(f"a pattern of {len(source)} characters is too long: {LONGEST} are allowed")
+        meter = Meter() if meter is None else meter
+        meter.spend(3 * len(source))
         self.source = source
-        self._tree = parse(source)
-        powers = _powers(self._tree)
-        python = None if powers is None else to_python(self._tree)
-        self._re = None if python is None else re.compile(python)
-        self._degree = (powers or 0) + (not _is_anchored(self._tree))  # a search may start anywhere
-        self._automaton = _Automaton(self._tree) if self._re is None else None
+        self._tree = tree = parse(source)
+        self._automaton: _Automaton | None = None
+        if _refers(tree):
+            python = None if _work(tree, 1) is None else to_python(tree)
+            if python is None:
+                raise BadPattern(
+                    f"the pattern {source!r} looks around or refers back, and has to be simpler, or it may take for ever"
+                )
+            meter.spend(len(python) + _far_characters(tree) // 16)
+            self._re = _made(source, python)
+            self._anchored = _is_anchored(tree)
+        else:
+            self._automaton = _Automaton(tree)
+            meter.spend(4 * len(self._automaton))
 
-    def search(self, text: str) -> bool:
-        """Whether it matches anywhere in the text. Raises `TooLong` when that would take too long to find out."""
-        if self._re is not None and max(len(text), 1) ** self._degree <= PATIENCE:
-            return self._re.search(text) is not None
-        if self._automaton is None:
-            try:
-                self._automaton = _Automaton(self._tree)
-            except BadPattern:
-                raise TooLong(f"{len(text)} characters are too many for the pattern {self.source!r}") from None
-        return self._automaton.search(text)
+    def __len__(self) -> int:
+        """How many states it has."""
+        return 1 if self._automaton is None else len(self._automaton)
+
+    def search(self, text: str, meter: Meter | None = None) -> bool:
+        """Whether it matches anywhere in the text. Raises `TooMuch`, or `TooLong` when that would take too long to find out."""
+        meter = Meter() if meter is None else meter
+        if self._automaton is not None:
+            return self._automaton.search(text, meter)
+        meter.spend(1 + len(self.source))
+        length = len(text) + 1
+        work = _work(self._tree, length)
+        worst = PATIENCE + 1 if work is None else work * (1 if self._anchored else length)
+        if worst > PATIENCE:
+            raise TooLong(f"{len(text)} characters are too many for the pattern {self.source!r}")
+        meter.spend(worst // _QUICK)
+        return self._re.search(text) is not None
 
 
-@lru_cache(maxsize=1024)
-def compiled(source: str) -> Pattern:
-    """The pattern, made once."""
-    return Pattern(source)
+class _Cache:
+    """The patterns that were used last, for all threads: bounded in number and in states."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        self.kept: dict[str, Pattern] = {}
+        self._states = 0
+
+    def get(self, source: str) -> Pattern | None:
+        with self._lock:
+            found = self.kept.pop(source, None)
+            if found is not None:  # to the end: the patterns of one schema do not displace those that are in use
+                self.kept[source] = found
+        return found
+
+    def put(self, pattern: Pattern) -> None:
+        with self._lock:
+            before = self.kept.pop(pattern.source, None)
+            self.kept[pattern.source] = pattern
+            self._states += len(pattern) - (0 if before is None else len(before))
+            while len(self.kept) > _KEPT or self._states > _MOST_STATES_KEPT:
+                self._states -= len(self.kept.pop(next(iter(self.kept))))
+
+
+_patterns: Final = _Cache()
+
+
+def compiled(source: str, meter: Meter | None = None) -> Pattern:
+    """The pattern, made once as long as there are not too many others in use. Raises `BadPattern`, and `TooMuch`."""
+    found = _patterns.get(source)
+    if found is None:
+        found = Pattern(source, meter)
+        _patterns.put(found)
+    return found
 
 
 def may_explode(source: str) -> bool:
-    """Whether `re` may take for ever over it; what cannot be read here is in Python's own dialect, and nobody knows."""
+    """Whether `re` may take longer than the text is long; what cannot be read here is in Python's own dialect, and its author's affair."""
     try:
-        return _powers(parse(source)) is None
+        tree = parse(source)
     except BadPattern:
         return False
+    starts = 1 if _is_anchored(tree) else 2
+    short, long = _work(tree, 1_000), _work(tree, 2_000)
+    return short is None or long is None or long * starts > 3 * short
 
 
-def _powers(node: Node) -> int | None:
-    """With which power of the text's length `re` may take longer; None when it may be worse than that.
-
-    Each repetition of unknown length is one, as the next one starts over at each of its ends. A repetition of what is not always
-    the same length, or has branches, may be taken apart in exponentially many ways.
-    """
+def _refers(node: Node) -> bool:
+    """Whether there is anything in it that no automaton can do."""
     match node:
-        case Chain(parts):  # nobody comes back to a look that has succeeded, so only the worst one counts
-            looks = [_powers(part) for part in parts if isinstance(part, Look)]
-            steps = _sum(_powers(part) for part in parts if not isinstance(part, Look))
-            return None if steps is None or None in looks else steps + max((one or 0 for one in looks), default=0)
-        case Choice(branches):
-            return _sum(_powers(branch) for branch in branches)
-        case Repeat(body, least, most):
-            return None if _is_loose(body) else int(least != most)
-        case Group(body) | Look(body):
-            return _powers(body)
+        case Chain(parts) | Choice(parts):
+            return any(_refers(part) for part in parts)
+        case Repeat(body) | Group(body):
+            return _refers(body)
+        case _:
+            return isinstance(node, (Look, Same))
+
+
+def _made(source: str, python: str) -> re.Pattern[str]:
+    try:
+        return re.compile(python)
+    except re.error as error:
+        raise BadPattern(f"the pattern {source!r} is not supported: {error}") from None
+
+
+def _far_characters(node: Node) -> int:
+    """How many characters beyond Latin-1 its classes have: `re` makes a table of 64 KiB for such a class, and fills it one by one."""
+    match node:
+        case OneOf(ranges):
+            return sum(1_600 + min(last, 0xFFFF) - min(first, 0xFFFF) for first, last in ranges if last > 0xFF)  # noqa: PLR2004
+        case Chain(parts) | Choice(parts):
+            return sum(_far_characters(part) for part in parts)
+        case Repeat(body) | Group(body) | Look(body):
+            return _far_characters(body)
         case _:
             return 0
 
 
-def _sum(powers: Iterable[int | None]) -> int | None:
-    total = 0
-    for power in powers:
-        if power is None:
-            return None
-        total += power
-    return total
+def _work(node: Node, length: int) -> int | None:
+    """How many steps `re` takes at worst, from one place in a text of that length; None when it may take exponentially many.
+
+    A repetition of what is not always the same length, or has branches, may be taken apart in exponentially many ways.
+    """
+    both = _ways_and_work(node, length)
+    return None if both is None else both[1]
+
+
+def _ways_and_work(node: Node, length: int) -> tuple[int, int] | None:
+    """In how many ways it may match from one place, each of which may be tried with what follows; and the steps to find them all."""
+    match node:
+        case OneOf(ranges):
+            return 1, 1 + len(ranges) // 4 + 2 * any(last > 0xFF for _, last in ranges)  # noqa: PLR2004 - end of Latin-1
+        case Chain(parts):
+            ways, work = 1, 1
+            for part in parts:
+                both = _ways_and_work(part, length)
+                if both is None:
+                    return None
+                work += ways * both[1]
+                ways *= both[0]
+            return ways, work
+        case Choice(branches):
+            found = [_ways_and_work(branch, length) for branch in branches]
+            kept = [both for both in found if both is not None]
+            return (sum(one for one, _ in kept), 1 + sum(one for _, one in kept)) if len(kept) == len(found) else None
+        case Repeat(body, least, most):
+            both = None if _is_loose(body) else _ways_and_work(body, length)
+            if both is None:
+                return None
+            times = max(least, length) if most is None else most
+            return times - least + 1, 1 + times * both[1]
+        case Group(body):
+            return _ways_and_work(body, length)
+        case Look(body):  # `re` does not come back to a look that has succeeded
+            both = _ways_and_work(body, length)
+            return None if both is None else (1, both[1])
+        case Same():
+            return 1, length
+        case _:
+            return 1, 1
 
 
 def _is_anchored(node: Node) -> bool:
@@ -121,28 +242,58 @@ def _is_loose(node: Node) -> bool:
             return False
 
 
+class _States(dict[str, "_States"]):
+    """A set of states, and where each character leads from it."""
+
+    __slots__ = ("before", "states")
+
+    def __init__(self, states: frozenset[int], before: str) -> None:
+        super().__init__()
+        self.states = states
+        self.before = before  # a character of the kind of the one before: of which kind is all that edges ask
+
+
+_FOUND: Final = _States(frozenset(), "")
+_LOST: Final = _States(frozenset(), "")
+
+
 class _Automaton:
-    """A pattern's states, stepped all at once. What came of a set of states and a character is remembered for the next time."""
+    """A pattern's states, stepped all at once."""
 
     def __init__(self, tree: Node) -> None:
         self._consumes: list[OneOf | None] = []
         self._edge: list[Edge | None] = []
-        self._after: list[list[int]] = []
+        self._after: list[tuple[int, ...]] = []  # tuples of numbers are nothing to the collector of garbage
         self._minds_words = False
+        self._built = 0
         self._end = self._state()
         self._start = self._build(tree, self._end)
-        self._known: dict[tuple[frozenset[int], str, str], tuple[frozenset[int], bool]] = {}
+        self._weights = [
+            2 + (0 if one is None else len(one.ranges) // 4 + len(one.categories)) for one in self._consumes
+        ]
+        self._forget()
+
+    def __len__(self) -> int:
+        return len(self._after)
+
+    def _forget(self) -> None:
+        self._first = _States(frozenset(), "")
+        self._known: dict[tuple[frozenset[int], str], _States] = {}
+        self._room = _MOST_KNOWN
 
     def _state(self, after: Iterable[int] = (), consumes: OneOf | None = None, edge: Edge | None = None) -> int:
         if len(self._after) >= MOST_STATES:
             raise BadPattern("the pattern is too large: its repetitions come to too many states")
         self._consumes.append(consumes)
         self._edge.append(edge)
-        self._after.append(list(after))
+        self._after.append(tuple(after))
         return len(self._after) - 1
 
     def _build(self, node: Node, after: int) -> int:
         """The state that matches the node and goes on to `after`."""
+        self._built += 1
+        if self._built > 4 * MOST_STATES:  # repetitions of nothing have no states, and may stand in each other
+            raise BadPattern("the pattern is too large: its repetitions come to too many parts")
         match node:
             case OneOf():
                 return self._state([after], consumes=node)
@@ -160,16 +311,14 @@ class _Automaton:
             case Repeat(body, least, most):
                 return self._repeated(body, least, most, after)
             case Look() | Same():
-                raise BadPattern(
-                    "a pattern that looks around or refers back has to be simpler, or it may take for ever"
-                )
+                raise BadPattern("no automaton looks around or refers back")
 
     def _repeated(self, body: Node, least: int, most: int | None, after: int) -> int:
         if max(least, most or 0) > MOST_STATES:
             raise BadPattern(f"a repetition of {max(least, most or 0)} times is too large")
         if most is None:
             loop = self._state()
-            self._after[loop] = [self._build(body, loop), after]
+            self._after[loop] = (self._build(body, loop), after)
             after = loop
         else:
             out = after
@@ -179,42 +328,55 @@ class _Automaton:
             after = self._build(body, after)
         return after
 
-    def search(self, text: str) -> bool:
+    def search(self, text: str, meter: Meter) -> bool:
         """Whether it matches anywhere."""
-        states: frozenset[int] = frozenset()
-        before = ""
-        spent = len(text)
-        if spent > PATIENCE:  # however well it is known
-            raise TooLong(f"{spent} characters are too many for this pattern")
-        for here in (*text, ""):
-            key = (states, before if self._minds_words or not before else "-", here)
-            found = self._known.get(key)
-            if found is None:
-                spent += len(self._after)
-                if spent > PATIENCE:
-                    raise TooLong(f"{len(text)} characters are too many for this pattern")
-                if len(self._known) > MOST_STATES:
-                    self._known.clear()
-                found = self._known[key] = self._step(states, before, here)
-            states, done = found
-            if done:
+        meter.spend(1 + len(text) // 4)
+        here = self._first
+        for character in text:
+            after = here.get(character)
+            if after is None:
+                after = self._step(here, character, meter)
+            if after is _FOUND:
                 return True
-            before = here
-        return False
+            here = after
+        after = here.get("")
+        return (self._step(here, "", meter) if after is None else after) is _FOUND
 
-    def _step(self, states: frozenset[int], before: str, here: str) -> tuple[frozenset[int], bool]:
-        """Where a character leads from the states, or from the start, and whether the end was reached before it."""
+    def _step(self, before: _States, here: str, meter: Meter) -> _States:
+        """Where a character leads from the states, or from the start; the end of the text is an empty one."""
         reached: set[int] = set()
-        waiting = [self._start, *states]
+        waiting = [self._start, *before.states]
+        meter.spend(5 + len(waiting))
         while waiting:
             state = waiting.pop()
             edge = self._edge[state]
-            if state in reached or (edge is not None and not edge.holds(before, here)):
+            meter.left -= 1
+            if state in reached or (edge is not None and not edge.holds(before.before, here)):
                 continue
             reached.add(state)
+            meter.left -= self._weights[state]
+            if meter.left < 0:
+                meter.exceeded()
             if self._consumes[state] is None:
                 waiting += self._after[state]
-        if self._end in reached or not here:
-            return frozenset(), self._end in reached
-        moved = (state for state in reached if (one := self._consumes[state]) is not None and one.has(here))
-        return frozenset(after for state in moved for after in self._after[state]), False
+        if self._end in reached:
+            after = _FOUND
+        elif not here:
+            after = _LOST
+        else:
+            moved = (state for state in reached if (one := self._consumes[state]) is not None and one.has(here))
+            after = self._states(frozenset(after for state in moved for after in self._after[state]), here)
+        if self._room > 0:
+            self._room -= 1
+            before[here] = after
+        else:  # the search goes on with states that are in nothing but its hands
+            self._forget()
+        return after
+
+    def _states(self, states: frozenset[int], here: str) -> _States:
+        before = "a" if self._minds_words and WORD.has(here) else "-"
+        found = self._known.get((states, before))
+        if found is None:
+            found = self._known[states, before] = _States(states, before)
+            self._room -= 1 + len(states)
+        return found

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
+_LONGEST: Final = 100
 _PLAIN: Final = re.compile(r"[\w$-]+")
 
 Path: TypeAlias = "tuple[str | int, ...]"
@@ -39,6 +40,11 @@ class Problem(NamedTuple):
         return f"{path_text(self.path)}: {self.reason}" if self.path else str(self.reason)
 
 
+def too_much(steps: int) -> Problem:
+    """What is wrong with a value that cannot be checked in so many steps."""
+    return Problem((), Reason(f"there is too much in it to be checked: more than {steps} steps", "too_complex"))
+
+
 class Mismatch(GreenroomError):
     """A value is not what was asked for. `errors` are all the problems, not only the first."""
 
@@ -55,6 +61,7 @@ def path_text(path: Sequence[Any]) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            name = step if _PLAIN.fullmatch(str(step)) else repr(step)
-            text += f".{name}" if text else str(name)
+            short = step if len(step) <= _LONGEST else f"{step[:_LONGEST]}…"
+            name = short if _PLAIN.fullmatch(short) else repr(short)
+            text += f".{name}" if text else name
     return text

@@ -28,7 +28,7 @@ _JOINT: Final = "__"
 _DIGEST: Final = 10
 _LEAST_OF_A_PART: Final = 8
 
-_PART: Final = re.compile(r"(?!.*__)[A-Za-z0-9-](?:[A-Za-z0-9_-]*[A-Za-z0-9-])?")
+_PART: Final = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 _WHOLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _CLAUDE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9-]+")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from .meter import Meter, TooMuch
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ def provider_schema(schema: Any) -> dict[str, Any]:
         return dict(plain(schema))
     folded: dict[str, Any] = {name: plain(value) for name, value in schema.items() if name not in _REFUSED}
     folded["type"] = "object"
-    properties, required = _folded(schema, schema, 0)
+    try:
+        properties, required = _folded(schema, schema, 0, Meter())
+    except TooMuch:  # branches that refer to each other multiply at each level
+        properties, required = {}, []
     if properties:
         folded["properties"] = {name: plain(one) for name, one in properties.items()}
     folded.pop("required", None)
@@ -40,32 +44,37 @@ def provider_schema(schema: Any) -> dict[str, Any]:
     return folded
 
 
-def _folded(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> tuple[dict[str, Any], list[str]]:
+def _folded(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, meter: Meter
+) -> tuple[dict[str, Any], list[str]]:
     """All properties of a schema and of its branches, and those that every one of them wants."""
+    meter.spend(10)
     own = schema.get("properties")
     properties: dict[str, Any] = dict(own) if is_object(own) else {}
     wanted = schema.get("required")
     required: list[str] = [name for name in wanted if isinstance(name, str)] if is_array(wanted) else []
     if depth < _DEEPEST:
         for branch in _branches(schema, "allOf", root):
-            more, needed = _folded(branch, root, depth + 1)
-            _add(properties, more)
+            more, needed = _folded(branch, root, depth + 1, meter)
+            _add(properties, more, meter)
             required += needed
         for keyword in _EITHER:
-            choices = [_folded(branch, root, depth + 1) for branch in _branches(schema, keyword, root)]
+            choices = [_folded(branch, root, depth + 1, meter) for branch in _branches(schema, keyword, root)]
             for more, _ in choices:
-                _add(properties, more)
+                _add(properties, more, meter)
             if choices:
                 required += [name for name in choices[0][1] if all(name in needed for _, needed in choices)]
     return properties, [name for name in dict.fromkeys(required) if name in properties]
 
 
-def _add(properties: dict[str, Any], more: Mapping[str, Any]) -> None:
+def _add(properties: dict[str, Any], more: Mapping[str, Any], meter: Meter) -> None:
     """One property that two branches see differently may be as either has it."""
     for name, one in more.items():
+        meter.spend(5)
         there = properties.setdefault(name, one)
         if there != one:
             known: Sequence[Any] = there["anyOf"] if is_object(there) and set(there) == {"anyOf"} else [there]
+            meter.spend(5 * len(known))
             if one not in known:
                 properties[name] = {"anyOf": [*known, one]}
 

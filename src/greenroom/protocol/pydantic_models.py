@@ -1,14 +1,78 @@
-"""pydantic's only door: its models as parameters and results, for those who have it (the extra `pydantic`).
+"""pydantic's only door: its models as parameters and results, and what it alone understands of a hint, for those who have it (the extra `pydantic`).
 
-Nobody imports this file before pydantic itself was imported, which a model's author has done.
+No module imports this one before pydantic itself was imported, which the author of a model or a `Field` has done.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import warnings
+from copy import copy
+from dataclasses import is_dataclass
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, cast, get_args, get_origin
 
 import msgspec
-from pydantic import BaseModel, ValidationError
+import pydantic
+import pydantic.warnings
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
+
+from .conversions import Adapted, is_adapted
+from .problems import path_text
+from .wire import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_MOST_TOLD: Final = 100
+"""Telling of each takes pydantic microseconds, and there may be one for every few bytes that a peer has sent."""
+
+MOST: Final = 50_000
+"""How many texts, lists and objects a model is made of: pydantic holds the interpreter for one to three microseconds with each."""
+
+_OLDEST: Final = (2, 10)
+_UNDEFINED: Final[Any] = FieldInfo().default
+"""What pydantic has for no default."""
+_PACKAGES: Final = frozenset({"pydantic", "pydantic_core", "pydantic_extra_types", "pydantic_settings"})
+_SIMPLE: Final = frozenset({"title", "description", "examples"})
+"""What of a `Field` msgspec can say as well; a hint with nothing else stays msgspec's, which is several times faster."""
+_OF_PARAMETERS: Final = frozenset(
+    {
+        "default", "default_factory", "alias", "alias_priority", "validation_alias", "serialization_alias", "validate_default", "annotation",
+        "discriminator", "deprecated", "json_schema_extra", "field_title_generator",
+    }
+)  # fmt: skip
+_IGNORED: Final[type[Warning]] = getattr(pydantic.warnings, "UnsupportedFieldAttributeWarning", UserWarning)
+"""What pydantic warns with where it would ignore a part of a hint; of no name before 2.12."""
+_OWN: Final = frozenset(
+    {
+        "default",
+        "default_factory",
+        "alias",
+        "alias_priority",
+        "validation_alias",
+        "serialization_alias",
+        "validate_default",
+        "annotation",
+    }
+)
+"""What of a `Field` is about the parameter and not about its values."""
+
+
+class Refused(Exception):
+    """A `Field` or hint that cannot be used here; the text completes a sentence that begins with the parameter's name."""
+
+
+def check_version() -> None:
+    """Raises `Refused` where the pydantic that was imported is too old to be asked."""
+    if tuple(int(part) for part in pydantic.VERSION.split(".")[:2]) < _OLDEST:
+        raise Refused(
+            f"pydantic {pydantic.VERSION} is too old: 2.10 or newer is needed; write pip install -U 'greenroom[pydantic]'"
+        )
+
+
+# --- models
 
 
 def is_model(kind: Any) -> bool:
@@ -17,23 +81,273 @@ def is_model(kind: Any) -> bool:
 
 
 def schema(
-    kind: type[BaseModel], mode: Literal["validation", "serialization"], reference: str
+    kind: Any, mode: Literal["validation", "serialization"], reference: str, suffix: str = ""
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The model's schema, and the definitions that it refers to."""
-    made = kind.model_json_schema(by_alias=True, ref_template=reference.replace("{name}", "{model}"), mode=mode)
-    definitions: dict[str, Any] = made.pop("$defs", {})
-    return made, definitions
-
-
-def from_json(kind: type[BaseModel], value: Any) -> BaseModel:
-    """The model of what a peer sent, coercing nothing; raises `ValueError` with all that is wrong."""
+    """The schema of a model, or of what stands for a hint, and the definitions that it refers to, whose names end in `suffix`."""
+    template = reference.replace("{name}", "{model}" + suffix)
+    adapter = kind.adapter if is_adapted(kind) else TypeAdapter(kind)
     try:
-        return kind.model_validate_json(msgspec.json.encode(value), strict=True)
+        made = adapter.json_schema(by_alias=True, ref_template=template, mode=mode)
+    except PydanticUserError as error:
+        raise TypeError(_first_line(error)) from error
+    definitions: dict[str, Any] = made.pop("$defs", {})
+    return made, {f"{name}{suffix}": one for name, one in definitions.items()}
+
+
+def from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
+    """The value that pydantic makes of what a peer sent, coercing nothing; raises `ValueError` with all that is wrong."""
+    asked: Any = kind
+    name = "value" if is_adapted(kind) else str(asked.__name__)
+    if not ours and _is_too_much(value):
+        raise ValueError(f"more than {MOST} texts, lists and objects, which is too much for a {name}")
+    validate: Callable[..., Any] = asked.adapter.validate_json if is_adapted(kind) else asked.model_validate_json
+    try:
+        return validate(msgspec.json.encode(value), strict=True)
     except ValidationError as error:
-        said = ((".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False))
-        raise ValueError("; ".join(f"{where}: {what}" if where else what for where, what in said)) from None
+        if (count := error.error_count()) > _MOST_TOLD:
+            raise ValueError(f"{count} mistakes in a {name}") from None
+        raise ValueError(_told(error)) from None
 
 
-def as_json(model: BaseModel) -> Any:
-    """The model in JSON's own types."""
-    return model.model_dump(mode="json", by_alias=True)
+def _told(error: ValidationError) -> str:
+    """Its reasons with their places, and without the values, which may be secrets."""
+    said = ((path_text(one["loc"]), one["msg"]) for one in error.errors(include_url=False, include_input=False))
+    return "; ".join(f"{where}: {what}" if where else what for where, what in said)
+
+
+def _is_too_much(value: Any) -> bool:
+    count = 0
+    waiting: list[Any] = [[value]]
+    for one in waiting:  # which grows meanwhile
+        items: Iterable[Any] = one.values() if is_object(one) else one
+        count += sum(isinstance(item, str | dict | list) for item in items)
+        if count > MOST:
+            return True
+        waiting += (item for item in items if isinstance(item, dict | list))
+    return False
+
+
+def key_maker(kind: Any) -> Callable[[Any], Any]:
+    """What makes a key of a type that pydantic alone knows, from JSON or from a text; it raises `ValueError`."""
+    return TypeAdapter(kind).validate_python
+
+
+def as_json(value: Any) -> Any:
+    """A model, or a value of one of pydantic's own types, in JSON's own types: a secret is stars."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    return TypeAdapter[Any](cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)
+
+
+def is_value(value: Any) -> bool:
+    """Whether pydantic says what a value is in JSON: a model, a URL, a secret."""
+    return isinstance(value, BaseModel) or _package(type(value)) in _PACKAGES
+
+
+def written(adapter: TypeAdapter[Any], value: Any, in_json: Callable[[], Any]) -> Any:
+    """What was returned, validated and written as pydantic does: aliases, computed fields and serializers as the schema has them.
+
+    What pydantic does not take as it is may be so in JSON's own types, which `in_json` makes: numpy's numbers. Raises `ValueError` with all that is wrong.
+    """
+    try:
+        try:
+            made = adapter.validate_python(value)
+        except ValidationError as error:
+            try:
+                made = adapter.validate_python(in_json())
+            except ValidationError:
+                raise error from None
+        return adapter.dump_python(made, mode="json", by_alias=True, warnings=False)
+    except ValidationError as error:
+        raise ValueError(_told(error)) from None
+
+
+# --- hints that are pydantic's as a whole
+
+
+def is_special(said: Any) -> bool:
+    """Whether a word in `Annotated`, or a type, says something that pydantic alone understands. A model is not meant: it is known by itself."""
+    if isinstance(said, FieldInfo):
+        return not is_simple(said)
+    if is_model(said) or is_adapted(said):
+        return False
+    if isinstance(said, type):
+        kind: Any = said
+        ours = is_dataclass(kind) and hasattr(kind, "__pydantic_validator__")
+        return ours or _package(kind) in _PACKAGES or hasattr(kind, "__get_pydantic_core_schema__")
+    inside = _package(said if hasattr(said, "__value__") else type(said)) in _PACKAGES
+    return inside or hasattr(said, "__get_pydantic_core_schema__") or hasattr(said, "__get_pydantic_json_schema__")
+
+
+def is_field(said: Any) -> bool:
+    """Whether it is a `Field(…)`."""
+    return isinstance(said, FieldInfo)
+
+
+def is_simple(field: FieldInfo) -> bool:
+    """Whether msgspec can say all that a `Field` in the middle of a hint says."""
+    said = {name for name, value in _words_of(field).items() if value is not None}
+    return said <= _SIMPLE | {"annotation"} and all(map(_is_limit, field.metadata))
+
+
+def _is_limit(said: Any) -> bool:
+    if _package(type(said)) == "annotated_types":
+        return True
+    words = getattr(said, "__dict__", {})
+    return set(words) == {"pattern"} and isinstance(words["pattern"], str)
+
+
+def adapted(hint: Any) -> type[Adapted]:
+    """What stands for a hint that pydantic has to check as a whole. Raises `Refused` that says why it cannot."""
+    return type("Adapted", (Adapted,), {"hint": hint, "adapter": _adapter_of(_readable(hint))})
+
+
+def _adapter_of(hint: Any) -> TypeAdapter[Any]:
+    check_version()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", _IGNORED)
+            warnings.filterwarnings("ignore", "The 'deprecated' attribute")  # which is in the schema all the same
+            return TypeAdapter(hint)
+    except Warning as warning:
+        raise Refused(f"pydantic would ignore a part of it: {_first_line(warning)}") from None
+    except PydanticSchemaGenerationError as error:
+        unknown = str(error).partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "a part of it"
+        raise Refused(
+            f"something in it is pydantic's, which then has to check all of it, and it does not know {unknown}: take a BaseModel or a "
+            "dataclass for that, or say the same without pydantic (msgspec.Meta(…) for limits)"
+        ) from error
+    except (PydanticUserError, TypeError, NameError, ImportError, ValueError, RecursionError) as error:
+        raise Refused(f"pydantic has to check it, and cannot: {_first_line(error)}") from error
+
+
+def _readable(hint: Any) -> Any:
+    """The hint with what others say in `Annotated` (a text, `Doc`, `msgspec.Meta`) in pydantic's words, which ignores theirs."""
+    if get_origin(hint) is Annotated:
+        inner, *said = get_args(hint)
+        words = [FieldInfo(**_words_of_other(one)) if _words_of_other(one) else one for one in said]
+        made: Any = _readable(inner)
+        for word in words:
+            made = Annotated[made, word]
+        return made
+    return hint
+
+
+def _words_of_other(said: Any) -> dict[str, Any]:
+    if isinstance(said, str):
+        return {"description": said}
+    if type(said).__name__ == "Doc":
+        return {"description": said.documentation}
+    if isinstance(said, msgspec.Meta):
+        names = (
+            "gt",
+            "ge",
+            "lt",
+            "le",
+            "multiple_of",
+            "pattern",
+            "min_length",
+            "max_length",
+            "title",
+            "description",
+            "examples",
+        )
+        words = {name: value for name in names if (value := getattr(said, name)) is not None}
+        return words | ({"json_schema_extra": said.extra_json_schema} if said.extra_json_schema else {})
+    return {}
+
+
+def _package(kind: Any) -> str:
+    return str(getattr(kind, "__module__", "")).partition(".")[0]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+# --- a parameter that has a `Field`
+
+
+class Said(NamedTuple):
+    """What the `Field`s of a parameter say of it: the hint without that, and what is left."""
+
+    hint: Any
+    default: Any
+    """`inspect.Parameter.empty` when it has to be given."""
+    make_default: Callable[[dict[str, Any]], Any] | None
+    """Makes the default anew for each call, of the arguments before it."""
+    alias: str | None
+    checks_default: bool
+
+
+def said_of(hint: Any, default: Any) -> Said | None:
+    """What is said of a parameter by a `Field` as its default or in its `Annotated`; None where there is none. Raises `Refused`."""
+    fields = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, FieldInfo)]
+    if isinstance(default, FieldInfo):
+        if type(default) is not FieldInfo:
+            raise Refused(
+                f"its default is {type(default).__module__}.{type(default).__name__}, which means nothing here: write pydantic's Field"
+            )
+        fields.append(default)
+    if not fields:
+        return None
+    check_version()
+    alias: str | None = None
+    found: Any = Parameter.empty if isinstance(default, FieldInfo) else default
+    make: Callable[[dict[str, Any]], Any] | None = None
+    checks = False
+    for field in fields:
+        _check_words(field)
+        named: Any = field.validation_alias if field.validation_alias is not None else field.alias
+        if named is not None and not isinstance(named, str):
+            raise Refused(f'{type(named).__name__} is no name for an argument: write Field(alias="one_name")')
+        alias = named or alias
+        if field.default_factory is not None:
+            make = _maker(field)
+        elif field.default is not _UNDEFINED and (found is Parameter.empty or field is default):
+            found = field.default
+        checks = checks or bool(field.validate_default)
+    return Said(_without_own(hint, default), found, make, alias, checks)
+
+
+def _maker(field: FieldInfo) -> Callable[[dict[str, Any]], Any]:
+    return lambda before: field.get_default(call_default_factory=True, validated_data=before)
+
+
+def _check_words(field: FieldInfo) -> None:
+    words = {name for name, value in _words_of(field).items() if value is not None}
+    if field.serialization_alias is not None and field.serialization_alias != field.alias:
+        raise Refused("serialization_alias is for what goes out, and a parameter comes in: write Field(alias=…)")
+    if unknown := sorted(words - _SIMPLE - _OF_PARAMETERS):
+        raise Refused(
+            f"Field({unknown[0]}=…) says nothing of a parameter, and would be lost: leave it out, or take a BaseModel with that field"
+        )
+
+
+def _words_of(field: FieldInfo) -> Mapping[str, Any]:
+    """What was written in `Field(…)`."""
+    said: Mapping[str, Any] = cast("Any", field)._attributes_set  # noqa: SLF001 - the public attributes do not tell what was said from what was not
+    return said
+
+
+def _without_own(hint: Any, default: Any) -> Any:
+    """The hint with what is said of its values; names and defaults are the parameter's own affair."""
+    inner, said = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
+    for one in (*said, *((default,) if isinstance(default, FieldInfo) else ())):
+        if not isinstance(one, FieldInfo):
+            inner = Annotated[inner, one]
+        elif (left := _of_values(one)) is not None:
+            inner = Annotated[inner, left]
+    return inner
+
+
+def _of_values(field: FieldInfo) -> FieldInfo | None:
+    """What of a `Field` is about the values, if anything is."""
+    words = {name: value for name, value in _words_of(field).items() if name not in _OWN}
+    if not words and not field.metadata:
+        return None
+    left = copy(field)
+    left.default, left.default_factory = _UNDEFINED, None
+    left.alias = left.validation_alias = left.serialization_alias = left.validate_default = left.alias_priority = None
+    cast("Any", left)._attributes_set = words  # noqa: SLF001 - by which pydantic knows what it has to apply
+    return left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from .problems import Reason
 from .wire import is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Sequence
 
 KINDS: Final = {
     "additionalItems": "too_long", "additionalProperties": "unexpected_property", "anyOf": "no_anyof_match", "const": "not_in_enum",
@@ -31,9 +32,66 @@ _NAMES: Final = {
 }  # fmt: skip
 
 
+_LONGEST: Final = 60
+_MOST_SHOWN: Final = 20  # items, which are enough to recognize it
+_MOST_CHOICES: Final = 1_000
+_FEWEST_CHOICES: Final = 10
+_MOST_COMPARED: Final = 20_000  # pairs of characters
+
+
 def reason_of(keyword: str, wanted: Any, value: Any) -> Reason:
     """Why the value is not what the keyword wants."""
-    return Reason(_text(keyword, wanted, value), KINDS.get(keyword, "invalid"))
+    return Telling().reason(keyword, wanted, value)
+
+
+class Telling:
+    """Says what is wrong with one value: the first reasons in full, and of very many only as much as costs no more than the check itself."""
+
+    def __init__(self) -> None:
+        """Nothing has been said yet."""
+        self._compared = _MOST_COMPARED
+        self._choices = _MOST_CHOICES
+        self._listed: dict[int, str] = {}
+
+    def reason(self, keyword: str, wanted: Any, value: Any) -> Reason:
+        """Why the value is not what the keyword wants."""
+        if keyword == "enum":
+            text = f"expected one of {self._listing(wanted)}, got {shown(value)}"
+        else:
+            text = _text(keyword, wanted, value)
+        return Reason(text, KINDS.get(keyword, "invalid"))
+
+    def _listing(self, choices: Sequence[Any]) -> str:
+        """The choices, as far as there is room for them."""
+        found = self._listed.get(id(choices))
+        if found is None:
+            some: list[Any] = []
+            for one in choices:
+                if self._choices <= 0 and len(some) >= _FEWEST_CHOICES:
+                    break
+                self._choices -= 30 if is_array(one) or is_object(one) else 1
+                some.append(one)
+            more = f" and {len(choices) - len(some)} more" if len(choices) > len(some) else ""
+            found = self._listed[id(choices)] = f"{', '.join(map(shown, some))}{more}"
+        return found
+
+    def unexpected(self, name: str, known: Collection[str]) -> Reason:
+        """Why there must be no such member, and which one was probably meant.
+
+        Comparing two names may take as many steps as the product of their lengths.
+        """
+        work = len(name) * sum(len(one) for one in islice(known, 100))
+        close: list[str] = []
+        if work <= self._compared:
+            self._compared -= work
+            close = get_close_matches(name, list(islice(known, 100)), 1)
+        if close:
+            hint = f"; was {close[0]} meant?"
+        elif known and len(known) <= 10:  # noqa: PLR2004 - more are no help
+            hint = f"; there are {', '.join(one if len(one) <= _LONGEST else f'{one[:_LONGEST]}…' for one in known)}"
+        else:
+            hint = ""
+        return Reason(f"there is no such member{hint}", "unexpected_property")
 
 
 # What to say where the words hold for every value; `{wanted}` is as the schema has it.
@@ -62,8 +120,6 @@ def _text(keyword: str, wanted: Any, value: Any) -> str:
     match keyword:
         case "type":
             return f"expected {_types(wanted)}, got {shown(value)}"
-        case "enum":
-            return f"expected one of {', '.join(map(shown, wanted))}, got {shown(value)}"
         case "const":
             return f"expected {shown(wanted)}, got {shown(value)}"
         case "anyOf" | "oneOf":
@@ -74,19 +130,6 @@ def _text(keyword: str, wanted: Any, value: Any) -> str:
             return f"expected at most {_counted(wanted, keyword)}, got {len(value)}"
         case _:
             return _WORDS.get(keyword, f"it breaks the rule {keyword}").format(wanted=wanted, value=shown(value))
-
-
-def unexpected(name: str, schema: Mapping[str, Any]) -> Reason:
-    """Why there must be no such member, and which one was probably meant."""
-    known: list[str] = list(schema.get("properties", {}))
-    close = get_close_matches(name, known[:100], 1)
-    if close:
-        hint = f"; was {close[0]} meant?"
-    elif known and len(known) <= 10:  # noqa: PLR2004 - more are no help
-        hint = f"; there are {', '.join(known)}"
-    else:
-        hint = ""
-    return Reason(f"there is no such member{hint}", "unexpected_property")
 
 
 def _types(wanted: Any) -> str:
@@ -101,10 +144,26 @@ def _counted(count: int, keyword: str) -> str:
 
 def shown(value: Any) -> str:
     """A value as a message shows it: JSON, and not much of it."""
-    if (is_object(value) or is_array(value)) and len(value) > 20:  # noqa: PLR2004 - enough to recognize it
+    if (is_object(value) or is_array(value)) and len(value) > _MOST_SHOWN:
         return f"an {'object' if is_object(value) else 'array'} of {len(value)}"
     try:
-        text = msgspec.json.encode(value[:80] if isinstance(value, str) else value).decode()
+        text = msgspec.json.encode(_beginning(value, iter(range(_LONGEST)))).decode()
     except (TypeError, ValueError):  # no JSON at all, which only a local caller can hand in
         text = ascii(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - same
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _beginning(value: Any, places: Iterator[int]) -> Any:
+    """The value without what would be cut off its text anyway, however much that is: each of the places is a character at least."""
+    if isinstance(value, str):
+        return value[: _LONGEST + 20]
+    if is_object(value):
+        kept: dict[Any, Any] = {}
+        for name, one in value.items():
+            if next(places, None) is None:
+                break
+            kept[str(name)[: _LONGEST + 20]] = _beginning(one, places)
+        return kept
+    if is_array(value):
+        return [_beginning(one, places) for one, _ in zip(value, places, strict=False)]
+    return value

@@ -12,6 +12,8 @@ import msgspec
 
 from .content import Audio, Contents, Embedded, Image, Text
 from .errors import BadAnswer
+from .json import read
+from .meter import Meter
 from .problems import Mismatch, Problem, Reason
 from .received import ToolReply, text_of
 from .schemas import kind_of
@@ -56,8 +58,15 @@ def plain_value(reply: ToolReply, schema: Mapping[str, Any] | None = None) -> An
             return blocks
 
 
-def typed_value(reply: ToolReply, kind: Any, schema: Mapping[str, Any] | None = None, name: str = "the tool") -> Any:
-    """The value as that type. Raises `BadAnswer`, with all that is wrong in its `problems`.
+def typed_value(
+    reply: ToolReply,
+    kind: Any,
+    schema: Mapping[str, Any] | None = None,
+    name: str = "the tool",
+    *,
+    meter: Meter | None = None,
+) -> Any:
+    """The value as that type. Raises `BadAnswer`, with all that is wrong in its `problems`; with a meter, `TooMuch` when that is used up.
 
     An object that only wraps one value may be meant as it is: whichever of the two fits.
     """
@@ -65,16 +74,16 @@ def typed_value(reply: ToolReply, kind: Any, schema: Mapping[str, Any] | None = 
         return whole
     structured = reply.structured_content
     if structured is None:
-        return _made(_from_content(reply, kind, name), kind, name)
+        return _made(_from_content(reply, kind, name), kind, name, meter)
     inner = unwrapped(structured, schema)
     try:
-        return kind_of(kind).make(inner)
+        return kind_of(kind).make(inner, meter)
     except Mismatch as error:
         if inner is structured and not (kind is str and reply.content):
             raise _misfit(name, kind, error) from None
     if kind is str:
         return reply.text
-    return _made(structured, kind, name)
+    return _made(structured, kind, name, meter)
 
 
 def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
@@ -89,7 +98,7 @@ def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
     if not said:
         return None
     try:
-        return msgspec.json.decode(said)
+        return read(said)
     except msgspec.DecodeError:
         if kind_accepts_text(kind):
             return said
@@ -104,9 +113,9 @@ def kind_accepts_text(kind: Any) -> bool:
     return schema.get("type", "string") == "string" or "anyOf" in schema
 
 
-def _made(value: Any, kind: Any, name: str) -> Any:
+def _made(value: Any, kind: Any, name: str, meter: Meter | None) -> Any:
     try:
-        return kind_of(kind).make(value)
+        return kind_of(kind).make(value, meter)
     except Mismatch as error:
         raise _misfit(name, kind, error) from None
 
@@ -126,8 +135,12 @@ class Promise:
         self.broken: str | None = None
         """Why the schema is no use."""
 
-    def problems(self, reply: ToolReply) -> Sequence[Problem]:
-        """What is wrong with a success. A failure may say what it likes."""
+    def problems(self, reply: ToolReply, meter: Meter | None = None) -> Sequence[Problem]:
+        """What is wrong with a success. A failure may say what it likes.
+
+        Raises `TooMuch` when the meter is used up, by the schema or by the value.
+        """
+        meter = Meter() if meter is None else meter
         if self.schema is None or reply.is_error or self.broken is not None:
             return ()
         if reply.structured_content is None:
@@ -136,9 +149,9 @@ class Promise:
             from .validation import BadSchema, Validator  # noqa: PLC0415 - jsonschema is much to load, and few need it
 
             try:
-                self._validator = Validator(self.schema)
+                self._validator = Validator(self.schema, meter=meter)
             except BadSchema as error:
                 self.broken = str(error)
                 return ()
-        found: Sequence[Problem] = self._validator.errors(reply.structured_content)
+        found: Sequence[Problem] = self._validator.check(reply.structured_content, meter)
         return found

@@ -8,6 +8,7 @@ nothing of it but that there was one.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -17,9 +18,11 @@ import msgspec
 
 from greenroom.errors import GreenroomError
 
-from .content import Contents, Embedded, blob_resource, is_block, mime_type_of
+from .content import Contents, Embedded, Image, blob_resource, is_block, mime_type_of
 from .errors import ErrorCode, McpError, ToolError
-from .wire import base64_text, is_array, is_iterable, is_object, plain
+from .library_values import is_picture, picture_of
+from .problems import Problem
+from .wire import base64_text, infinity_in, is_array, is_iterable, is_object, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +35,15 @@ MOST_COMPLETIONS: Final = 100
 
 class UnknownShape(GreenroomError):
     """A handler returned what has no form on the wire."""
+
+
+class Infinite(UnknownShape):
+    """A handler returned data with an infinity in it, which JSON has no number for. `problem` says where."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Of the first of them."""
+        super().__init__(f"a handler returned what has no form in JSON: {problem}")
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,8 @@ class CallToolResult:
         """The result on the wire. A success says so: `isError` is always there."""
         wire: dict[str, Any] = {"content": blocks(self.content)}
         if self.structured_content is not None:
-            wire["structuredContent"] = as_object(in_json(self.structured_content))
+            data = wire["structuredContent"] = as_object(in_json(self.structured_content))
+            _encoded(data)  # which raises what is wrong with it
         wire["isError"] = self.is_error
         return _with_meta(wire, self.meta)
 
@@ -139,10 +152,13 @@ def json_text(value: Any) -> str:
     return data if isinstance(data, str) else _encoded(data)
 
 
-def in_json(value: Any) -> Any:
-    """The value in JSON's own types. Raises `UnknownShape` when it has none."""
+def in_json(value: Any, pictures: list[Any] | None = None) -> Any:
+    """The value in JSON's own types, without the pictures in it if a list for them is given. Raises `UnknownShape` when it has none."""
+    if isinstance(value, Coroutine):
+        value.close()
+        raise UnknownShape("a handler returned a coroutine that was not awaited: write `return await …`")
     try:
-        return plain(value)
+        return plain(value, pictures)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UnknownShape(
             f"a handler returned {type(value).__qualname__}, which has no form in JSON: {error}"
@@ -159,11 +175,21 @@ def blocks(value: Any) -> list[dict[str, Any]]:
         return [in_json(value)]
     if isinstance(value, Contents):
         return [Embedded(value).to_wire()]
+    if is_picture(value):
+        return [Image(*picture_of(value)).to_wire()]
     if isinstance(value, (bytes, bytearray, memoryview)):
         return [_block_of_bytes(bytes(cast("bytes", value)))]
-    if is_array(value) and all(isinstance(item, (str, Contents)) or is_block(item) for item in value):
+    if is_array(value) and all(
+        isinstance(item, (str, Contents)) or is_block(item) or is_picture(item) for item in value
+    ):
         return [block for item in value for block in blocks(item)]
-    return [{"type": "text", "text": json_text(value)}]
+    pictures: list[Any] = []
+    return _data_blocks(in_json(value, pictures), pictures)
+
+
+def _data_blocks(data: Any, pictures: Sequence[Any]) -> list[dict[str, Any]]:
+    """Data as a text, and the pictures that were in it."""
+    return [{"type": "text", "text": json_text(data)}, *(block for one in pictures for block in blocks(one))]
 
 
 def _block_of_bytes(data: bytes) -> dict[str, Any]:
@@ -179,7 +205,7 @@ def _block_of_bytes(data: bytes) -> dict[str, Any]:
 def tool_result(value: Any, returns: Returns | None = None) -> dict[str, Any]:
     """The `tools/call` result of whatever a handler returned; `returns` is what its hint promised, where it has an output schema.
 
-    Raises a returned `McpError`, and `UnknownShape` for what has no form on the wire.
+    Raises a returned `McpError`, `Infinite` for infinities in data, `UnknownShape` for what has no form on the wire, and `Mismatch` for what pydantic does not take for what was promised.
     """
     if returns is None and isinstance(value, str):  # most of them
         return {"content": [{"type": "text", "text": str(value)}], "isError": False}
@@ -195,9 +221,15 @@ def tool_result(value: Any, returns: Returns | None = None) -> dict[str, Any]:
         case McpError():
             raise value
         case _ if returns is not None:
-            data = in_json(value)
+            pictures: list[Any] = []
+            data = returns.data(value, pictures, in_json)
+            try:
+                content = _data_blocks(data, pictures)
+            except Infinite as error:
+                path, reason = error.problem
+                raise Infinite(Problem(("result", *path) if returns.wrapped else path, reason)) from None
             return {
-                "content": blocks(data) if isinstance(data, str) else [{"type": "text", "text": json_text(data)}],
+                "content": content,
                 "structuredContent": {"result": data} if returns.wrapped else as_object(data),
                 "isError": False,
             }
@@ -234,7 +266,7 @@ def _is_contents(value: Any) -> bool:
     """Whether it says by itself that it is contents, or is text or bytes."""
     if is_object(value):
         return isinstance(value.get("text"), str) or isinstance(value.get("blob"), (str, bytes, bytearray))
-    return isinstance(value, (str, bytes, bytearray, Contents, Embedded))
+    return isinstance(value, (str, bytes, bytearray, Contents, Embedded)) or is_picture(value)
 
 
 def _contents(value: Any, uri: str, mime: str | None) -> dict[str, Any]:
@@ -247,6 +279,9 @@ def _contents(value: Any, uri: str, mime: str | None) -> dict[str, Any]:
             return {"uri": uri, "mimeType": mime, "blob": base64_text(data)}
         case Contents():
             return value.to_wire()
+        case _ if is_picture(value):
+            picture = picture_of(value)
+            return {"uri": uri, "mimeType": picture.mime_type, "blob": base64_text(picture.data)}
         case Embedded():
             return value.resource.to_wire()
         case _ if is_object(value) and _is_contents(value):
@@ -264,9 +299,12 @@ def _as_json(value: Any) -> str:
 
 def _encoded(data: Any) -> str:
     try:
-        return msgspec.json.encode(data).decode()
+        text = msgspec.json.encode(data)
     except ValueError as error:  # half a character, which no encoding has
         raise UnknownShape(f"a handler returned a text that cannot be written: {error}") from error
+    if b"null" in text and (place := infinity_in(data)) is not None:
+        raise Infinite(place)
+    return text.decode()
 
 
 def _as_text(content: Any) -> str:
@@ -313,7 +351,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
             role, content = value["role"], value["content"]
         case str() | Contents() | bytes():
             role, content = "user", value
-        case _ if is_block(value):
+        case _ if is_block(value) or is_picture(value):
             role, content = "user", value
         case _:
             raise UnknownShape(f"a prompt returned {type(value).__qualname__} where a message was expected")

@@ -6,6 +6,7 @@ are held here before anything is sent, and the error says which message it was.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence  # noqa: TC003 - the fields of structs are read at run time
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -96,11 +97,12 @@ def _follow(where: str, message: Any, owed: list[str]) -> list[str]:
             f"{where}: a message with tool results has nothing else in it, and this has {', '.join(others)} as well"
         )
     for ids, what in ((results, "answered"), (uses, "used")):
-        if len(set(ids)) != len(ids):
-            raise _wrong(f"{where}: {_some([id for id in ids if ids.count(id) > 1])} is {what} twice")
-    if missing := [id for id in owed if id not in results]:
+        if twice := [id for id, times in Counter(ids).items() if times > 1]:
+            raise _wrong(f"{where}: {_some(twice)} is {what} twice")
+    answered, waiting = set(results), set(owed)
+    if missing := [id for id in owed if id not in answered]:
         raise _wrong(f"{where}: {_some(missing)} needs its tool_result here, before anything else is said")
-    if strange := [id for id in results if id not in owed]:
+    if strange := [id for id in results if id not in waiting]:
         raise _wrong(f"{where}: there is a result for {_some(strange)}, which the message before did not use")
     return uses
 

@@ -14,15 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, 
 
 import msgspec
 
-from .conversions import convert, schemas_of
+from .collisions import inner_kinds, keys_of
+from .conversions import convert, is_adapted, is_model, schemas_of
 from .docstrings import read
-from .hints import BadHint, name_of, parameters_of, refined
+from .hints import (
+    MISSING,
+    BadHint,
+    classes_in,
+    fields_of,
+    name_of,
+    parameters_of,
+    refined,
+    said_in,
+    written_in,
+)
+from .meter import AT_ONCE, Meter, TooMuch
 from .patterns import may_explode
-from .problems import Mismatch, Problem, Reason
+from .problems import Mismatch, Problem, Reason, too_much
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from .conversions import Mode
     from .hints import Parameter
@@ -33,25 +45,51 @@ __all__ = ["Arguments", "BadHint", "Kind", "Mismatch", "Problem", "arguments_of"
 
 MOST_PROBLEMS: Final = 50
 """How many of its mistakes a peer is told at once."""
+_FEW_FOR_PYDANTIC: Final = 1_000
+"""Of so many values pydantic may find out by itself what is wrong."""
 
 
 class Kind:
     """One type with its schema: how values of it are told, made and refused."""
 
-    def __init__(self, kind: Any, schema: Mapping[str, Any]) -> None:
-        """`kind` as `hints.refined` left it."""
+    def __init__(self, kind: Any, schema: Mapping[str, Any], *, ours: bool = False) -> None:
+        """`kind` as `hints.refined` left it. Its values are a peer's, unless they are `ours`."""
         self._kind = kind
+        self._ours = ours
         self.schema = dict(schema)
+        self._keys = keys_of(kind)
         self._careful = any(may_explode(pattern) for pattern in _patterns_in(self.schema))
+        self._secrets = _secrets_in(self.schema)
+        self._has_models = not ours and any(map(is_model, inner_kinds(kind)))
 
-    def make(self, value: Any) -> Any:
-        """The value that the JSON stands for. Raises `Mismatch` with everything that is wrong."""
-        if self._careful:  # msgspec matches with `re`: nothing comes to it that has not been matched in bounded time
-            self._check(value)
+    def make(self, value: Any, meter: Meter | None = None) -> Any:
+        """The value that the JSON stands for. Raises `Mismatch` with everything that is wrong.
+
+        With a meter, raises `TooMuch` when it is used up; without one, that is a `Mismatch` as well.
+        """
+        steps = Meter() if meter is None else meter
         try:
-            return convert(value, self._kind)
+            much = self._has_models and _is_much(value, steps)
+            if self._keys is not None:
+                self._keys.check(value, steps)
+            if self._careful or much:  # msgspec matches with `re`, and pydantic makes an error of each mistake
+                self._check(value, steps)
+            if much:  # a 3.0 where pydantic wants a 3 is such a mistake, and the schema has nothing against it
+                value = _with_integers(value, steps)
+        except TooMuch:
+            if meter is not None:
+                raise
+            raise Mismatch([too_much(AT_ONCE)]) from None
+        try:
+            return convert(value, self._kind, ours=self._ours)
         except msgspec.ValidationError as error:
-            return self._make_slowly(value, error)
+            if much:  # it fits the schema, and pydantic knows more; it may not take all that time again
+                raise Mismatch([_problem_of(error)]) from None
+            return self._make_slowly(value, error, meter)
+
+    def hold(self, value: Any, meter: Meter | None = None) -> None:
+        """Hold the value against the schema alone. Raises `Mismatch`, and `TooMuch` when the meter is used up."""
+        self._check(value, meter)
 
     @cached_property
     def _validator(self) -> Validator:
@@ -59,17 +97,68 @@ class Kind:
 
         return OwnValidator(self.schema)
 
-    def _check(self, value: Any) -> None:
-        if problems := self._validator.errors(value, most=MOST_PROBLEMS):
-            raise Mismatch(problems)
+    def _check(self, value: Any, meter: Meter | None) -> None:
+        if meter is None:
+            problems = self._validator.errors(value, most=MOST_PROBLEMS)
+        else:
+            problems = self._validator.check(value, meter, MOST_PROBLEMS)
+        if problems:
+            raise Mismatch([self._discreet(each) for each in problems] if self._secrets else problems)
 
-    def _make_slowly(self, value: Any, error: msgspec.ValidationError) -> Any:
+    def _discreet(self, problem: Problem) -> Problem:
+        """What is wrong with a secret is told without the secret."""
+        path, reason = problem
+        if reason.kind in _WITHOUT_VALUE or not (None in self._secrets or (path and path[0] in self._secrets)):
+            return problem
+        return Problem(path, Reason("is not what it has to be (it is a secret, and is not repeated here)", reason.kind))
+
+    def _make_slowly(self, value: Any, error: msgspec.ValidationError, meter: Meter | None) -> Any:
         """What msgspec refused: either all of the reasons, or a 3.0 where it wanted a 3, which are the same number."""
-        self._check(value)
+        steps = Meter() if meter is None else meter
         try:
-            return convert(_with_integers(value), self._kind)
+            try:
+                self._check(value, steps)
+            except Mismatch as found:
+                if self._has_models and any(each.reason.kind == "no_oneof_match" for each in found.errors):
+                    raise Mismatch(
+                        [_problem_of(error)]
+                    ) from None  # pydantic knows by the discriminator which was meant
+                raise
+            value = _with_integers(value, steps)
+            if self._keys is not None:
+                self._keys.check(value, steps)
+            return convert(value, self._kind, ours=self._ours)
+        except TooMuch:
+            if meter is not None:
+                raise
+            raise Mismatch([_problem_of(error)]) from None
         except msgspec.ValidationError:
             raise Mismatch([_problem_of(error)]) from None
+
+
+_WITHOUT_VALUE: Final = frozenset({"missing_required", "unexpected_property"})
+
+
+def _secrets_in(schema: Mapping[str, Any]) -> frozenset[str | None]:
+    """The members whose values are secrets, wholly or somewhere in them; None where the value itself is one."""
+    defs: Mapping[str, Any] = schema.get("$defs", {})
+    members: Mapping[str, Any] | None = schema.get("properties")
+    if members is None:
+        return frozenset({None}) if _is_secret(schema, defs, set()) else frozenset()
+    return frozenset(name for name, one in members.items() if _is_secret(one, defs, set()))
+
+
+def _is_secret(value: Any, defs: Mapping[str, Any], seen: set[str]) -> bool:
+    if is_object(value):
+        if value.get("writeOnly") is True:
+            return True
+        name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+        if name in defs and name not in seen:
+            seen.add(name)
+            if _is_secret(defs[name], defs, seen):
+                return True
+        return any(_is_secret(one, defs, seen) for one in value.values())
+    return is_array(value) and any(_is_secret(one, defs, seen) for one in value)
 
 
 class Arguments(Kind):
@@ -78,20 +167,33 @@ class Arguments(Kind):
     def __init__(self, parameters: Sequence[Parameter], schema: Mapping[str, Any]) -> None:
         """One parameter each, by name."""
         members: dict[str, Any] = {
-            one.name: Required[one.hint] if one.required else NotRequired[one.hint] for one in parameters
+            one.wire: Required[one.hint] if one.required else NotRequired[one.hint] for one in parameters
         }
         made_of: Any = TypedDict
         super().__init__(made_of("Arguments", members), schema)
         self.names = frozenset(members)
+        self._parameters = [one for one in parameters if one.make_default is not None or one.wire != one.name]
 
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, arguments: Mapping[str, Any], meter: Meter | None = None) -> dict[str, Any]:
         """The keyword arguments to call the function with. What was not sent is not in it: the function has its own defaults.
 
-        Raises `Mismatch` with everything that is wrong, arguments that there are not among it.
+        Raises `Mismatch` with everything that is wrong, arguments that there are not among it; and `TooMuch`, as `make` does.
         """
         if not arguments.keys() <= self.names:
-            return cast("dict[str, Any]", self._make_slowly(arguments, msgspec.ValidationError("unknown arguments")))
-        return cast("dict[str, Any]", self.make(arguments))
+            self._check(arguments, meter)
+            raise AssertionError("the schema refuses what it does not name")
+        return filled(self._parameters, cast("dict[str, Any]", self.make(arguments, meter)))
+
+
+def filled(parameters: Iterable[Parameter], bound: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by the function's own names, with defaults that the function does not have itself."""
+    for one in parameters:
+        if one.wire in bound:
+            if one.wire != one.name:
+                bound[one.name] = bound.pop(one.wire)
+        elif one.make_default is not None:
+            bound[one.name] = one.make_default(bound)
+    return bound
 
 
 def arguments_of(
@@ -106,16 +208,16 @@ def arguments_of(
     parameters = parameters_of(function, skip, names)
     schemas, defs = _schemas([one.hint for one in parameters], name_of(function), [one.name for one in parameters])
     for one in parameters:
-        if not one.required and not _fits(one):
+        if one.default is not MISSING and not is_adapted(one.hint) and not _fits(one):
             raise BadHint(
                 f"{name_of(function)}: the default of {one.name}, {one.default!r}, does not fit its own hint; "
                 "change one of them, or take None for what was not sent"
             )
-    properties = {one.name: _described(one, schema) for one, schema in zip(parameters, schemas, strict=True)}
+    properties = {one.wire: _described(one, schema) for one, schema in zip(parameters, schemas, strict=True)}
     schema: dict[str, Any] = {"type": "object"}
     if properties:
         schema["properties"] = properties
-    if required := [one.name for one in parameters if one.required]:
+    if required := [one.wire for one in parameters if one.required]:
         schema["required"] = required
     schema["additionalProperties"] = False
     if defs:
@@ -131,7 +233,7 @@ def _fits(parameter: Parameter) -> bool:
         return True
     if value is True or value is False:
         return _converts(value, parameter.hint) or _converts(int(value), parameter.hint)  # a bool is an int, in Python
-    return _converts(value, parameter.hint) or _converts(_with_integers(value), parameter.hint)
+    return _converts(value, parameter.hint) or _converts(_with_integers(value, Meter()), parameter.hint)
 
 
 def _converts(value: Any, hint: Any) -> bool:
@@ -146,7 +248,7 @@ def _described(parameter: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
     """The property of a parameter. What its hint says goes before what the docstring says."""
     if parameter.description and "description" not in schema:
         schema = {**schema, "description": parameter.description}
-    if parameter.required or "default" in schema:
+    if parameter.default is MISSING or "default" in schema or schema.get("writeOnly"):
         return schema
     try:
         return {**schema, "default": plain(parameter.default)}
@@ -156,7 +258,7 @@ def _described(parameter: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
 
 def schema_of(hint: Any, mode: Mode = "validation") -> dict[str, Any]:
     """The schema of a type. An object's schema stands at the root, not behind a `$ref`."""
-    (schema,), defs = _schemas([refined(hint)], "the hint", [str(hint)], mode)
+    (schema,), defs = _schemas([refined(hint, mode)], "the hint", [str(hint)], mode)
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if set(schema) == {"$ref"} and name in defs:
         schema = dict(defs[name])
@@ -187,20 +289,91 @@ def _make_kind(hint: Any) -> Kind:
 _kind_of = lru_cache(maxsize=1024)(_make_kind)
 
 
+_NO_SCHEMA: Final = (TypeError, NameError, NotImplementedError)
+"""What msgspec raises for a type that has no schema."""
+
+
 def _schemas(
     kinds: Sequence[Any], where: str, names: Sequence[str], mode: Mode = "validation"
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The schemas, with descriptions in order; or the reason, as a `BadHint` that says which type it was."""
     try:
         schemas, defs = schemas_of(kinds, mode)
-    except (TypeError, NameError) as error:
+    except _NO_SCHEMA as error:
         for kind, name in zip(kinds, names, strict=True):
             try:
                 schemas_of([kind], mode)
-            except (TypeError, NameError) as reason:
+            except _NO_SCHEMA as reason:
                 raise BadHint(f"{where}: {name} has no schema: {_plainly(reason)}") from error
         raise BadHint(f"{where}: {_plainly(error)}") from error
-    return schemas, {name: _with_docs(schema) for name, schema in defs.items()}
+    made = {name: _with_docs(schema) for name, schema in defs.items()}
+    if made or any("enum" in schema or "anyOf" in schema or "items" in schema for schema in schemas):
+        return _in_order(schemas, kinds), _defs_in_order(made, kinds)
+    return schemas, made
+
+
+def _in_order(schemas: Iterable[Any], kinds: Iterable[Any]) -> list[Any]:
+    """The schemas with their choices as their author wrote them, which msgspec sorts."""
+    return [_ordered(schema, _Places(written_in(kind))) for schema, kind in zip(schemas, kinds, strict=True)]
+
+
+def _defs_in_order(defs: dict[str, Any], kinds: Iterable[Any]) -> dict[str, Any]:
+    """The same of definitions, whose members are in order as well, and described where their author did that in `Annotated`."""
+    classes = classes_in(kinds)
+    made: dict[str, Any] = {}
+    for name, schema in defs.items():
+        kind = classes.get(schema.get("title", name))
+        if kind is None:
+            made[name] = schema
+        elif "enum" in schema:
+            made[name] = _ordered(schema, _Places(written_in(kind)))
+        else:
+            made[name] = _members_in_order(schema, fields_of(kind))
+    return made
+
+
+def _members_in_order(schema: dict[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    members: Mapping[str, Any] = schema.get("properties", {})
+    if not members.keys() <= hints.keys():  # a struct may rename its fields, and keeps their order
+        return schema
+    ordered: dict[str, Any] = {}
+    for name in (each for each in hints if each in members):
+        member = _ordered(members[name], _Places(written_in(hints[name])))
+        said = said_in(hints[name])
+        ordered[name] = {**member, "description": said} if said and "description" not in member else member
+    schema = {**schema, "properties": ordered}
+    if "required" in schema:
+        schema["required"] = [name for name in ordered if name in schema["required"]]
+    return schema
+
+
+class _Places:
+    """Where a value stands among those that were written; what was not is behind them all."""
+
+    def __init__(self, written: Sequence[Any]) -> None:
+        self._places: dict[tuple[Any, Any], int] = {
+            (type(one), one): place for place, one in reversed(list(enumerate(written)))
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def of(self, value: Any) -> int:
+        kind: Any = cast("Any", type(value))
+        return self._places.get((kind, value), len(self._places))
+
+
+def _ordered(schema: Any, places: _Places) -> Any:
+    if not places:
+        return schema
+    if is_object(schema):
+        made = {
+            name: _ordered(one, places) if name not in ("default", "examples") else one for name, one in schema.items()
+        }
+        if is_array(choices := schema.get("enum")):
+            made["enum"] = sorted(choices, key=places.of)
+        return made
+    return [_ordered(one, places) for one in schema] if is_array(schema) else schema
 
 
 def _plainly(error: Exception) -> str:
@@ -236,13 +409,29 @@ def _mentions(name: str, value: Any) -> bool:
     return is_array(value) and any(_mentions(name, one) for one in value)
 
 
-def _with_integers(value: Any) -> Any:
-    """The same JSON with each whole number as an int, which every check takes for a float as well."""
+def _with_integers(value: Any, meter: Meter) -> Any:
+    """The same JSON with each whole number as an int, which every check takes for a float as well. Raises `TooMuch`."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if is_object(value):
-        return {name: _with_integers(one) for name, one in value.items()}
-    return [_with_integers(one) for one in value] if is_array(value) else value
+        meter.spend(1 + 2 * len(value))
+        return {name: _with_integers(one, meter) for name, one in value.items()}
+    if is_array(value):
+        meter.spend(1 + 2 * len(value))
+        return [_with_integers(one, meter) for one in value]
+    return value
+
+
+def _is_much(value: Any, meter: Meter) -> bool:
+    """Whether pydantic is only given it when its schema has nothing against it."""
+    count = 0
+    waiting: list[Any] = [[value]]
+    for one in waiting:  # which grows meanwhile
+        items: Collection[Any] = one.values() if is_object(one) else one
+        count += len(items)
+        meter.spend(1 + 2 * len(items))  # so that much is made in the thread, where validators in Python let others run
+        waiting += (item for item in items if isinstance(item, dict | list))
+    return count > _FEW_FOR_PYDANTIC
 
 
 def _patterns_in(schema: Any) -> Iterator[str]:

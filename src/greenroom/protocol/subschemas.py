@@ -1,22 +1,24 @@
-"""Where the schemas are inside of a schema, and whether it may be used at all: its size, its depth, its references, its patterns.
+"""Where the schemas are inside of a schema, and whether it may be used at all: its size, its depth, its references.
 
 A schema from a stranger is refused before anything is compiled of it. References stay in the document: nothing is ever fetched.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from greenroom.errors import GreenroomError
 
-from .patterns import BadPattern, compiled
 from .problems import path_text
+from .reasons import shown
 from .wire import is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from .meter import Meter
     from .problems import Path
 
 MOST_NODES: Final = 10_000
@@ -41,6 +43,7 @@ _SAME_VALUE: Final = frozenset(
     {"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"}
 )
 _NOTHING_INSIDE: Final[Mapping[str, Any]] = {}  # what true and false have, as schemas
+_INDEX: Final = re.compile(r"[0-9]{1,6}")
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -68,20 +71,14 @@ def dialect_of(schema: Mapping[str, Any]) -> str:
     name: Any = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     dialect = DIALECTS.get(name.removesuffix("#")) if isinstance(name, str) else None
     if dialect is None:
-        raise BadSchema(("$schema",), f"{name!r} is not supported; use one of {', '.join(DIALECTS)}, or leave it out")
+        raise BadSchema(
+            ("$schema",), f"{shown(name)} is not supported; use one of {', '.join(DIALECTS)}, or leave it out"
+        )
     return dialect
 
 
-def inspect(schema: Mapping[str, Any]) -> None:
-    """Refuse what is too large or too deep, refers to what is not there, or refers to itself without end."""
-    _measure(schema)
-    dialect_of(schema)
-    document = _Document(schema)
-    document.check_references()
-    document.check_patterns()
-
-
-def _measure(schema: Mapping[str, Any]) -> None:
+def measure(schema: Mapping[str, Any], meter: Meter) -> None:
+    """Refuse what is too large or too deep. Raises `BadSchema`, and `TooMuch`."""
     nodes = 0
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:
@@ -91,41 +88,36 @@ def _measure(schema: Mapping[str, Any]) -> None:
             raise BadSchema((), f"it is too large: more than {MOST_NODES} values")
         if depth > DEEPEST:
             raise BadSchema((), f"it is too deep: more than {DEEPEST} levels")
-        if is_object(value):
-            waiting += ((one, depth + 1) for one in value.values())
-        elif is_array(value):
-            waiting += ((one, depth + 1) for one in value)
+        if is_object(value) or is_array(value):
+            meter.spend(1 + len(value))
+            waiting += ((one, depth + 1) for one in (value.values() if is_object(value) else value))
 
 
-def prepare(schema: dict[str, Any]) -> dict[str, Any]:
-    """Make a copy of a schema ready to be used: reference -> the schema that it leads to. Only the root has an `$id`, so there is one.
-
-    Keywords that look at what the others have found come last, and a member that must not be there is said in a schema of its own.
-    """
-    document = _Document(schema)
-    document.check_references()
-    for _, place in document.places.values():
-        if isinstance(place, dict):
-            _rewrite(place)
-    return document.targets
-
-
-def _rewrite(schema: dict[str, Any]) -> None:
-    for keyword in sorted(schema, key=lambda name: name.startswith("unevaluated")):
-        value = schema[keyword] = schema.pop(keyword)
-        if keyword in _NAMED and is_object(value):
-            schema[keyword] = {name: {"not": {}} if one is False else one for name, one in value.items()}
-
-
-class _Document:
+class Document:
     """One schema with all schemas inside of it, those included that only references lead to."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], meter: Meter | None = None) -> None:
+        """Each reference has to lead to a schema in this document, and none in a circle that never looks at another value.
+
+        Raises `BadSchema`, and `TooMuch`.
+        """
         self.root = root
         self.places: dict[int, Place] = {}
         self.targets: dict[str, Any] = {}
+        """Where references lead, as they are written. Only the root has an `$id`, so that each leads to one place."""
+        self._meter = meter
         self._named: dict[str, Mapping[str, Any]] = {}
+        self._referring: list[tuple[Place, str]] = []
         self._adopt(Place((), root))
+        for place, name in self._referring:  # which grows: a schema may stand where none was looked for
+            target = self._target(place, name)
+            if id(target) not in self.places:
+                self._adopt(Place(tuple(_steps(place.schema[name])), target))
+        self._check_circles()
+
+    def _spend(self, steps: int) -> None:
+        if self._meter is not None:
+            self._meter.spend(steps)
 
     def _adopt(self, start: Place) -> None:
         waiting = [start]
@@ -133,50 +125,45 @@ class _Document:
             place = waiting.pop()
             if id(place.schema) in self.places:
                 continue
+            self._spend(8 + len(place.schema))
             self.places[id(place.schema)] = place
             for name in ("$anchor", "$dynamicAnchor"):
                 if isinstance(anchor := place.schema.get(name), str):
                     self._named[anchor] = place.schema
             if place.path and "$id" in place.schema:
                 raise BadSchema((*place.path, "$id"), "only the root may have one; name the place with $anchor")
+            self._referring += ((place, name) for name in _REFERENCES if name in place.schema)
             waiting += (found for _, found in inner(place))
-
-    def check_references(self) -> None:
-        """Each leads to a schema in this document, and none in a circle that never looks at another value."""
-        known = 0
-        while known < len(self.places):  # a reference may lead to a schema that stands where none was looked for
-            known = len(self.places)
-            for place in list(self.places.values()):
-                for name in _REFERENCES:
-                    if name in place.schema:
-                        self._adopt(Place((*place.path, name), self._target(place, name)))
-        self._check_circles()
 
     def _target(self, place: Place, name: str) -> Mapping[str, Any]:
         reference = place.schema[name]
-        where = (*place.path, name)
         if not isinstance(reference, str):
-            raise BadSchema(where, "a reference is a string")
+            raise BadSchema((*place.path, name), "a reference is a string")
+        if reference not in self.targets:
+            self.targets[reference] = self._found(reference, (*place.path, name))
+        found = self.targets[reference]
+        return found if is_object(found) else _NOTHING_INSIDE
+
+    def _found(self, reference: str, where: Path) -> Any:
+        self._spend(5 + len(reference) // 4)
         document, _, fragment = reference.partition("#")
         if document and document != str(self.root.get("$id", "")).partition("#")[0]:
             raise BadSchema(
-                where, f"{reference!r} leads out of the document, and nothing is fetched; put it under $defs"
+                where, f"{shown(reference)} leads out of the document, and nothing is fetched; put it under $defs"
             )
         found = (
-            self._pointed(unquote(fragment)) if not fragment or fragment.startswith("/") else self._named.get(fragment)
+            self._pointed(_steps(reference)) if not fragment or fragment.startswith("/") else self._named.get(fragment)
         )
         if not is_object(found) and not isinstance(found, bool):
-            raise BadSchema(where, f"{reference!r} leads nowhere")
-        self.targets[reference] = found
-        return found if is_object(found) else _NOTHING_INSIDE
+            raise BadSchema(where, f"{shown(reference)} leads nowhere")
+        return found
 
-    def _pointed(self, pointer: str) -> Any:
+    def _pointed(self, pointer: Sequence[str]) -> Any:
         found: Any = self.root
-        for step in pointer.split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
+        for name in pointer:
             if is_object(found):
                 found = found.get(name)
-            elif is_array(found) and name.isdigit() and int(name) < len(found):
+            elif is_array(found) and _INDEX.fullmatch(name) and int(name) < len(found):
                 found = found[int(name)]
             else:
                 return None
@@ -188,6 +175,7 @@ class _Document:
             path: dict[int, Iterator[Place]] = {}
             waiting = [start]
             while waiting:
+                self._spend(4)
                 place = waiting.pop()
                 key = id(place.schema)
                 if key not in done and key not in path:
@@ -214,20 +202,11 @@ class _Document:
             if name in place.schema:
                 yield Place((*place.path, name), self._target(place, name))
 
-    def check_patterns(self) -> None:
-        """Each can be matched in bounded time."""
-        for path, schema in self.places.values():
-            named: Any = schema.get("patternProperties")
-            sources = [("pattern", schema.get("pattern"))] if "pattern" in schema else []
-            if is_object(named):
-                sources += [("patternProperties", source) for source in named]
-            for keyword, source in sources:
-                if not isinstance(source, str):
-                    raise BadSchema((*path, keyword), "a pattern is a string")
-                try:
-                    compiled(source)
-                except BadPattern as error:
-                    raise BadSchema((*path, keyword), str(error)) from error
+
+def _steps(reference: str) -> list[str]:
+    """The names and indices that a reference has behind its `#`."""
+    pointer = unquote(reference.partition("#")[2])
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def inner(place: Place) -> Iterator[tuple[str, Place]]:

@@ -15,20 +15,49 @@ import msgspec
 from greenroom.errors import GreenroomError
 
 from .definitions import Tool
+from .json import read
+from .provider_rules import refusals
 from .provider_schemas import provider_schema
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .provider_rules import Provider
+
     SomeTool = Tool | Mapping[str, Any]
 
 _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What models can look at."""
+_LARGEST: Final = 5 * 1024 * 1024
+"""How many characters of base64 a picture may have: one provider refuses the whole request for a larger one."""
+_SHAPES: Final = frozenset({"anthropic", "openai_responses"})
+"""In which results there is room for pictures."""
+_GEMINI_KEYS: Final = frozenset({"id", "name", "args", "willContinue", "will_continue", "partialArgs", "partial_args"})
+_TAKEN: Final = (
+    "what is taken is one tool call: a tool_use block of Anthropic's, a tool call or a function_call item of OpenAI's, "
+    "or a functionCall part of Gemini's, as a dict or as an object of their SDKs"
+)
 
 
 class BadCall(GreenroomError, ValueError):
     """What was handed in is no call of a tool, or one whose arguments cannot be read: cut off in the middle, mostly."""
+
+
+class NoCall(BadCall):
+    """What was handed in is no call of a tool at all: a mistake of the program, and not of a model."""
+
+    def __init__(self, given: Any) -> None:
+        """What it was instead."""
+        super().__init__(f"{_described(given)} is no tool call: {_TAKEN}")
+
+
+def _described(given: Any) -> str:
+    kind = type(given).__name__
+    if not is_object(given):
+        return "a list" if isinstance(given, (list, tuple)) else f"an object of the type {kind}"
+    names = ", ".join(repr(str(name)[:40]) for name in list(given)[:5])
+    return f"a dict with {names}" if names else "an empty dict"
 
 
 class ProviderCall(NamedTuple):
@@ -38,7 +67,7 @@ class ProviderCall(NamedTuple):
     name: str
     arguments: dict[str, Any]
     shape: str
-    """`anthropic`, `openai` or `openai_responses`: in which shape its result is wanted."""
+    """`anthropic`, `openai`, `openai_responses` or `gemini`: in which shape its result is wanted."""
 
 
 # --- tools
@@ -70,6 +99,23 @@ def to_openai(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dic
     name, description, schema = _read(tools)
     schema.setdefault("properties", {})
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+@overload
+def to_gemini(tools: SomeTool) -> dict[str, Any]: ...
+@overload
+def to_gemini(tools: Sequence[SomeTool]) -> list[dict[str, Any]]: ...
+def to_gemini(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dict[str, Any]]:
+    """`{name, description, parametersJsonSchema}`, of one tool or of several: declarations for `tools=[{"functionDeclarations": …}]`."""
+    if isinstance(tools, Sequence):
+        return [to_gemini(tool) for tool in tools]
+    name, description, schema = _read(tools)
+    return {"name": name, "description": description, "parametersJsonSchema": schema}
+
+
+def refused_by(provider: Provider, tool: SomeTool) -> list[str]:
+    """Why a provider would refuse this tool, and with it all others of the request; empty when it takes it."""
+    return refusals(provider, *_read(tool))
 
 
 def _read(tool: SomeTool) -> tuple[str, str, dict[str, Any]]:
@@ -113,29 +159,69 @@ def _parsed(name: str, text: str | bytes) -> Any:
     if not text.strip():
         return None
     try:
-        return msgspec.json.decode(text)
+        return read(text)
     except (ValueError, RecursionError) as error:
         raise BadCall(f"the arguments of {name} are no JSON: {error}") from None
 
 
-def read_call(call: Any) -> ProviderCall:
-    """A call of either provider, with its id. Raises `BadCall`."""
-    if _of(call, "type") == "tool_use" or _of(call, "input") is not None:
-        name, arguments = from_anthropic_call(call)
-        return ProviderCall(_id(call, "id", "toolUseId"), name, arguments, "anthropic")
-    name, arguments = from_openai_call(call)
+def from_gemini_call(call: Any) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a `functionCall`, by itself or in its part. Raises `BadCall` when there is no name."""
+    function = _gemini_call(call) or call
+    name = _of(function, "name")
+    if not isinstance(name, str) or not name:
+        raise BadCall("a functionCall has a name")
+    given = _of(function, "args")
+    if given is not None and not is_object(given):
+        raise BadCall(f"the args of {name} are an object, not {type(given).__name__}")
+    return name, dict(plain(given)) if is_object(given) else {}
+
+
+def _gemini_call(part: Any) -> Any:
+    """The `functionCall` of a part, as the wire or the SDK spells it."""
+    return _of(part, "functionCall") or _of(part, "function_call")
+
+
+def _is_gemini(call: Any) -> bool:
+    """Whether it is a `functionCall` by itself."""
+    if is_object(call):
+        return isinstance(call.get("name"), str) and ("args" in call or call.keys() <= _GEMINI_KEYS)
+    return hasattr(call, "args") and isinstance(getattr(call, "name", None), str)
+
+
+def _shape_of(call: Any) -> tuple[str, str]:
+    """The id and the shape of a call. Raises `NoCall`."""
+    if _of(call, "type") == "tool_use" or _of(call, "input") is not None or isinstance(_of(call, "toolName"), str):
+        return _id(call, "id", "toolUseId"), "anthropic"
+    if (inner := _gemini_call(call)) is not None and not isinstance(inner, (str, bytes)):
+        return _id(inner, "id"), "gemini"
     if _of(call, "type") == "function_call":
-        return ProviderCall(_id(call, "call_id", "id"), name, arguments, "openai_responses")
-    return ProviderCall(_id(call, "id"), name, arguments, "openai")
+        return _id(call, "call_id", "id"), "openai_responses"
+    if _of(call, "function") is not None or _of(call, "arguments") is not None:
+        return _id(call, "id"), "openai"
+    if _is_gemini(call):
+        return _id(call, "id"), "gemini"
+    raise NoCall(call)
+
+
+def read_call(call: Any) -> ProviderCall:
+    """A call of any of the providers, with its id. Raises `NoCall`, and `BadCall` for one whose arguments cannot be read."""
+    id, shape = _shape_of(call)
+    if shape == "anthropic":
+        return ProviderCall(id, *from_anthropic_call(call), shape)
+    if shape == "gemini":
+        return ProviderCall(id, *from_gemini_call(call), shape)
+    return ProviderCall(id, *from_openai_call(call), shape)
 
 
 def call_shape(call: Any) -> tuple[str, str]:
-    """The id and the shape of a call whose arguments nobody could read, for the answer to it."""
-    if _of(call, "type") == "tool_use" or _of(call, "input") is not None:
-        return _id(call, "id", "toolUseId"), "anthropic"
-    if _of(call, "type") == "function_call":
-        return _id(call, "call_id", "id"), "openai_responses"
-    return _id(call, "id"), "openai"
+    """The id and the shape of a call whose arguments could not be read, for the answer to it. Raises `NoCall`."""
+    return _shape_of(call)
+
+
+def called_name(call: Any) -> str:
+    """The name in a call whose arguments could not be read, for the shapes whose answers repeat it."""
+    name = _of(_gemini_call(call) or call, "name")
+    return name if isinstance(name, str) else ""
 
 
 def _of(value: Any, name: str) -> Any:
@@ -149,9 +235,11 @@ def _id(call: Any, *names: str) -> str:
 # --- results
 
 
-def to_result(id: str, shape: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A `tools/call` result in the shape in which the call came."""
+def to_result(id: str, shape: str, result: Mapping[str, Any], name: str = "") -> dict[str, Any]:
+    """A `tools/call` result in the shape in which the call came. `name` is what was called: some want it said again."""
     match shape:
+        case "gemini":
+            return gemini_result(id, name, result)
         case "anthropic":
             return anthropic_result(id, result)
         case "openai_responses":
@@ -202,6 +290,22 @@ def openai_output(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": id, "output": output}
 
 
+def gemini_result(id: str, name: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A part with a `functionResponse`: what came of it under `output`, a failure under `error`."""
+    said = [
+        value if kind == "text" else _note(mime_type, value, "picture") for kind, value, mime_type in _shown(result)
+    ]
+    text = "\n".join(said)
+    failed = result.get("isError") is True
+    response = {"error": text or "it said nothing more"} if failed else {"output": text}
+    return {"functionResponse": {**({"id": id} if id else {}), "name": name, "response": response}}
+
+
+def shows(shape: str, mime_type: str, data: str) -> bool:
+    """Whether a picture can be in a result of this shape; without a shape, whether any model could look at it."""
+    return mime_type in _PICTURES and len(data) <= _LARGEST and (not shape or shape in _SHAPES)
+
+
 def _with_failure(text: str, result: Mapping[str, Any]) -> str:
     return f"Error: {text or 'it said nothing more'}" if result.get("isError") is True else text
 
@@ -236,10 +340,13 @@ def _block(block: Any) -> list[tuple[str, str, str]]:
 
 def _media(kind: str, data: str, mime_type: str, uri: str) -> list[tuple[str, str, str]]:
     named = [("text", f"[{uri}]", "")] if uri else []
-    if mime_type in _PICTURES:
+    if shows("", mime_type, data):
         return [*named, ("image", data, mime_type)]
-    what = {"image": "picture", "audio": "sound"}.get(kind, "file")
-    return [*named, ("text", _note(mime_type, data, what), "")]
+    return [*named, ("text", _note(mime_type, data, KINDS.get(kind, "file")), "")]
+
+
+KINDS: Final = {"image": "picture", "audio": "sound"}
+"""What binary content is called in a text that stands for it; all other is a file."""
 
 
 def _note(mime_type: str, data: str, what: str) -> str:

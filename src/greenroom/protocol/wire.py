@@ -6,15 +6,18 @@ handler returned, a default, somebody's metadata.
 
 from __future__ import annotations
 
+import math
 import sys
 from binascii import b2a_base64
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import msgspec
 
 from .errors import LocalProtocolError
+from .problems import Problem, Reason
 
 if TYPE_CHECKING:
     from typing import Self
@@ -84,16 +87,30 @@ def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
 _AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
 
-def plain(value: Any) -> Any:
-    """The value in JSON's own types: dataclasses, enums, dates, bytes (base64), sets, models … all the way down.
+def plain(value: Any, pictures: list[Any] | None = None) -> Any:
+    """The value in JSON's own types: dataclasses, enums, dates, bytes (base64), sets, models, arrays, frames … all the way down.
 
-    Raises `TypeError` for what JSON has no word for.
+    Pictures in it are put into `pictures`, and the value says where in a content that begins with a text each of them stands. Raises `TypeError`
+    for what JSON has no word for.
     """
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, Wire):
         return value.to_wire()
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_of_others)
+
+    def hook(one: Any) -> Any:
+        return _plain_of_others(one, pictures)
+
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=hook)
+    except TypeError as error:
+        if "keys are supported" not in str(error):
+            raise
+        if pictures is not None:
+            pictures.clear()
+    from .library_values import with_text_keys  # noqa: PLC0415 - few dicts have such keys
+
+    return msgspec.to_builtins(with_text_keys(value), str_keys=True, enc_hook=hook)
 
 
 def sendable(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,20 +121,73 @@ def sendable(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
         raise LocalProtocolError(f"{what} cannot be written as JSON: nested too deeply, or within itself") from None
     except (TypeError, ValueError) as error:
         raise LocalProtocolError(f"{what} cannot be written as JSON: {error}") from error
+    if (place := infinity_in(made)) is not None:
+        raise LocalProtocolError(f"{what} cannot be written as JSON: {place}")
     return made
 
 
-def _plain_of_others(value: Any) -> Any:
-    """What msgspec leaves to us: one step towards JSON, the rest of the way it goes itself."""
-    if "pydantic" in sys.modules:
-        from .pydantic_models import as_json, is_model  # noqa: PLC0415 - who has no model never loads it
+_INFINITIES = (math.inf, -math.inf)
+_PACKED = tuple(msgspec.msgpack.encode(one) for one in _INFINITIES)
 
-        if is_model(type(value)):
+
+def infinity_in(data: Any) -> Problem | None:
+    """Where the first infinity is in a value of JSON's own types. NaN stands for what is missing, and is null; an infinity would be lost.
+
+    In MessagePack an infinity is nine bytes of its own. To look for them in 50,000 rows of three takes 3 ms, and to look at each value 28 ms.
+    """
+    try:
+        packed = msgspec.msgpack.encode(data)
+        if _PACKED[0] not in packed and _PACKED[1] not in packed:
+            return None
+    except (
+        OverflowError,
+        ValueError,
+        RecursionError,
+    ):  # an integer that it has no room for, half a character: look at each value
+        pass
+    waiting: deque[tuple[Any, Any]] = deque([((data,), None)])
+    while waiting:
+        value, link = waiting.popleft()
+        for key, one in _items(value):
+            if type(one) in _CONTAINERS:
+                waiting.append((one, (link, key)))
+            elif type(one) is float and one in _INFINITIES:
+                path: list[Any] = [key]
+                while link is not None:
+                    link, step = link
+                    path.append(step)
+                text = f"{one} is no number in JSON: write None or a text in its place"
+                return Problem(tuple(path[-2::-1]), Reason(text, "type_mismatch"))
+    return None
+
+
+_CONTAINERS = frozenset({dict, list, tuple})
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    return value.items() if is_object(value) else enumerate(cast("Iterable[Any]", value))
+
+
+def _plain_of_others(value: Any, pictures: list[Any] | None) -> Any:
+    """What msgspec leaves to us: one step towards JSON, the rest of the way it goes itself."""
+    from . import library_values  # noqa: PLC0415 - nearly all that is sent is of types that msgspec knows
+
+    if sys.modules.get("pydantic") is not None:
+        from .pydantic_models import as_json, is_value  # noqa: PLC0415 - who has no model never loads it
+
+        if is_value(value):
             return as_json(value)
+    if library_values.is_picture(value):
+        if pictures is None:
+            raise TypeError("a picture is content and no data: return it by itself, or in a list of pictures and texts")
+        pictures.append(value)
+        return f"content[{len(pictures)}]"
     if is_object(value):
         return dict(value)
     if isinstance(value, PurePath):
         return str(value)
+    if (made := library_values.step(value)) is not library_values.UNKNOWN:
+        return made
     if is_collection(value):  # not what may never end
         return list(value)
     raise TypeError(f"{type(value).__qualname__} has no form in JSON")

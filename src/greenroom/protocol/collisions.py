@@ -1,0 +1,291 @@
+"""Sets and dicts that are made of what a peer sends: how many of their keys share one hash is bounded, before they are made.
+
+Python hashes numbers modulo 2**61 - 1 and tuples of them without a secret, so a peer can send a hundred thousand different ones with one
+hash, and putting these into a set compares each with all others: minutes, for a message of two megabytes. Texts and bytes are hashed with a
+secret of the process and need no bound.
+
+Keys with different hashes can be as dear: from a hash follows in which order Python looks for a free slot, and the table of a dict or a set can be filled such
+that each new key goes through half of it. How many slots are looked at is therefore counted beforehand: see `probing`. What a list becomes is not known here, so
+each that is long enough is counted as a set.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections import abc
+from datetime import date, datetime, time, timedelta
+from enum import Enum
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from .conversions import Either, convert, is_adapted, is_foreign, is_model
+from .probing import DictTable, SetTable
+from .problems import Mismatch, Problem, Reason
+from .wire import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from .meter import Meter
+    from .problems import Path
+
+ALIKE: Final = 64
+"""So many different keys may share a hash: more than numbers do by chance, and too few to take time."""
+_COMPARED: Final = 16_384
+"""How many different keys of one hash may be compared in one value: many sets of `ALIKE` each, or one key many times, cost as much as one large set."""
+_FEW: Final = 8
+"""A shorter list is not looked at: all of its keys may share a hash, and they are compared four times each."""
+_OWN_HASH: Final = 1 << 60
+"""A number below is its own hash."""
+_PROBES: Final = 1 << 22
+"""So many slots may be looked at in one value for keys that found theirs taken, and some more for each key. A probe takes about 3 ns."""
+_PROBES_OF_EACH: Final = 16
+"""Numbers that are multiples of a high power of two take as many, and others less than one."""
+_PROBES_IN_SETS: Final = 64
+"""The same for sets: these look at ten slots in a row, which takes a third of the time, and such numbers have several rows."""
+_PROBES_OF_TINY: Final = 1000
+"""What msgspec takes for a key such as `8.5e-323`, in probes: 5 µs, where others take 0.3. For JSON numbers see `json.read`."""
+_TINY: Final = re.compile(r"[eE][+-]?[0-9]{3}")
+"""Of more than two digits, as in `json`."""
+_SETS: Final = {set, frozenset, abc.Set, abc.MutableSet}
+_MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
+_HARMLESS: Final = (str, bytes, bool, date, datetime, time, timedelta, Enum, types.NoneType)
+"""What is hashed with a secret, or of what only a few share a hash."""
+
+
+class Keys:
+    """What the sets and the dicts of one type have for keys, unless it is nothing but texts."""
+
+    def __init__(self, kinds: list[Any]) -> None:
+        """Those inside of others first."""
+        self._makers = [(kind, _maker_of(kind)) for kind in kinds]
+
+    def check(self, value: Any, meter: Meter) -> None:
+        """Raises `Mismatch` where too many keys share a hash, and `TooMuch` when the meter is used up."""
+        compared = _Compared()
+        for place, keys in _lists_in(value, meter):
+            for kind, make in self._makers:
+                table = None if len(keys) <= ALIKE else DictTable(meter) if place.is_object else SetTable(meter)
+                if _too_alike(kind, make, keys, compared, table, meter):
+                    reason = Reason(f"more than {ALIKE} different values of one hash", "too_many_collisions")
+                    raise Mismatch([Problem(place.path, reason)])
+                if compared.probes < 0:
+                    reason = Reason("values whose hashes fill the same slots of a table", "too_many_collisions")
+                    raise Mismatch([Problem(place.path, reason)])
+
+
+class _Compared:
+    """How many keys of one hash may be compared, and how many slots be looked at, in all lists of a value."""
+
+    __slots__ = ("left", "probes")
+
+    def __init__(self) -> None:
+        self.left = _COMPARED
+        self.probes = _PROBES
+
+
+def keys_of(kind: Any) -> Keys | None:
+    """What is to be checked of values that become this type; None where no key can collide."""
+    found: list[Any] = []
+    for inner in inner_kinds(kind):
+        origin = get_origin(inner) or inner
+        if _is_in(origin, _SETS) or _is_in(origin, _MAPPINGS):
+            (key,) = _filled((*get_args(inner), Any)[0], {})
+            if not _is_harmless(key) and key not in found:
+                found.append(key)
+    return Keys(found[::-1]) if found else None
+
+
+def inner_kinds(kind: Any) -> Iterator[Any]:
+    """The type, and all types that it is made of: members, arguments and fields, with type variables filled in."""
+    found = [kind]  # not their ids: most are made on the way, and the next one may have the id of one that is gone
+    for one in found:  # which grows meanwhile
+        yield one
+        if get_origin(one) is not Literal:
+            found += [part for part in _parts(one) if part not in found]
+
+
+def _parts(kind: Any) -> list[Any]:
+    made_of: Any = get_origin(kind) or kind
+    if _is_either(kind):
+        return list(kind.members)
+    if is_adapted(kind):
+        return [kind.hint]
+    if hasattr(made_of, "__supertype__"):  # a NewType
+        return [made_of.__supertype__]
+    scope = _scope_of(kind)
+    parts: list[Any] = list(get_args(kind))
+    if hasattr(made_of, "__value__"):  # `type X = …`
+        parts += _filled(made_of.__value__, scope)
+    elif isinstance(made_of, type) and not issubclass(made_of, Enum):
+        for hint in _hints_of(cast("Any", made_of)):
+            parts += _filled(hint, scope)
+    return parts
+
+
+def _hints_of(kind: type) -> Iterable[Any]:
+    """What its fields are, inherited ones among them."""
+    if is_adapted(kind):
+        return ()
+    if is_model(kind):
+        return [field.annotation for field in cast("Any", kind).model_fields.values()]
+    if not any(getattr(one, "__annotations__", None) for one in kind.__mro__):
+        return ()
+    try:
+        return get_type_hints(kind, include_extras=True).values()
+    except (NameError, TypeError):  # the schema could not be made either
+        return ()
+
+
+def _scope_of(kind: Any) -> dict[Any, list[Any]]:
+    """What each type variable may stand for in a generic type or in those that it inherits from."""
+    scope: dict[Any, list[Any]] = {}
+    waiting = [kind]
+    for one in waiting:  # which grows meanwhile
+        made_of: Any = get_origin(one) or one
+        for name, given in zip(_variables_of(made_of), get_args(one), strict=False):
+            scope.setdefault(name, []).extend(_filled(given, scope) if given is not name else ())
+        if isinstance(made_of, type):
+            waiting += vars(made_of).get("__orig_bases__", made_of.__bases__)
+    return scope
+
+
+def _filled(hint: Any, scope: Mapping[Any, Sequence[Any]]) -> list[Any]:
+    """The hint with each choice for its type variables; a variable that nothing is known of stands for its bound, or for anything."""
+    if isinstance(hint, TypeVar):
+        return list(scope.get(hint) or [hint.__bound__ or Any])
+    if not get_args(hint) or not (names := _variables_of(hint)):
+        return [hint]
+    return [hint[choice] for choice in product(*(_filled(name, scope) for name in names))]
+
+
+def _variables_of(hint: Any) -> tuple[Any, ...]:
+    """The type variables of a generic class or alias."""
+    for attribute in ("__parameters__", "__type_params__"):
+        names: Any = getattr(hint, attribute, ())
+        if names and is_array(names):  # a class of Python's own has a descriptor there
+            return tuple(names)
+    return ()
+
+
+def _is_in(kind: Any, kinds: set[Any]) -> bool:
+    return isinstance(kind, type) and kind in kinds
+
+
+def _is_either(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Either)
+
+
+def _is_harmless(kind: Any) -> bool:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return all(map(_is_harmless, get_args(kind)))
+    if origin is not None and hasattr(kind, "__metadata__"):
+        return _is_harmless(get_args(kind)[0])
+    return origin is Literal or (isinstance(kind, type) and issubclass(kind, _HARMLESS))
+
+
+class _Place:
+    """Where a value stands in another one."""
+
+    __slots__ = ("inside", "is_object", "step")
+
+    def __init__(self, inside: _Place | None, step: str | int, *, is_object: bool) -> None:
+        self.inside = inside
+        self.step = step
+        self.is_object = is_object
+
+    @property
+    def path(self) -> Path:
+        """From the root; made when it is asked for, as there may be half a million places."""
+        steps: list[str | int] = []
+        place = self
+        while place.inside is not None:
+            steps.append(place.step)
+            place = place.inside
+        return tuple(steps[::-1])
+
+
+def _lists_in(value: Any, meter: Meter) -> list[tuple[_Place, list[Any]]]:
+    """All lists that are long enough, and all that objects have for keys; those inside of others first."""
+    waiting: list[tuple[_Place, Any]] = [(_Place(None, 0, is_object=is_object(value)), value)]
+    found: list[tuple[_Place, list[Any]]] = []
+    for place, one in waiting:  # which grows meanwhile
+        meter.spend(3)
+        if is_object(one):
+            meter.spend(len(one))
+            if len(one) > _FEW:
+                found.append((place, [*one]))
+            waiting += _inside(place, one.items())
+        elif is_array(one):
+            meter.spend(len(one))
+            if len(one) > _FEW:
+                found.append((place, cast("list[Any]", one)))
+            waiting += _inside(place, enumerate(one))
+    return found[::-1]
+
+
+def _inside(place: _Place, items: Iterable[tuple[str | int, Any]]) -> Iterator[tuple[_Place, Any]]:
+    for step, inner in items:
+        if isinstance(inner, dict | list):
+            yield _Place(place, step, is_object=is_object(inner)), inner
+
+
+def _too_alike(
+    kind: Any, make: Callable[[Any], Any], keys: list[Any], compared: _Compared, table: DictTable | None, meter: Meter
+) -> bool:
+    compared.probes += (_PROBES_IN_SETS if isinstance(table, SetTable) else _PROBES_OF_EACH) * len(keys)
+    groups: dict[bytes, list[Any]] = {}
+    for key in keys:
+        meter.spend(3 if isinstance(key, int | float) else 5 if isinstance(key, str) else 3 + _weight(key))
+        try:
+            made = key if type(key) is kind else make(key)
+            if type(made) is int and -_OWN_HASH < made < _OWN_HASH:
+                if table is not None:
+                    compared.probes -= table.add(hash(made), known=True)
+                    if compared.probes < 0:
+                        return False
+                continue
+            if type(made) is float and isinstance(key, str) and _TINY.search(key):
+                compared.probes -= _PROBES_OF_TINY
+            group = groups.setdefault(b"%d" % hash(made), [])  # the number itself would collide here as well
+        except (msgspec.ValidationError, TypeError, ValueError):
+            continue  # it is not what is wanted there, which the check of the value says
+        try:
+            place = group.index(made)
+        except ValueError:
+            place = len(group)
+            group.append(made)
+            if table is not None:
+                compared.probes -= table.add(hash(made))
+        if place:
+            compared.left -= place * (1 + _weight(key) // 8)
+        if len(group) > ALIKE or compared.left < 0:
+            return True
+        if compared.probes < 0:
+            return False
+    return False
+
+
+def _weight(key: Any) -> int:
+    """How many values there are in a key: that many are compared with another's."""
+    inside: Iterable[Any] = key.values() if is_object(key) else key if is_array(key) else ()
+    return 1 + sum(map(_weight, inside))
+
+
+def _maker_of(kind: Any) -> Callable[[Any], Any]:
+    """What makes a key of a type from what JSON has for it. A pydantic model may have keys that pydantic alone can make."""
+    if any(map(is_foreign, inner_kinds(kind))):
+        from .pydantic_models import key_maker  # noqa: PLC0415 - see `conversions`
+
+        return key_maker(kind)
+
+    def made(key: Any) -> Any:
+        if isinstance(key, str):  # a key of an object, which may stand for a number
+            return msgspec.convert(key, kind, strict=False, str_keys=True)
+        return convert(key, kind)
+
+    return made

@@ -1,0 +1,554 @@
+"""The keywords of JSON Schema: of each a function that makes the check, for the value that a schema has under it.
+
+Not jsonschema's own functions, which these are tested against: they write the whole value into the message of each error, those included
+that nothing reads, search with `re`, and evaluate again for `unevaluated…` what they have evaluated, twice at each level.
+"""
+
+# ruff: noqa: ARG001 - makers share their parameters, and checks theirs
+
+from __future__ import annotations
+
+import contextlib
+import math
+from fractions import Fraction
+from operator import ge, gt, le, lt
+from typing import TYPE_CHECKING, Any, Final
+
+from . import keyword_shapes as shapes
+from .canonical import canonical
+from .patterns import TooLong
+from .schema_nodes import KINDS, Enough, Finding, Findings, Keyword, Seen
+from .wire import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from .meter import Meter
+    from .schema_nodes import Check, Compiler, Made, Node, Trail
+
+# --- keywords that look at nothing but the value
+
+
+def _leaf(name: str, wanted: Any, holds: Callable[[Any], bool], cost: int = 1) -> Made:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if holds(value):
+            return True
+        return False if found is None else found.add(Finding(trail, name, wanted, value))
+
+    return check, cost
+
+
+def _nothing(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    """For keywords that others look at."""
+    return None
+
+
+def _compared(wrong: Callable[[Any, Any], bool], *, length: bool = False) -> Callable[..., Made]:
+    """A border; what is on its wrong side is wrong, so that NaN is not."""
+
+    def make(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+        if length:
+            return _leaf(name, wanted, lambda value: not wrong(len(value), wanted))
+        return _leaf(name, wanted, lambda value: not wrong(value, wanted))
+
+    return make
+
+
+def _multiple_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    def holds(value: Any) -> bool:
+        if isinstance(value, float) and not math.isfinite(value):  # from a tool's own result: JSON has none
+            return False
+        if not isinstance(wanted, float):
+            return bool(value % wanted == 0)
+        try:
+            quotient = value / wanted
+            return bool(int(quotient) == quotient)
+        except OverflowError:  # too large for a float, and not for a fraction
+            return (Fraction(value) / Fraction(wanted)).denominator == 1
+
+    return _leaf(name, wanted, holds, 20 if isinstance(wanted, float) else 2)
+
+
+def _enum(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    values: Sequence[Any] = [wanted] if name == "const" else wanted
+    texts = frozenset(one for one in values if isinstance(one, str))
+    others = frozenset(canonical(one, compiler.meter) for one in values if not isinstance(one, str))
+    nested = any(is_array(one) or is_object(one) for one in values)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if isinstance(value, str):
+            meter.left -= len(value) >> 10
+            good = value in texts
+        elif not others or (not nested and (is_array(value) or is_object(value))):
+            good = False
+        else:
+            good = canonical(value, meter) in others
+        return good or (found is not None and found.add(Finding(trail, name, wanted, value)))
+
+    return check, 1
+
+
+def _unique_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    if not wanted:
+        return None
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        meter.spend(len(value))
+        if len({canonical(one, meter) for one in value}) == len(value):
+            return True
+        return False if found is None else found.add(Finding(trail, name, wanted, value))
+
+    return check, 1
+
+
+def _pattern(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    matches = compiler.matcher(wanted)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        try:
+            if matches(value, meter):
+                return True
+        except TooLong as error:
+            if found is None:  # neither yes nor no
+                raise
+            return found.add(Finding(trail, name, wanted, value, str(error)))
+        return False if found is None else found.add(Finding(trail, name, wanted, value))
+
+    return check, 1
+
+
+def _format(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    holds = compiler.formats.get(wanted)
+    return None if holds is None else _of_text(name, wanted, holds)
+
+
+def _content_encoding(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    holds = compiler.formats.get(wanted)
+    return None if holds is None else _of_text(name, wanted, holds)
+
+
+def _of_text(name: str, wanted: Any, holds: Callable[[str], bool]) -> Made:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        meter.spend(3 + len(value) // 32)
+        if holds(value):
+            return True
+        return False if found is None else found.add(Finding(trail, name, wanted, value))
+
+    return check, 1
+
+
+# --- members
+
+
+def _weight(names: Iterable[str]) -> int:
+    """What it costs to look for these names: those that are found are compared, byte by byte."""
+    return sum(1 + (len(name) >> 10) for name in names)
+
+
+def _missing(name: str, wanted: Sequence[str]) -> Check:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        good = True
+        for one in wanted:
+            if one not in value:
+                if found is None:
+                    return False
+                good = found.add(Finding(trail, name, wanted, None, one))
+        return good
+
+    return check
+
+
+def _required(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    return _missing(name, wanted), _weight(wanted)
+
+
+def _dependent(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    """Both kinds: further names, and schemas."""
+    checks: list[tuple[str, Check]] = [
+        (given, _missing("required", one) if is_array(one) else compiler.node(one).check)
+        for given, one in wanted.items()
+    ]
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        good = True
+        for given, one in checks:
+            if given in value and not one(value, meter, trail, found, seen):
+                if found is None:
+                    return False
+                good = False
+        return good
+
+    return check, _weight(wanted) + sum(_weight(one) for one in wanted.values() if is_array(one))
+
+
+def _properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    nodes = {one: compiler.node(inner) for one, inner in wanted.items()}
+    pairs = tuple(nodes.items())
+    weight = _weight(nodes)
+    heaviest = max((1 + (len(one) >> 10) for one in nodes), default=1)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if len(value) < len(nodes):  # as many as there are in the smaller of the two
+            meter.spend(len(value) * heaviest)
+            present: Iterable[tuple[str, Node]] = [(one, nodes[one]) for one in value if one in nodes]
+        else:
+            meter.left -= weight
+            present = pairs
+        good = True
+        for one, node in present:
+            if one in value:
+                if seen is not None:
+                    seen.names.add(one)
+                if not node.check(value[one], meter, (trail, one), found, None):
+                    if found is None:
+                        return False
+                    good = False
+        return good
+
+    return check, 1
+
+
+def _pattern_properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    nodes = [(compiler.matcher(source), compiler.node(inner)) for source, inner in wanted.items()]
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        good = True
+        for matches, node in nodes:
+            meter.spend(len(value))
+            for one, inner in value.items():
+                if matches(one, meter):
+                    if seen is not None:
+                        seen.names.add(one)
+                    if not node.check(inner, meter, (trail, one), found, None):
+                        if found is None:
+                            return False
+                        good = False
+        return good
+
+    return check, len(nodes)
+
+
+def _additional_properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    listed: Any = schema.get("properties", {})
+    known: frozenset[str] = frozenset(listed) if is_object(listed) else frozenset()
+    sources: Any = schema.get("patternProperties", {})
+    patterns = [compiler.matcher(source) for source in sources] if is_object(sources) else []
+    node = compiler.node(wanted)
+    heaviest = max((1 + (len(one) >> 10) for one in known), default=1)
+    if wanted is True:
+
+        def everything(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+            if seen is not None:
+                seen.every_name = True
+            return True
+
+        return everything, 1
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        meter.spend(len(value) * (heaviest + len(patterns)))
+        if seen is not None:
+            seen.every_name = True
+        good = True
+        for one, inner in value.items():
+            if one in known or (patterns and any(matches(one, meter) for matches in patterns)):
+                continue
+            if wanted is False:
+                if found is None:
+                    return False
+                good = found.add(Finding(trail, name, wanted, None, (one, listed)))
+            elif not node.check(inner, meter, (trail, one), found, None):
+                if found is None:
+                    return False
+                good = False
+        return good
+
+    return check, 1
+
+
+def _property_names(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    node = compiler.node(wanted)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        good = True
+        for one in value:
+            if not node.check(one, meter, trail, found, None):
+                if found is None:
+                    return False
+                good = False
+        return good
+
+    return check, 1
+
+
+def _unevaluated_properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    node = compiler.node(wanted)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if seen is None or seen.every_name:
+            return True
+        meter.spend(len(value))
+        good = all(one in seen.names or node.check(inner, meter, trail, None, None) for one, inner in value.items())
+        seen.every_name = True
+        return good or (found is not None and found.add(Finding(trail, name, wanted, value)))
+
+    return check, 1
+
+
+# --- items
+
+
+def _items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    """Of all items, or of those behind the ones that have schemas of their own."""
+    if is_array(wanted):
+        return _listed_items(compiler, name, wanted, schema)
+    before: Any = schema.get("prefixItems" if name == "items" else "items", [])
+    return _rest(compiler, name, wanted, len(before) if is_array(before) else 0)
+
+
+def _additional_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    return _items(compiler, name, wanted, schema) if is_array(schema.get("items")) else None
+
+
+def _rest(compiler: Compiler, name: str, wanted: Any, first: int) -> Made:
+    node = compiler.node(wanted)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if seen is not None:
+            seen.every_item = True
+        if wanted is False and len(value) > first:
+            return False if found is None else found.add(Finding(trail, name, wanted, value))
+        good = True
+        for index in range(first, len(value)):
+            if not node.check(value[index], meter, (trail, index), found, None):
+                if found is None:
+                    return False
+                good = False
+        return good
+
+    return check, 1
+
+
+def _listed_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    nodes = [compiler.node(one) for one in wanted]
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if seen is not None:
+            seen.first = max(seen.first, len(nodes))
+        good = True
+        for index, (node, inner) in enumerate(zip(nodes, value, strict=False)):
+            if not node.check(inner, meter, (trail, index), found, None):
+                if found is None:
+                    return False
+                good = False
+        return good
+
+    return check, 1
+
+
+def _contains(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    node = compiler.node(wanted)
+    counted = compiler.counts_contained
+    least: Any = schema.get("minContains", 1) if counted else 1
+    most: Any = schema.get("maxContains") if counted else None
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        matches = 0
+        for index, inner in enumerate(value):
+            if matches >= least and most is None and seen is None:
+                break
+            if node.check(inner, meter, trail, None, None):
+                matches += 1
+                if seen is not None:
+                    seen.indexes.add(index)
+                if most is not None and matches > most:
+                    return False if found is None else found.add(Finding(trail, "maxContains", most, value))
+        if matches >= least:
+            return True
+        keyword = "minContains" if matches else name
+        return False if found is None else found.add(Finding(trail, keyword, wanted, value))
+
+    return check, 1
+
+
+def _unevaluated_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    node = compiler.node(wanted)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if seen is None or seen.every_item or seen.first >= len(value):
+            return True
+        meter.spend(len(value) - seen.first)
+        good = all(
+            index in seen.indexes or node.check(value[index], meter, trail, None, None)
+            for index in range(seen.first, len(value))
+        )
+        seen.every_item = True
+        return good or (found is not None and found.add(Finding(trail, name, wanted, value)))
+
+    return check, 1
+
+
+# --- schemas for the same value
+
+
+def _reference(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    return compiler.target(wanted).check, 1
+
+
+def _all_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    checks = [compiler.node(one).check for one in wanted]
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        good = True
+        for one in checks:
+            if not one(value, meter, trail, found, seen):
+                if found is None:
+                    return False
+                good = False
+        return good
+
+    return check, 1
+
+
+def _tried(check: Check, value: Any, meter: Meter, trail: Trail, seen: Seen | None) -> bool:
+    """Whether it holds, and what it has seen counts only then."""
+    if seen is None:
+        return check(value, meter, trail, None, None)
+    inside = Seen()
+    if not check(value, meter, trail, None, inside):
+        return False
+    seen.add(inside, meter)
+    return True
+
+
+def _any_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    checks = [compiler.node(one).check for one in wanted]
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        good = False
+        for one in checks:
+            if _tried(one, value, meter, trail, seen):
+                good = True
+                if seen is None:
+                    return True
+        if good or found is None:
+            return good
+        more = [_in_branch(one, value, meter, trail, found.most) for one in checks] if found.unions else None
+        return found.add(Finding(trail, name, wanted, value, more))
+
+    return check, 1
+
+
+def _in_branch(check: Check, value: Any, meter: Meter, trail: Trail, most: int) -> Findings:
+    inside = Findings(most, unions=True)
+    with contextlib.suppress(Enough):
+        check(value, meter, trail, inside, None)
+    return inside
+
+
+def _one_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    checks = [compiler.node(one).check for one in wanted]
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        times = 0
+        for one in checks:
+            if _tried(one, value, meter, trail, seen):
+                times += 1
+                if times > 1:
+                    break
+        return times == 1 or (found is not None and found.add(Finding(trail, name, wanted, value, times)))
+
+    return check, 1
+
+
+def _not(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    inner = compiler.node(wanted).check
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        if not inner(value, meter, trail, None, None):
+            return True
+        return False if found is None else found.add(Finding(trail, name, wanted, value))
+
+    return check, 1
+
+
+def _if(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
+    condition = compiler.node(wanted).check
+    then, otherwise = (compiler.node(schema[one]).check if one in schema else None for one in ("then", "else"))
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+        after = then if _tried(condition, value, meter, trail, seen) else otherwise
+        return after is None or after(value, meter, trail, found, seen)
+
+    return check, 1
+
+
+# --- all of them
+
+
+_ANY: Final = KINDS
+_NUMBER: Final = ("integer", "number")
+_TEXT: Final = ("string",)
+_ARRAY: Final = ("array",)
+_OBJECT: Final = ("object",)
+
+_KEYWORDS: Final[Mapping[str, Keyword]] = {
+    "type": Keyword(_ANY, shapes.TYPE_OR_TYPES, _nothing),
+    "enum": Keyword(_ANY, shapes.ARRAY, _enum),
+    "const": Keyword(_ANY, shapes.ANYTHING, _enum),
+    "minimum": Keyword(_NUMBER, shapes.NUMBER, _compared(lt)),
+    "maximum": Keyword(_NUMBER, shapes.NUMBER, _compared(gt)),
+    "exclusiveMinimum": Keyword(_NUMBER, shapes.NUMBER, _compared(le)),
+    "exclusiveMaximum": Keyword(_NUMBER, shapes.NUMBER, _compared(ge)),
+    "multipleOf": Keyword(_NUMBER, shapes.DIVISOR, _multiple_of),
+    "minLength": Keyword(_TEXT, shapes.COUNT, _compared(lt, length=True)),
+    "maxLength": Keyword(_TEXT, shapes.COUNT, _compared(gt, length=True)),
+    "pattern": Keyword(_TEXT, shapes.TEXT, _pattern),
+    "format": Keyword(_TEXT, shapes.TEXT, _format),
+    "minItems": Keyword(_ARRAY, shapes.COUNT, _compared(lt, length=True)),
+    "maxItems": Keyword(_ARRAY, shapes.COUNT, _compared(gt, length=True)),
+    "uniqueItems": Keyword(_ARRAY, shapes.FLAG, _unique_items),
+    "contains": Keyword(_ARRAY, shapes.SCHEMA, _contains),
+    "minProperties": Keyword(_OBJECT, shapes.COUNT, _compared(lt, length=True)),
+    "maxProperties": Keyword(_OBJECT, shapes.COUNT, _compared(gt, length=True)),
+    "required": Keyword(_OBJECT, shapes.NAMES, _required),
+    "properties": Keyword(_OBJECT, shapes.NAMED_SCHEMAS, _properties),
+    "patternProperties": Keyword(_OBJECT, shapes.NAMED_SCHEMAS, _pattern_properties),
+    "additionalProperties": Keyword(_OBJECT, shapes.SCHEMA, _additional_properties),
+    "propertyNames": Keyword(_OBJECT, shapes.SCHEMA, _property_names),
+    "allOf": Keyword(_ANY, shapes.SCHEMAS, _all_of),
+    "anyOf": Keyword(_ANY, shapes.SCHEMAS, _any_of),
+    "oneOf": Keyword(_ANY, shapes.SCHEMAS, _one_of),
+    "not": Keyword(_ANY, shapes.SCHEMA, _not),
+    "if": Keyword(_ANY, shapes.SCHEMA, _if),
+    "then": Keyword(_ANY, shapes.SCHEMA, _nothing),
+    "else": Keyword(_ANY, shapes.SCHEMA, _nothing),
+    "$ref": Keyword(_ANY, shapes.TEXT, _reference),
+    "$defs": Keyword(_ANY, shapes.NAMED_SCHEMAS, _nothing),
+    "definitions": Keyword(_ANY, shapes.NAMED_SCHEMAS, _nothing),
+}  # fmt: skip
+
+_LATER: Final[Mapping[str, Keyword]] = {
+    "dependentRequired": Keyword(_OBJECT, shapes.NAMED_NAMES, _dependent),
+    "dependentSchemas": Keyword(_OBJECT, shapes.NAMED_SCHEMAS, _dependent),
+    "unevaluatedItems": Keyword(_ARRAY, shapes.SCHEMA, _unevaluated_items),
+    "unevaluatedProperties": Keyword(_OBJECT, shapes.SCHEMA, _unevaluated_properties),
+    "minContains": Keyword(_ARRAY, shapes.COUNT, _nothing),
+    "maxContains": Keyword(_ARRAY, shapes.COUNT, _nothing),
+}  # fmt: skip
+_NEWEST: Final[Mapping[str, Keyword]] = {
+    **_LATER,
+    "items": Keyword(_ARRAY, shapes.SCHEMA, _items),
+    "prefixItems": Keyword(_ARRAY, shapes.SCHEMAS, _listed_items),
+    "$dynamicRef": Keyword(_ANY, shapes.TEXT, _reference),
+}
+_OLDER: Final[Mapping[str, Keyword]] = {
+    "items": Keyword(_ARRAY, shapes.SCHEMA_OR_SCHEMAS, _items),
+    "additionalItems": Keyword(_ARRAY, shapes.SCHEMA, _additional_items),
+}
+KEYWORDS: Final[Mapping[str, Mapping[str, Keyword]]] = {
+    "2020-12": {**_KEYWORDS, **_NEWEST},
+    "2019-09": {**_KEYWORDS, **_LATER, **_OLDER, "$recursiveRef": Keyword(_ANY, shapes.TEXT, _reference)},
+    "draft-07": {**_KEYWORDS, **_OLDER, "dependencies": Keyword(_OBJECT, shapes.DEPENDENCIES, _dependent)},
+    "own": {**_KEYWORDS, **_NEWEST, "contentEncoding": Keyword(_TEXT, shapes.TEXT, _content_encoding)},
+}
+"""Of each dialect. "own" is for schemas made from hints."""
