@@ -12,13 +12,15 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from .access_log import log_refusal
 from .http_answers import SESSION_HEADER, Refused, invalid
-from .http_engine import PeerGone, too_large
+from .http_engine import PeerGone, no_room, too_large
 from .interruption import Interruption
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 
+    from .body_budget import BodyShare
     from .http_answers import Headers
     from .http_engine import Engine
     from .seam import Peer
@@ -56,6 +58,7 @@ class Endpoint:
             await self._http(scope, receive, send)
         elif kind == "websocket":
             await receive()
+            log_refusal("WebSockets are not served", status=403, path=scope["path"])
             await send({"type": "websocket.close", "code": 1008, "reason": "there are no WebSockets here"})
         elif kind == "lifespan":
             await lifespan(receive, send)
@@ -143,8 +146,8 @@ class Exchange:
 
     # --- in
 
-    async def body(self) -> bytes:
-        """All of the body. Raises `Refused` and `PeerGone`."""
+    async def body(self, share: BodyShare) -> bytes:
+        """All of the body, within its share of the memory for bodies. Raises `Refused` and `PeerGone`."""
         limit = self._config.max_body
         chunks: list[bytes] = []
         size = 0
@@ -157,6 +160,9 @@ class Exchange:
                 if size > limit:
                     chunks.clear()
                     raise too_large(self._config)
+                if not share.take(len(chunk)):
+                    chunks.clear()
+                    raise no_room()
                 chunks.append(chunk)
         if reading.fired:
             self._rest = False  # whoever was this slow is not waited for again

@@ -40,6 +40,7 @@ class Binding:
         self._backlog = backlog
         self._send_buffer = send_buffer
         self._sockets: list[socket.socket] = []
+        self._for_good = False
         self.shares: Shares | None = None
         """What each process has that accepts on these sockets, if there are several."""
         self.open()
@@ -51,6 +52,7 @@ class Binding:
         binding.host, binding.port = sockets[0].getsockname()[:2]
         binding.shares = shares
         binding._sockets = list(sockets)  # noqa: SLF001 - its own class
+        binding._for_good = True  # noqa: SLF001 - as above; another process binds
         return binding
 
     def __repr__(self) -> str:
@@ -65,10 +67,9 @@ class Binding:
         """Bind, unless it is. One that was closed gets the port again that it had. Raises `CannotListen`."""
         if self._sockets:
             return
-        if self.shares is not None:
-            raise CannotListen(
-                errno.EBADF, f"the sockets of {self.host}:{self.port} were closed, and are another process's to bind"
-            )
+        if self._for_good:
+            why = "were shut down" if self.shares is None else "were closed, and are another process's to bind"
+            raise CannotListen(errno.EBADF, f"the sockets of {self.host}:{self.port} {why}")
         try:
             found = socket.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             seen: set[str] = set()
@@ -111,3 +112,13 @@ class Binding:
         for each in sockets:
             with contextlib.suppress(OSError):
                 each.close()
+
+    def shut_down(self) -> None:
+        """Listen no more and never again, in all processes that have copies: who connects is refused at once."""
+        self._for_good = True
+        for each in self._sockets:
+            # A copy in a process that is busy, or hangs, would have the kernel take connections that are never accepted. macOS does not know this:
+            # there each process closes its own.
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self.close()

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.json import LIMITS, Limits
-from greenroom.protocol.messages import Failure, Notification, Request, encode_error, parse
+from greenroom.protocol.messages import Failure, Notification, Request, encode_error, id_key, parse
 from greenroom.supervision import ProcessExited
+from greenroom.supervision.kernel.tracebacks import log_error
+
+from .access_log import log_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -47,7 +50,8 @@ class Channel:
         self._session: Session | None = None
         self._entering = asyncio.Lock()
         self._entered = asyncio.Event()
-        self._owed: dict[str | int, int] = {}
+        self._owed: dict[str | int | bytes, list[str | int]] = {}
+        """The ids of the requests that wait, as often as each is under way."""
         self._settled = asyncio.Event()
         self._settled.set()
 
@@ -59,7 +63,7 @@ class Channel:
     @property
     def owed(self) -> int:
         """How many requests wait for their answers."""
-        return sum(self._owed.values()) if self._owed else 0
+        return sum(map(len, self._owed.values())) if self._owed else 0
 
     # --- in
 
@@ -72,11 +76,10 @@ class Channel:
             return
         try:
             session = self._session or await self._enter()
-        except Exception as error:
-            # Whatever keeps a session from beginning: who asked is told, and may ask again.
+        except Exception as error:  # noqa: BLE001 - whatever keeps a session from beginning is answered, and logged
             refusal = McpError.wrap(error)
             if refusal is not error:
-                log.exception("no session could begin")
+                log_error(log, "no session could begin")
             if isinstance(message, Request):
                 await self._send((encode_error(message.id, refusal),))
             return
@@ -86,6 +89,7 @@ class Channel:
 
     async def refuse(self, error: RemoteProtocolError) -> None:
         """Say that what has come was no message."""
+        log_refusal(error.message, peer=self._peer)
         await self._send((encode_error(error.id, error),))
         if error.answers is not None and self._session is not None:
             with contextlib.suppress(ProcessExited):
@@ -142,8 +146,8 @@ class Channel:
         owed, self._owed = self._owed, {}
         self._settled.set()
         error = McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST)
-        for request_id, count in owed.items():
-            for _ in range(count):
+        for request_ids in owed.values():
+            for request_id in request_ids:
                 await self._send((encode_error(request_id, error),))
 
     # --- the end
@@ -166,14 +170,17 @@ class Channel:
     # --- the books
 
     def _owe(self, request_id: str | int) -> None:
-        self._owed[request_id] = self._owed.get(request_id, 0) + 1
+        self._owed.setdefault(id_key(request_id), []).append(request_id)
         self._settled.clear()
 
     def _paid(self, request_id: Any) -> None:
         if not isinstance(request_id, str | int):
             return
-        count = self._owed.pop(request_id, 0)
-        if count > 1:
-            self._owed[request_id] = count - 1
+        key = id_key(request_id)
+        waiting = self._owed.get(key)
+        if waiting:
+            waiting.pop()
+            if not waiting:
+                del self._owed[key]
         if not self._owed:
             self._settled.set()

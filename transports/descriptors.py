@@ -45,12 +45,20 @@ class Source(Protocol):
         """What has come, as soon as anything has; empty at the end, and ever after. Cancelling it loses nothing."""
         ...
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether the other end was closed, as far as can be told without reading what came before that."""
+        ...
+
     def close(self) -> None:
         """Nobody will read any more."""
 
 
 class Sink(Protocol):
     """Where bytes go."""
+
+    moved: int
+    """Grows with whatever is written: a number that stays is a reader that does not read."""
 
     @property
     def gone(self) -> bool:
@@ -107,6 +115,8 @@ class PolledSource:
         self._loop = asyncio.get_running_loop()
         self._serve = serve
         self._gate = Gate(self._loop)
+        self._poll = select.poll()
+        self._poll.register(descriptor, getattr(select, "POLLRDHUP", 0))  # a pipe hangs up, asked or not
         self.watching = False
         self._ended = False
 
@@ -129,6 +139,11 @@ class PolledSource:
                 self.close()
             return chunk
         return b""
+
+    @property
+    def hung_up(self) -> bool:
+        """As `Source` says."""
+        return self._ended or bool(self._poll.poll(0))
 
     def _ready(self) -> None:
         # Watched for as long as it is read as fast as it comes, since to begin and to end that for each read costs as much as the read.
@@ -177,6 +192,11 @@ class ThreadSource:
         self._ended = self._ended or not chunk
         return chunk
 
+    @property
+    def hung_up(self) -> bool:
+        """As `Source` says."""
+        return self._ended
+
     def _begin(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="greenroom-reader", daemon=True)
@@ -211,6 +231,7 @@ class _Waited:
         self._loop = asyncio.get_running_loop()
         self._waiters: list[asyncio.Future[None]] = []
         self.gone = False
+        self.moved = 0
 
     @property
     def busy(self) -> bool:
@@ -272,6 +293,7 @@ class PolledSink(_Waited):
                 if not written:
                     break
                 budget -= written
+                self.moved += written
                 rest = self._queue[0][written:]
                 if rest:
                     self._queue[0] = rest
@@ -360,6 +382,7 @@ class ThreadSink(_Waited):
 
     def _written(self) -> None:
         self._unwritten -= 1
+        self.moved += 1
         if not self._unwritten:
             self._wake()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 import os
 import secrets
 import socket
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.errors import GreenroomError
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child
+from greenroom.supervision.acceptor import Acceptor
 
 from .binding import Binding
 from .shares import Shares
@@ -26,6 +28,7 @@ from .shares import Shares
 if TYPE_CHECKING:
     from greenroom.supervision import ExitReason
 
+log: Final = logging.getLogger("greenroom.http")
 
 _TICKET: Final = 32
 _MOST: Final = 16
@@ -72,7 +75,8 @@ class Handover(GenServer):
         self._page = page
         self._ticket = ticket
         self._loop: asyncio.AbstractEventLoop
-        self._door: socket.socket
+        self._door: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
         self._guests: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def init(self) -> None:
@@ -90,14 +94,16 @@ class Handover(GenServer):
         if not path.startswith("\0"):
             os.chmod(path, 0o600)  # noqa: PTH101 - a text everywhere else
         self._door.listen(_WAITING)
-        self._loop.add_reader(self._door.fileno(), self._welcome)
+        self._acceptor = Acceptor([self._door], self._welcome, log)
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
         """The process is gone, however that came."""
         for guest in tuple(self._guests):
             self._part(guest)
-        self._loop.remove_reader(self._door.fileno())
-        self._door.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        elif self._door is not None:  # the address could not be listened on
+            self._door.close()
         if not self._ticket.address.startswith("@"):
             with contextlib.suppress(OSError):
                 os.unlink(self._ticket.address)  # noqa: PTH108 - a text everywhere else
@@ -107,12 +113,7 @@ class Handover(GenServer):
         if not isinstance(reason, Crash):
             self._binding.close()
 
-    def _welcome(self) -> None:
-        try:
-            guest, _ = self._door.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        guest.setblocking(False)  # noqa: FBT003 - its only argument
+    def _welcome(self, guest: socket.socket) -> None:
         if len(self._guests) >= _WAITING or not _is_ours(guest):
             guest.close()
             return

@@ -1,58 +1,44 @@
-"""HTTP/1.1 requests out of bytes: incremental, bounded, and strict where two readers could disagree. Pure.
+"""HTTP/1.1 requests out of bytes: incremental, bounded, linear, and strict where two readers could disagree. Pure.
 
-A proxy in front that reads a message differently lets somebody hide a request in the difference. So nothing is guessed here: line
+A proxy in front that reads a message differently lets a peer hide a request in the difference. So nothing is guessed here: line
 ends are CR LF, a header is one line, no space stands before its colon, a length is said once and by digits alone, never beside
 `Transfer-Encoding`, and whatever is wrong ends the connection. One request is read at a time: what was sent ahead of its
 answer stays where it is until `again`.
 
-Why by hand: of a call's time under Hypercorn, a third went into its parser. Nearly all lines of a connection's requests are the same
-from one to the next, so here each of those is looked at once and then remembered. Never what is one peer's or one request's own, as the
-id of a session: the memory between two such that stay cannot be given back, however little they are.
+The reading is linear in what a peer sends: each repetition in the expressions is possessive (`++`, `*+`), so none is ever tried a
+second time with less, and each byte of a head is looked at by a fixed number of them. A request that repeats the head before it on
+its connection, up to the digits of its length, is not read again. `docs/decisions/http-heads.md` says why this is written by hand.
 """
 
 from __future__ import annotations
 
 import re
 from enum import Enum, auto
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 HeaderLine: TypeAlias = tuple[bytes, bytes]
-_T = TypeVar("_T")
 
 FIELDS: Final = 128
 """How many headers a request may have."""
-_LONGEST_REMEMBERED: Final = 256
-_MOST_REMEMBERED: Final = 1024
-_ALIKE: Final = frozenset(
-    (
-        *(b"host", b"connection", b"user-agent", b"accept", b"accept-encoding", b"accept-language", b"content-type"),
-        *(
-            b"origin",
-            b"cache-control",
-            b"mcp-protocol-version",
-            b"sec-fetch-mode",
-            b"sec-fetch-site",
-            b"sec-fetch-dest",
-        ),
-    )
-)
-"""Headers that many peers send in the same words; all others are looked at anew each time, for a third of a microsecond."""
+_LONGEST_REPEATED: Final = 4096
+"""How many bytes a head may have to be kept for comparison with the next one: a connection must not hold much while it is idle."""
 _LENGTH_DIGITS: Final = 18
 _CHUNK_LINE: Final = 1024
-"""How many bytes the line before a chunk may have; nobody says more there than a size."""
+"""How many bytes the line before a chunk may have: a size, and extensions that are ignored."""
 _CRLF: Final = b"\r\n"
 _HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"\r\ncontent-length:"
 _PRINTABLE: Final = 0x21
 
-_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_FIRST: Final = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])")
-_FIELD: Final = re.compile(rb"(" + _TOKEN + rb"):[ \t]*([\x21-\x7e\x80-\xff]+(?:[ \t]+[\x21-\x7e\x80-\xff]+)*)?[ \t]*")
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
+_FIRST: Final = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]++) HTTP/([0-9]\.[0-9])")
+_FIELD: Final = re.compile(rb"(?m)^(" + _TOKEN + rb"):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)\r\n")
 _BARE: Final = re.compile(rb"(?<!\r)\n")
-_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_CLOSE: Final = re.compile(rb"(?i)(?:^|,)[ \t]*+close[ \t]*+(?:,|$)")
+_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15}+)[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?+")
 
 
 class Malformed(Exception):
@@ -75,42 +61,51 @@ class Head:
         self.target = target
         self.version = version
         self.headers = headers
-        self.chunked = False
-        self.length = 0
-        self.persistent = version == "1.1"
-        self.expects = False
-        """Whether the peer waits to be told that its body is wanted."""
-        self.websocket = False
-        self._look()
-
-    def _look(self) -> None:
-        hosts = lengths = codings = 0
-        for name, value in self.headers:
-            if name == b"host":
-                hosts += 1
-            elif name == b"content-length":
-                lengths += 1
-                if not value.isdigit() or len(value) > _LENGTH_DIGITS:
-                    raise Malformed(400, "content-length is no number")
-                self.length = int(value)
-            elif name == b"transfer-encoding":
-                codings += 1
-                self.chunked = value.lower() == b"chunked"
-                if not self.chunked:
-                    raise Malformed(501, "no transfer-encoding but chunked is known")
-            elif name == b"connection":
-                if b"close" in _words(value):
-                    self.persistent = False
-            elif name == b"expect":
-                self.expects = value.lower() == b"100-continue" and self.version == "1.1"
-            elif name == b"upgrade":
-                self.websocket = self.method == "GET" and value.lower() == b"websocket"
-        if hosts > 1 or (not hosts and self.version == "1.1"):
+        said = dict(headers)
+        if len(said) != len(headers):
+            said = _joined(headers)
+        length, coding = said.get(b"content-length"), said.get(b"transfer-encoding")
+        if coding is not None:
+            if coding.lower() != b"chunked":
+                raise Malformed(501, "no transfer-encoding but chunked is known")
+            if length is not None or version != "1.1":
+                raise Malformed(400, "the end of the body is said in a way that can be misread")
+        if b"host" not in said and version == "1.1":
             raise Malformed(400, "a request has one host")
-        if lengths > 1 or codings > 1 or (lengths and codings):
-            raise Malformed(400, "the end of the body is said twice")  # and by somebody else maybe read from the other
-        if codings and self.version != "1.1":
-            raise Malformed(400, "HTTP/1.0 has no transfer-encoding")
+        self.chunked = coding is not None
+        self.length = 0 if length is None else _number(length)
+        # A proxy takes what follows CONNECT for a tunnel, and not for a body or the next request.
+        self.persistent = (
+            version == "1.1" and method != "CONNECT" and _CLOSE.search(said.get(b"connection", b"")) is None
+        )
+        self.expects = version == "1.1" and said.get(b"expect", b"").lower() == b"100-continue"
+        """Whether the peer waits to be told that its body is wanted."""
+        self.websocket = method == "GET" and said.get(b"upgrade", b"").lower() == b"websocket"
+
+    def repeated(self, length: int, headers: list[HeaderLine]) -> Head:
+        """The same head once more, with another length."""
+        head = Head.__new__(Head)
+        head.method, head.target, head.version, head.headers = self.method, self.target, self.version, headers
+        head.chunked, head.length, head.persistent = self.chunked, length, self.persistent
+        head.expects, head.websocket = self.expects, self.websocket
+        return head
+
+
+def _number(value: bytes) -> int:
+    if not value.isdigit() or len(value) > _LENGTH_DIGITS:
+        raise Malformed(400, "content-length is no number")
+    return int(value)
+
+
+def _joined(headers: list[HeaderLine]) -> dict[bytes, bytes]:
+    """The headers by name, where some come more than once."""
+    said: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
+        said.setdefault(name, []).append(value)
+    for name in (b"host", b"content-length", b"transfer-encoding"):
+        if len(said.get(name, ())) > 1:
+            raise Malformed(400, f"{name.decode()} came twice")  # another reader may take the other one
+    return {name: b", ".join(values) for name, values in said.items()}
 
 
 class State(Enum):
@@ -122,10 +117,35 @@ class State(Enum):
     """The request is complete; given once, then `HUNGRY` until `again`."""
 
 
-class Requests:
-    """The reader of one connection: `feed` it, and take what `next` gives until it is hungry."""
+class _Before(NamedTuple):
+    """A head that was read, as no application has it, and its bytes around the digits of its length; without one, `start` is all of them."""
 
-    __slots__ = ("_at", "_buffer", "_chunked", "_left", "_max_head", "_next", "_seen", "_trailers", "complete")
+    head: Head
+    start: bytes
+    end: bytes = b""
+    place: int = 0
+    """Which of the headers is the length."""
+
+
+class Requests:
+    """The reader of one connection: `feed` it, and take what `next` gives until it is hungry.
+
+    Each `next` is one step, and costs no more than a constant and what it takes out of the buffer. A body in small pieces takes many:
+    a caller that shares its thread counts them.
+    """
+
+    __slots__ = (
+        "_at",
+        "_before",
+        "_buffer",
+        "_chunked",
+        "_left",
+        "_max_head",
+        "_next",
+        "_seen",
+        "_trailers",
+        "complete",
+    )
 
     def __init__(self, max_head: int) -> None:
         """`max_head` bounds the first line and the headers, all together, and the trailers."""
@@ -136,13 +156,14 @@ class Requests:
         self._left = 0  # of a body, or a chunk
         self._trailers = 0
         self._chunked = False
+        self._before: _Before | None = None
         self.complete = False
         """Whether the request has been read to its end."""
         self._next: Callable[[], Head | bytes | State] = self._head
 
     @property
     def ahead(self) -> int:
-        """How many bytes are here that nobody has taken yet."""
+        """How many bytes are here that were not taken yet."""
         return len(self._buffer) - self._at
 
     def feed(self, data: bytes) -> None:
@@ -160,7 +181,7 @@ class Requests:
         return self._next()
 
     def again(self) -> None:
-        """The request has been answered: the next one, please."""
+        """The request has been answered: read the next one."""
         self.complete = False
         self._seen = self._at
         self._next = self._head
@@ -168,18 +189,9 @@ class Requests:
     # --- what comes next, one after the other
 
     def _head(self) -> Head | State:
-        buffer, at = self._buffer, self._at
-        end = buffer.find(_HEAD_END, max(at, self._seen - 3))
-        if end < 0 or end - at > self._max_head:
-            self._look_ahead(buffer, end)
-            self._seen = len(buffer)
+        head = self._repeated() or self._read()
+        if head is None:
             return State.HUNGRY
-        self._at = end + 4
-        first, *lines = buffer[at:end].split(_CRLF)
-        if len(lines) > FIELDS:
-            raise Malformed(431, "too many headers")
-        method, target, version = _first(first)
-        head = Head(method, target, version, [_field(line) for line in lines])
         if head.chunked:
             self._chunked = True
             self._trailers = 0
@@ -190,6 +202,39 @@ class Requests:
             self._next = self._body
         else:
             self._next = self._end
+        return head
+
+    def _repeated(self) -> Head | None:
+        """The head before this one again, if only the digits of the length may differ."""
+        before, buffer, at = self._before, self._buffer, self._at
+        if before is None or not buffer.startswith(before.start, at):
+            return None
+        stop = at + len(before.start)
+        headers = before.head.headers.copy()
+        length = 0
+        if before.end:
+            first, stop = stop, buffer.find(b"\r", stop, stop + _LENGTH_DIGITS + 1)
+            digits = buffer[first:stop]
+            if stop < 0 or not digits.isdigit() or not buffer.startswith(before.end, stop):
+                return None
+            headers[before.place] = (b"content-length", digits)
+            length = int(digits)
+        self._at = stop + len(before.end)
+        return before.head.repeated(length, headers)
+
+    def _read(self) -> Head | None:
+        buffer, at = self._buffer, self._at
+        end = buffer.find(_HEAD_END, max(at, self._seen - 3))
+        if end < 0 or end - at > self._max_head:
+            self._look_ahead(buffer, end)
+            self._seen = len(buffer)
+            return None
+        self._at = end + 4
+        block = buffer[at : self._at]
+        first = block.index(_CRLF) + 2
+        head = Head(*_first(block[: first - 2]), read_fields(block[first:-2]))
+        if len(block) + _LENGTH_DIGITS <= min(_LONGEST_REPEATED, self._max_head):
+            self._before = _remembered(head, block)
         return head
 
     def _look_ahead(self, buffer: bytes, end: int) -> None:
@@ -242,7 +287,7 @@ class Requests:
             return State.HUNGRY
         if line:
             self._trailers += len(line) + 2
-            _read_field(line)
+            read_fields(line + _CRLF)
         else:
             self._next = self._end
         return b""
@@ -268,50 +313,38 @@ class Requests:
         return State.HUNGRY
 
 
-@lru_cache(maxsize=64)
-def _words(value: bytes) -> frozenset[bytes]:
-    return frozenset(word.strip() for word in value.lower().split(b","))
-
-
-_firsts: dict[bytes, tuple[str, bytes, str]] = {}
-_fields: dict[bytes, HeaderLine] = {}
+def _remembered(head: Head, block: bytes) -> _Before | None:
+    kept = head.repeated(head.length, head.headers.copy())  # an application may change what it is given
+    digits = b"%d" % head.length
+    said = block.lower().find(_LENGTH)
+    if said < 0:
+        return _Before(kept, block)
+    if (b"content-length", digits) not in kept.headers:
+        return None  # it has zeros in front
+    start = block.index(digits, said)
+    return _Before(kept, block[:start], block[start + len(digits) :], kept.headers.index((b"content-length", digits)))
 
 
 def _first(line: bytes) -> tuple[str, bytes, str]:
-    known = _firsts.get(line)
-    if known is not None:
-        return known
     found = _FIRST.fullmatch(line)
     if found is None:
         raise Malformed(400, "this is no request line")
     version = found[3].decode("ascii")
     if version not in ("1.1", "1.0"):
         raise Malformed(505, "only HTTP/1.1 and 1.0 are spoken here")
-    read = found[1].decode("ascii"), found[2], version
-    if b"?" not in line:  # where the old transport has a session's id
-        _remember(_firsts, line, read)
-    return read
+    return found[1].decode("ascii"), found[2], version
 
 
-def _field(line: bytes) -> HeaderLine:
-    known = _fields.get(line)
-    if known is not None:
-        return known
-    read = _read_field(line)
-    if read[0] in _ALIKE:
-        _remember(_fields, line, read)
-    return read
+def read_fields(lines: bytes, *, many: int = 431, wrong: int = 400) -> list[HeaderLine]:
+    """The headers in lines that each end with CR LF, names in lower case.
 
-
-def _remember(known: dict[bytes, _T], line: bytes, read: _T) -> None:
-    if len(line) <= _LONGEST_REMEMBERED:
-        if len(known) >= _MOST_REMEMBERED:  # somebody makes them up
-            known.clear()
-        known[line] = read
-
-
-def _read_field(line: bytes) -> HeaderLine:
-    found = _FIELD.fullmatch(line)
-    if found is None:
-        raise Malformed(400, "this is no header")
-    return found[1].lower(), found[2] or b""
+    Raises `Malformed` with the status `many` for too many of them, and `wrong` for a line that is no header.
+    """
+    count = lines.count(b"\n")
+    if count > FIELDS:
+        raise Malformed(many, "too many headers")
+    found = _FIELD.findall(lines)
+    # A match begins behind a line's end and has none inside: with as many matches as there are line ends, nothing stands between two.
+    if len(found) != count:
+        raise Malformed(wrong, "this is no header")
+    return [(name.lower(), value.rstrip(b" \t")) for name, value in found]

@@ -11,9 +11,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.supervision.kernel.tracebacks import log_error
+
+from .access_log import log_refusal
 from .http1 import Head, Malformed, Requests, State
-from .http1_head import FULL, refusal, wall
-from .sockets import forget, prepare
+from .http1_head import CONTINUE, FULL, refusal, wall
+from .sockets import forget, is_broken, prepare
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -25,6 +28,11 @@ log: Final = logging.getLogger("greenroom.http")
 
 AHEAD: Final = 64 * 1024
 """How many bytes are read that nobody has taken yet."""
+STEPS: Final = 64
+"""How many steps of reading a connection gets in one turn of the loop: 0.04 ms, whatever its bytes are, since there may be thousands of connections.
+A body in chunks of one byte takes three for each of them, and one read of the socket may bring 43,000."""
+LOOK: Final = 1.0
+"""Seconds between two looks whether a peer that says no more is still there."""
 LINGER: Final = 1.0
 """Seconds for which a closed connection still listens, so that what was said last is not lost in a reset."""
 
@@ -35,10 +43,14 @@ class Http1Wire(asyncio.Protocol):
     __slots__ = (
         "_alarm",
         "_closing",
+        "_going_on",
+        "_half",
         "_hall",
         "_idle_until",
+        "_looking",
         "_loop",
         "_lost",
+        "_probed",
         "_reading",
         "_requests",
         "_served",
@@ -64,6 +76,10 @@ class Http1Wire(asyncio.Protocol):
         self._served = 0
         self._reading = True
         self._closing = False
+        self._half = False  # the peer has said FIN
+        self._looking: asyncio.TimerHandle | None = None
+        self._probed = 0.0
+        self._going_on: asyncio.Handle | None = None  # with reading, in the next turn of the loop
         self._lost = False
         self._idle_until = 0.0
         self._alarm: asyncio.TimerHandle | None = None  # for who is idle, or lingers
@@ -79,12 +95,12 @@ class Http1Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has connected."""
         self._transport = transport
-        if not self._hall.has_room():
+        if not self._hall.has_room(transport):
             self._closing = True
             self._transport.write(FULL)
             self._transport.close()
             return
-        self._hall.enter(self)
+        self._hall.enter(self, transport)
         # A send is over when the kernel has it all: only so can it be seen that a peer does not read.
         self._transport.set_write_buffer_limits(high=0)
         prepare(transport, self._hall.config)
@@ -95,15 +111,47 @@ class Http1Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Something has come: a request, a part of one, or what is sent ahead."""
-        if not self._closing:
-            self._requests.feed(data)
+        if self._closing:
+            return
+        self._requests.feed(data)
+        if self._going_on is None:
             self._advance()
+        else:
+            self.relax()
 
     def eof_received(self) -> bool:
-        """The peer has nothing more to say, which in HTTP means that it has left."""
-        if self._turn is not None:
-            self._turn.leave()
-        return False
+        """The peer says no more. It may have left, or wait for the answer to what it has said: that is answered, and then this is over."""
+        if self._closing:
+            return False
+        self._half = True
+        return self._going_on is not None or self._waits_for_answer()
+
+    def _waits_for_answer(self) -> bool:
+        """Whether a peer that says no more has an answer to come. An endless stream is none: it would go on for a peer that has left."""
+        turn = self._turn
+        if turn is None:
+            return False
+        if not self._requests.complete or turn.endless:
+            turn.leave()
+            return False
+        self._probed = self._loop.time() - self._hall.config.heartbeat
+        if self._looking is None:
+            self._looking = self._loop.call_later(LOOK, self._look_gone)
+        return True
+
+    def _look_gone(self) -> None:
+        """Find out whether it has left: the kernel tells when it is sent something, and an interim answer is what may be sent at any time."""
+        self._looking = None
+        turn, now = self._turn, self._loop.time()
+        if turn is None or self._closing:
+            return
+        if turn.endless or is_broken(self._transport):
+            self._transport.abort()
+            return
+        if now - self._probed >= self._hall.config.heartbeat and turn.silent and turn.head.version == "1.1":
+            self._probed = now
+            self.write(CONTINUE)
+        self._looking = self._loop.call_later(LOOK, self._look_gone)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it came
         """It is over."""
@@ -112,6 +160,8 @@ class Http1Wire(asyncio.Protocol):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        if self._looking is not None:
+            self._looking.cancel()
         if self._turn is not None:
             self._turn.leave()
         if self._task is None:
@@ -145,9 +195,10 @@ class Http1Wire(asyncio.Protocol):
     # --- requests
 
     def _advance(self) -> None:
-        """Take what is there, up to the end of one request."""
+        """Take what is there, up to the end of one request, or to where others have their turn."""
         following = self._requests.next
         turn: Any = self._turn
+        steps = STEPS
         try:
             while not self._closing and (event := following()) is not State.HUNGRY:
                 if type(event) is Head:
@@ -156,11 +207,24 @@ class Http1Wire(asyncio.Protocol):
                     turn.take(event)
                 else:
                     turn.end()
+                steps -= 1
+                if not steps:
+                    self._going_on = self._loop.call_soon(self._go_on)
+                    break
         except Malformed as broken:
             log.debug("a connection is closed: %s", broken)
+            address = "" if self.peer is None else f"{self.peer[0]}:{self.peer[1]}"
+            log_refusal(str(broken), status=broken.status, address=address)
             self._refuse(broken.status)
-        else:
-            self.relax()
+            return
+        self.relax()
+        if self._half and self._going_on is None and not self._closing and not self._waits_for_answer():
+            self._transport.close()
+
+    def _go_on(self) -> None:
+        self._going_on = None
+        if not self._closing:
+            self._advance()
 
     def _begin(self, head: Head) -> Turn:
         if head.websocket:
@@ -175,8 +239,8 @@ class Http1Wire(asyncio.Protocol):
             await self._hall.app(turn.scope(), turn.receive, turn.send)
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException:  # one request's trouble, whatever was raised
-            log.exception("a request ended in an error of the application")
+        except BaseException:  # noqa: BLE001 - one request's trouble, whatever was raised
+            log_error(log, "a request ended in an error of the application")
         finally:
             self._task = None
             self._finish(turn)
@@ -195,7 +259,9 @@ class Http1Wire(asyncio.Protocol):
             self._turn = None
             self._requests.again()
             self._rest(self._hall.config.keep_alive)
-            if self._requests.ahead:
+            if self._going_on is not None:
+                pass  # which reads it
+            elif self._requests.ahead or self._half:
                 self._advance()
             else:
                 self.relax()
@@ -213,7 +279,8 @@ class Http1Wire(asyncio.Protocol):
     @property
     def last(self) -> bool:
         """Whether the request that is running is the last."""
-        return self._hall.ending or self._served >= self._hall.config.keep_alive_requests
+        ended = self._half and not self._requests.ahead
+        return ended or self._hall.ending or self._served >= self._hall.config.keep_alive_requests
 
     def write(self, data: bytes) -> None:
         """Send it; what the kernel does not take at once goes when it does."""
@@ -251,8 +318,11 @@ class Http1Wire(asyncio.Protocol):
 
     def _look_idle(self) -> None:
         now = self._loop.time()
-        if self._turn is not None:
-            self._alarm = self._loop.call_at(now + self._hall.config.keep_alive, self._look_idle)
+        if self._turn is not None and not self._reading and is_broken(self._transport):
+            self._transport.abort()  # who is not read from is not seen to leave
+        elif self._turn is not None:
+            config = self._hall.config
+            self._alarm = self._loop.call_at(now + min(config.keep_alive, config.heartbeat), self._look_idle)
         elif now >= self._idle_until:
             self._alarm = None
             self._transport.close()
@@ -279,7 +349,7 @@ class Http1Wire(asyncio.Protocol):
     def _close_soon(self) -> None:
         """Say that this was all, and listen a little longer: unread bytes would reset the connection, and the answer with it."""
         self._closing = True
-        if self._hall.ending or not self._transport.can_write_eof() or self._transport.is_closing():
+        if self._half or self._hall.ending or not self._transport.can_write_eof() or self._transport.is_closing():
             self._transport.close()
             return
         if not self._reading:

@@ -42,6 +42,10 @@ WINDOW: Final = 64 * 1024 - 1
 """How much of one body is taken that nobody has read yet."""
 ALL_WINDOWS: Final = 1024 * 1024
 """How much may be under way on the connection; it is given back at once."""
+STEPS: Final = 32
+"""How many steps of reading a connection gets in one turn of the loop, a frame being one: a millisecond, whatever is in them."""
+AHEAD: Final = 64 * 1024
+"""How many bytes wait for their turn before no more is read."""
 TABLE: Final = 4096
 """The most that is remembered of headers that were sent, however much the peer would have us remember."""
 
@@ -55,6 +59,10 @@ class Http2(asyncio.Protocol):
         self._config = hall.config
         self._loop = hall.loop
         self._pipe: Pipe
+        self._transport: Any = None
+        self._waiting = b""
+        self._going_on: asyncio.Handle | None = None
+        self._reading = True
         self._h2 = H2Connection(
             H2Configuration(
                 client_side=False,
@@ -79,7 +87,8 @@ class Http2(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say who we are, and what there is room for."""
-        self._hall.enter(self)
+        self._hall.enter(self, transport)
+        self._transport = transport
         self._pipe = Pipe(self._hall, transport)
         with suppress(TypeError):
             there, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
@@ -106,8 +115,32 @@ class Http2(asyncio.Protocol):
         """Deal with what came."""
         if self._pipe.closing:
             return
+        self._waiting += data
+        if self._going_on is None:
+            self._advance()
+        self._relax()
+
+    def _relax(self) -> None:
+        """Read on, unless too much waits already."""
+        reading = len(self._waiting) <= AHEAD
+        if reading is not self._reading and not self._transport.is_closing():
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        self._going_on = None
+        if not self._pipe.closing:
+            self._advance()
+        self._relax()
+
+    def _advance(self) -> None:
+        """Deal with what waits, up to where others have their turn."""
+        data, self._waiting = self._waiting, b""
         try:
-            passed = self._gate.feed(data, self._loop.time())
+            passed = self._gate.feed(data, self._loop.time(), STEPS)
             for event in self._h2.receive_data(passed):
                 self._on(event)
         except Flood as flood:
@@ -124,6 +157,9 @@ class Http2(asyncio.Protocol):
         self._flush()
         if self._gate.said_goodbye:
             self._winding_down = True
+        if self._gate.taken < len(data):
+            self._waiting = data[self._gate.taken :]
+            self._going_on = self._loop.call_soon(self._go_on)
         self._look_idle()
 
     def eof_received(self) -> bool:

@@ -6,6 +6,7 @@ with time and with what is really exchanged. Header blocks are bounded while the
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 HEAD: Final = 9
@@ -27,6 +28,9 @@ _NOTHING: Final = 5.0
 """For a frame that has nothing in it, and asks for nothing."""
 
 
+BLOCK_STEPS: Final = 8
+"""How many steps a frame with headers counts as: a request is begun with it. All others are one, whatever is in them."""
+
 MAX_FRAME: Final = 16 * 1024
 """How much a frame may hold: asked before it is here, since the library looks when it has all of it, up to 16 MB."""
 
@@ -46,17 +50,19 @@ class Gate:
     def __init__(self, max_header: int, now: float) -> None:
         """`max_header` is how many bytes one header block may have."""
         self.said_goodbye = False
+        self.taken = 0
+        """How many of the bytes were looked at that were fed last."""
         self._max_header = max_header
         self._allowance = BURST
         self._since = now
         self._preface = len(PREFACE)
         self._head = b""
-        self._left = 0
+        self._left: int = 0
         self._passes = True
         self._block = 0
 
-    def feed(self, data: bytes, now: float) -> bytes:
-        """Look at what came, and hand on what is to be dealt with. Raises `Flood`."""
+    def feed(self, data: bytes, now: float, steps: float = math.inf) -> bytes:
+        """Look at what came, and hand on what is to be dealt with, up to where it has taken so many steps. Raises `Flood`."""
         self._allowance = min(BURST, self._allowance + (now - self._since) * A_SECOND)
         self._since = now
         passed: list[bytes] = []
@@ -65,7 +71,7 @@ class Gate:
             at = min(self._preface, end)
             self._preface -= at
             passed.append(data[:at])
-        while at < end:
+        while at < end and (steps > 0 or self._left):
             if self._left:
                 upto = min(end, at + self._left)
                 self._left -= upto - at
@@ -79,8 +85,10 @@ class Gate:
             if len(self._head) == HEAD:
                 head, self._head = self._head, b""
                 self._look(head)
+                steps -= BLOCK_STEPS if head[3] in (HEADERS, CONTINUATION) else 1
                 if self._passes:
                     passed.append(head)
+        self.taken = at
         return b"".join(passed)
 
     def earn(self, parts: float = 1.0) -> None:

@@ -14,6 +14,8 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote
 
+from greenroom.supervision.kernel.tracebacks import log_error
+
 from .asgi import PATIENT
 
 if TYPE_CHECKING:
@@ -106,8 +108,8 @@ class Stream:
             await app(scope, self.receive, self.send)
         except StreamGone:
             pass
-        except Exception:  # one request's trouble
-            log.exception("%s %r ended in an error of the server", self.method, scope["path"])
+        except Exception:  # noqa: BLE001 - one request's trouble
+            log_error(log, "%s %r ended in an error of the server", self.method, scope["path"])
         finally:
             if not self.answered and not self.gone and self._head is None and not self._begun:
                 with suppress(StreamGone):

@@ -126,8 +126,13 @@ class Hosts:
 def _parsed(text: str) -> Place:
     where = place(f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text)
     if where is None:
-        raise ConfigError(f"allowed_hosts must have names, or name:port, not {text!r}")
+        bare = text.partition("://")[2].partition("/")[0] or text.partition("/")[0]
+        instead = f": write {bare!r}, without a scheme or a path" if place(bare) is not None else ""
+        raise ConfigError(f"allowed_hosts must have names, or name:port, not {text!r}{instead}")
     return where
+
+
+_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
 
 
 class Origins:
@@ -138,7 +143,7 @@ class Origins:
     def __init__(self, config: HttpConfig) -> None:
         """Raises `ConfigError` for an entry that is no origin."""
         listed = config.allowed_origins
-        self._missing = config.takes_missing_origin
+        self._missing = config.allow_missing_origin
         self._local = listed is None
         self._listed: frozenset[Origin] | None = frozenset()
         self._null = listed == ANY
@@ -148,10 +153,14 @@ class Origins:
             self._null = "null" in listed
             self._listed = frozenset(_parsed_origin(each) for each in listed if each != "null")
 
-    def allow(self, header: str | None) -> bool:
-        """Whether a request with this `Origin` may come in."""
+    def allow(self, header: str | None, site: str | None = None) -> bool:
+        """Whether a request with this `Origin` may come in; `site` is its `Sec-Fetch-Site`.
+
+        A browser leaves the `Origin` out of a GET that a page cannot read the answer to (an image, a frame). Where it says that this is such a
+        one of another site, the request is no program's.
+        """
         if header is None:
-            return self._missing
+            return self._missing and site not in _OTHER_SITES
         if header == "null":
             return self._null
         where = origin(header)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from dataclasses import dataclass, field, fields
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from greenroom.errors import ConfigError
+from greenroom.errors import ConfigError, suggests
+
+from .sources import TrustedProxies
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +28,9 @@ LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 METHODS: Final = ("POST", "GET", "DELETE", "OPTIONS")
 
 _MIB: Final = 1024 * 1024
+_BODIES: Final = 256 * _MIB
+DRAIN_GRACE: Final = 5.0
+"""Seconds for running requests where no setting and no program says how many."""
 
 
 def is_loopback(host: str) -> bool:
@@ -34,14 +41,17 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+@suggests("HttpConfig")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
     """Where to listen, who may call, what is served, and how much is taken from a peer. All is optional."""
 
     host: str = "127.0.0.1"
-    port: int = 9090
+    """The address to listen on."""
+    port: int = 8000
     """0 takes any that is free; the listener says which."""
     path: str = "/mcp"
+    """The endpoint's path."""
     serve_root: bool = True
     """Whether the endpoint is at `/` as well, which is where it stands when it is mounted in another application."""
 
@@ -63,19 +73,24 @@ class HttpConfig:
     allowed_origins: Listed = None
     """Which pages may call, as `scheme://host[:port]`, `"null"` among them if need be; `"any"` for all. None: those of this
     machine, if `host` is a loopback address; else it must be said."""
-    allow_missing_origin: bool | None = None
-    """Whether callers that are no browser, and send no `Origin`, may call. None: on a loopback address only."""
+    allow_missing_origin: bool = True
+    """Whether requests without an `Origin` are served. A browser sends one with every POST, so a request without it comes from a program, and no list
+    of pages says anything about it; False is for a server that only pages may call."""
     allowed_hosts: Listed = None
-    """What `Host` may say, as `name` or `name:port`; `"any"` for all. None: this machine's names on a loopback address, where
-    it keeps other names from being pointed here; elsewhere all."""
+    """What `Host` may say, as `name` or `name:port`; `"any"` for all: the public names of this server, also behind a proxy that passes `Host` on.
+    None: this machine's names on a loopback address, which keeps a page from having its own name lead here (DNS rebinding); elsewhere all,
+    since there it is the `Origin` that such a page cannot hide."""
 
     session_enabled: bool = True
     """Without, no session id is given out or read, and each request stands alone."""
     require_session: bool = True
     """Whether a request without a session id is refused, rather than answered alone."""
     enable_get: bool = True
+    """Whether GET opens a stream of what belongs to no call."""
     allow_delete: bool = True
+    """Whether a client may end its session with DELETE."""
     validate_protocol_version: bool = True
+    """Whether a request whose `MCP-Protocol-Version` is unknown is refused."""
     accept: Literal["both", "either"] = "both"
     """Whether a POST has to accept JSON and event streams, as the protocol wants it, or may accept just one of them."""
     honour_accept_order: bool = False
@@ -86,16 +101,26 @@ class HttpConfig:
     old_sse: bool = False
     """Whether clients of 2024-11-05 may come too, who open a stream at `old_sse_path` and post to `old_messages_path`."""
     old_sse_path: str = "/sse"
+    """Where clients of 2024-11-05 open their stream."""
     old_messages_path: str = "/messages"
+    """Where they post to."""
 
     hypercorn: bool = False
     """Whether HTTP/1.1 goes by way of Hypercorn's parser and streams, at several times the cost, instead of by ours."""
 
     max_body: int = 4 * _MIB
+    """How many bytes a request's body may have."""
+    max_bodies: int | None = None
+    """How many bytes of bodies may be read at once, over all connections; what is beyond that is refused (503, with `Retry-After`). A principal, or
+    an address without one, may have as many as are free: half of them if it is alone. None: 256 MiB, or eight times `max_body`
+    if that is more."""
     body_timeout: float = 30.0
     """How long a request's body may take to arrive, all of it."""
     heartbeat: float = 30.0
     """After how long a silent stream carries a comment, by which both ends and all between see that it lives."""
+    quiet_after: float | None = 10.0
+    """After how many seconds without a word the answer to a call becomes an event stream with comments, if the client takes streams: a proxy would take
+    the silence for a server that hangs, and cut the connection. Its stream, once it is one, carries a comment that often. None: never."""
     sse_retry: float | None = None
     """How long a reader is asked to wait before it comes back to a stream that broke; None leaves that to it."""
     write_timeout: float = 20.0
@@ -105,32 +130,63 @@ class HttpConfig:
     keep_alive: float = 75.0
     """How long a connection may be idle between requests: longer than the proxy in front keeps it."""
     keep_alive_requests: int = 1_000_000
+    """After how many requests a connection is closed."""
     max_header: int = 32 * 1024
     """How many bytes a request's line and headers may have."""
     max_connections: int = 16_384
+    """Fewer where the limit of open files (`ulimit -n`) is low: a quarter of that is left for files, child processes and upstream servers."""
+    max_connections_per_address: int | None = None
+    """How many of them one address may have, or one /64 of IPv6. None: a quarter of those that there may be, at least 8."""
+    trusted_proxies: Sequence[str] | None = None
+    """Addresses and networks of proxies, each of which brings many clients: their connections are not counted by address. None:
+    the loopback addresses, since a proxy on this machine connects from there; an empty list for none. Where they are listed, the access log has the
+    client's address from their `X-Forwarded-For`, which each of them has to write or to extend."""
     backlog: int = 2048
+    """How many connections the kernel keeps that are not accepted yet."""
     send_buffer: int | None = None
     """The kernel's buffer for each connection, in bytes; None leaves it to the kernel."""
-    drain_grace: float = 5.0
-    """How long requests that are running may take to end, once the listener is told to stop."""
+    drain_grace: float | None = None
+    """How long requests that are running may take to end, once the listener is told to stop. None: as long as the `grace` of `server.run` allows; 5
+    seconds for a listener of `server.listen` or `child_spec`."""
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
         self._check_where()
         self._check_tls()
         for name in _SECONDS:
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            if not _is_number(value) or not math.isfinite(value) or value <= 0:
                 raise ConfigError(f"{name} must be a number of seconds, more than 0, not {value!r}")
         for name in _COUNTS:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} must be a whole number, 1 or more, not {value!r}")
-        if self.sse_retry is not None and not 0 <= self.sse_retry < math.inf:
+        self._check_bodies()
+        share: Any = self.max_connections_per_address
+        if share is not None and (not isinstance(share, int) or isinstance(share, bool) or share < 1):
+            raise ConfigError(f"max_connections_per_address must be a whole number, 1 or more, or None, not {share!r}")
+        quiet: Any = self.quiet_after
+        if quiet is not None and not (_is_number(quiet) and math.isfinite(quiet) and quiet > 0):
+            raise ConfigError(f"quiet_after must be a number of seconds, more than 0, or None, not {quiet!r}")
+        if self.sse_retry is not None and not (_is_number(self.sse_retry) and 0 <= self.sse_retry < math.inf):
             raise ConfigError(f"sse_retry must be a number of seconds, 0 or more, or None, not {self.sse_retry!r}")
-        if not 0 <= self.drain_grace < math.inf:
-            raise ConfigError(f"drain_grace must be a number of seconds, 0 or more, not {self.drain_grace!r}")
-        if self.send_buffer is not None and self.send_buffer < 1:
+        if self.drain_grace is not None and not (_is_number(self.drain_grace) and 0 <= self.drain_grace < math.inf):
+            raise ConfigError(f"drain_grace must be a number of seconds, 0 or more, or None, not {self.drain_grace!r}")
+        if self.send_buffer is not None and not (_is_whole(self.send_buffer) and self.send_buffer >= 1):
             raise ConfigError(f"send_buffer must be a number of bytes, 1 or more, or None, not {self.send_buffer!r}")
+
+    def _check_bodies(self) -> None:
+        most: Any = self.max_bodies
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 2 * self.max_body):
+            raise ConfigError(
+                f"max_bodies must be a whole number, at least twice max_body ({2 * self.max_body}) since one caller gets half of it, "
+                f"or None, not {most!r}"
+            )
+
+    @property
+    def bodies(self) -> int:
+        """How many bytes of bodies may be read at once."""
+        return max(_BODIES, 8 * self.max_body) if self.max_bodies is None else self.max_bodies
 
     def _check_where(self) -> None:
         for name in ("path", "old_sse_path", "old_messages_path"):
@@ -142,9 +198,15 @@ class HttpConfig:
         if self.plain and self.old_sse:
             raise ConfigError("plain and old_sse exclude each other: plain has no streams")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - what a port is
-            raise ConfigError(f"port must be between 0 and 65535, not {self.port!r}")
+            raise ConfigError(f"port must be between 0 and 65535, 0 for any that is free, not {self.port!r}")
         for name in ("allowed_origins", "allowed_hosts"):
             _check_listed(name, getattr(self, name))
+        from .http_checks import Hosts  # noqa: PLC0415 - it imports this module
+
+        Hosts(self)
+        if isinstance(self.trusted_proxies, str):
+            raise ConfigError(f"trusted_proxies must be a list of addresses and networks, not {self.trusted_proxies!r}")
+        TrustedProxies(self.trusted_proxies)
         if self.allowed_origins is None and not self.is_loopback:
             raise ConfigError(
                 f"{self.host} can be reached from other machines: say allowed_origins=[…] with the origins that may call "
@@ -169,19 +231,42 @@ class HttpConfig:
         return is_loopback(self.host)
 
     @property
-    def takes_missing_origin(self) -> bool:
-        """Whether a request without an `Origin` may come in."""
-        return self.is_loopback if self.allow_missing_origin is None else self.allow_missing_origin
-
-    @property
     def methods(self) -> tuple[str, ...]:
         """The HTTP methods that are served, as `Allow` names them."""
-        off = {"GET": self.plain or not self.enable_get, "DELETE": self.plain or not self.allow_delete}
+        bare = self.plain or not self.session_enabled  # a stream to listen to, and an end, are a session's
+        off = {"GET": bare or not self.enable_get, "DELETE": bare or not self.allow_delete}
         return tuple(method for method in METHODS if not off.get(method))
 
 
 _SECONDS: Final = ("body_timeout", "heartbeat", "write_timeout", "header_timeout", "keep_alive", "handshake_timeout")
 _COUNTS: Final = ("max_body", "keep_alive_requests", "max_header", "max_connections", "backlog", "max_streams")
+
+
+_ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_kinds(config: HttpConfig) -> None:
+    """What an environment variable or a configuration file has is a text, whatever it stands for: that is said, and what to write."""
+    port: Any = config.port
+    if not _is_whole(port):
+        as_number = f": write int({port!r})" if isinstance(port, str) and port.strip().isdecimal() else ""
+        raise ConfigError(f"port must be a whole number from 0 to 65535, not {port!r}{as_number}")
+    for each in fields(config):
+        value: Any = getattr(config, each.name)
+        if each.type == "bool" and not isinstance(value, bool):
+            raise ConfigError(f"{each.name} must be True or False, not {value!r}")
+        if each.type == "str" and not isinstance(value, str):
+            raise ConfigError(f"{each.name} must be a text, not {value!r}")
+        if each.name in ("certfile", "keyfile", "cacertfile") and not isinstance(value, str | PathLike | None):
+            raise ConfigError(f"{each.name} must be the path of a file, or None, not {value!r}")
 
 
 def _check_listed(name: str, listed: object) -> None:
@@ -192,3 +277,7 @@ def _check_listed(name: str, listed: object) -> None:
     for each in listed:  # pyright: ignore[reportUnknownVariableType] - whatever it was given
         if not isinstance(each, str) or not each or each == "*":
             raise ConfigError(f"{name} must be a list of texts without wildcards (or 'any' alone), but has {each!r}")
+        if name == "allowed_origins" and each != "null" and not _ORIGIN.fullmatch(each):
+            raise ConfigError(
+                f"allowed_origins has {each!r}, which is no origin: write scheme://host[:port], such as https://app.example.com, without a path"
+            )

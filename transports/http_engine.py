@@ -13,17 +13,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+import math
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from greenroom.protocol import versions
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, parse
 from greenroom.supervision import ProcessExited
+from greenroom.supervision.kernel.tracebacks import log_error
 
 from . import http_checks as checks
+from .access_log import log_refusal
+from .body_budget import BodyBudget
 from .http_answers import (
+    INSTANCE_HEADER,
     JSON_HEADERS,
     KEEP_ALIVE,
     SESSION_HEADER,
@@ -34,6 +42,7 @@ from .http_answers import (
     invalid,
     lost,
     preflight,
+    stopped,
     stream_headers,
     visible,
 )
@@ -42,17 +51,21 @@ from .http_exchange import Board, Exchange, forbid, told
 from .http_old import OldStreams
 from .interruption import Interruption
 from .seam import Answer, Event, NeverAsked, OpenDoor, Peer, Refusal
+from .sources import TrustedProxies, host_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from greenroom.protocol.messages import RequestId
 
+    from .body_budget import BodyShare
     from .http_answers import Headers
-    from .seam import Door, Feed, Gatekeeper, Session
+    from .seam import Door, Feed, Gatekeeper, Reply, Session
 
     RawHeaders: TypeAlias = Iterable[tuple[bytes | str, bytes | str]]
-    Body: TypeAlias = bytes | Callable[[], Awaitable[bytes]]
+    Body: TypeAlias = bytes | Callable[[BodyShare], Awaitable[bytes]]
+
+T = TypeVar("T")
 
 log: Final = logging.getLogger("greenroom.http")
 
@@ -88,22 +101,46 @@ async def handle(method: str, path: str, headers: RawHeaders, body: Body, respon
 class Engine:
     """One endpoint: the door that it leads to, who watches it, and how it is set up."""
 
-    def __init__(self, door: Door, config: HttpConfig | None = None, gatekeeper: Gatekeeper | None = None) -> None:
-        """Raises `ConfigError` for a list of hosts or origins that makes no sense."""
+    def __init__(
+        self,
+        door: Door,
+        config: HttpConfig | None = None,
+        gatekeeper: Gatekeeper | None = None,
+        *,
+        key: bytes | None = None,
+    ) -> None:
+        """Raises `ConfigError` for a list of hosts or origins that makes no sense. Processes of one program have one `key`."""
         self.config = config = HttpConfig() if config is None else config
+        own = secrets.token_hex(8)
+        program = own if key is None else hashlib.blake2b(key, digest_size=8, person=b"instance").hexdigest()
+        # The program is one word, its process another. A refusal is proof only from the process that has the session: where another
+        # refuses, a proxy may have sent the request to both, and the first may have died of it.
+        self._instance: Headers = ((INSTANCE_HEADER, f"{program}.{own}"),)
         self._door = door
         self._gatekeeper: Gatekeeper = OpenDoor() if gatekeeper is None else gatekeeper
         self._board = Board(self._gatekeeper)
         self._hosts = checks.Hosts(config)
         self._origins = checks.Origins(config)
+        self._proxies = TrustedProxies(config.trusted_proxies)
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
+        self.bodies = BodyBudget(config.bodies)
+        """What bodies are read within: given back when a body is complete, before its message is parsed, or never will be."""
         self._methods = config.methods
         self._limits = Limits.of_size(config.max_body)
         self._sessions = config.session_enabled and not config.plain
-        self._old = OldStreams(door, config, self._limits) if config.old_sse else None
+        self._old = OldStreams(door, config, self._limits, self._instance) if config.old_sse else None
         self._retry = None if config.sse_retry is None else round(config.sse_retry * 1000)
         self._listening: set[Interruption] = set()
+        self._waiting: set[Interruption] = set()
         self._stopping = False
+        quiet = config.quiet_after
+        self._quiet = math.inf if quiet is None else quiet
+        self._pulse = min(config.heartbeat, self._quiet)
+
+    @property
+    def instance(self) -> Headers:
+        """The header that says which process refuses: for what refuses requests in front of this endpoint."""
+        return self._instance
 
     def owns(self, path: str) -> bool:
         """Whether a path, without its query, is this endpoint's."""
@@ -128,6 +165,13 @@ class Engine:
         if self._old is not None:
             self._old.stop()
 
+    def end_calls(self) -> bool:
+        """Answer all calls that are still being worked on with an error, now: their connections are about to be cut. Whether there were any."""
+        calls = tuple(self._waiting)
+        for call in calls:
+            call.interrupt()
+        return bool(calls)
+
     async def handle(  # noqa: PLR0913 - what a request has
         self,
         method: str,
@@ -143,17 +187,31 @@ class Engine:
 
         What reads it may raise `Refused` or `PeerGone`. `peer` is who it is, where somebody in front has found that out.
         """
-        exchange = Exchange(method, peer or Peer("http", address), responder)
+        if peer is None:
+            peer = Peer("http", address, proxied=host_in(address) in self._proxies)
+        elif peer.proxied is None:
+            peer = replace(peer, proxied=host_in(peer.address) in self._proxies)
+        exchange = Exchange(method, peer, responder)
         try:
             await self._route(exchange, path, headers, body)
         except Refused as refusal:
-            await exchange.reply(refusal.status, refusal.headers, refusal.body)
+            known = () if refusal.maybe_done else self._instance
+            log_refusal(
+                refusal.why,
+                status=refusal.status,
+                peer=exchange.peer,
+                method=method,
+                path=path,
+                seen=refusal.seen,
+                setting=refusal.setting,
+            )
+            await exchange.reply(refusal.status, (*refusal.headers, *known), refusal.body)
         except PeerGone:
             pass
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException:  # whatever a door or a gatekeeper raised is the end of this request, and of nothing else
-            log.exception("%r %r ended in an error of the server", method, path)
+        except BaseException:  # noqa: BLE001 - whatever a door or a gatekeeper raised is the end of this request, and of nothing else
+            log_error(log, "%r %r ended in an error of the server", method, path)
             if not exchange.begun:
                 await exchange.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
 
@@ -164,13 +222,15 @@ class Engine:
         noticed = path in self._board.paths
         methods = () if noticed else self._methods_at(path)
         if methods is None:
-            raise Refused(404, (("content-type", "text/plain"),), b"Not Found")
+            raise Refused(404, (("content-type", "text/plain"),), b"Not Found", why="No endpoint is at this path")
         if method not in methods and not noticed:
             raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(methods)),))
         try:
             exchange.headers = folded = checks.fold(headers)
         except checks.Twice as twice:
             raise invalid(400, f"{twice} came twice, and can have one value only") from None
+        if exchange.peer.proxied and (client := self._proxies.client_in(folded.get("x-forwarded-for", ""))):
+            exchange.peer = replace(exchange.peer, forwarded=client)
         self._check_host(exchange)
         if noticed:
             await self._board.show(exchange, whole)
@@ -181,7 +241,9 @@ class Engine:
             return
         admitted = await self._gatekeeper.admit(method, whole, folded, exchange.peer)
         if isinstance(admitted, Refusal):
-            raise Refused(admitted.status, told(admitted), admitted.body)
+            raise Refused(
+                admitted.status, told(admitted), admitted.body, why=admitted.why or "The gatekeeper refused it"
+            )
         exchange.peer = admitted
         if self._old is not None and methods is not self._methods:
             await self._old.serve(exchange, query, lambda: self._read(exchange, body))
@@ -193,15 +255,18 @@ class Engine:
             await self._delete(exchange)
 
     def _check_host(self, exchange: Exchange) -> None:
-        if not self._hosts.allow(exchange.headers.get("host")):
-            raise invalid(403, "This server does not go by the name in Host; if it should, say so in allowed_hosts")
+        host = exchange.headers.get("host")
+        if not self._hosts.allow(host):
+            message = "This server does not go by the name in Host; if it should, say so in allowed_hosts"
+            raise invalid(403, message, seen=host or "", setting="allowed_hosts")
 
     def _check_origin(self, exchange: Exchange) -> None:
         origin = exchange.headers.get("origin")
-        if not self._origins.allow(origin):
-            if origin is None:
+        if not self._origins.allow(origin, exchange.headers.get("sec-fetch-site")):
+            if origin is None and not self.config.allow_missing_origin:
                 raise invalid(403, "Origin is missing; if callers without one are welcome, say allow_missing_origin")
-            raise invalid(403, "Pages of this Origin may not call; if they should, say so in allowed_origins")
+            message = "Pages of this Origin may not call; if they should, say so in allowed_origins"
+            raise invalid(403, message, seen=origin, setting="allowed_origins")
         if origin is not None:
             exchange.cors = visible(origin)
 
@@ -231,7 +296,7 @@ class Engine:
             message = parse(await self._read(exchange, body), self._limits)
         except RemoteProtocolError as error:
             await self._broken_answer(exchange, error)
-            raise Refused(error.status, JSON_HEADERS, encode_error(error.id, error)) from None
+            raise Refused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
         if type(message) is Request:
             await self._request(exchange, message, accepted)
             return
@@ -267,7 +332,11 @@ class Engine:
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > config.max_body):
             raise too_large(config)
-        data = body if isinstance(body, bytes) else await body()
+        if isinstance(body, bytes):
+            data = body
+        else:
+            with self.bodies.body(exchange.peer) as share:
+                data = await body(share)
         if len(data) > config.max_body:
             raise too_large(config)
         return data
@@ -288,37 +357,77 @@ class Engine:
         hello = request.method == "initialize"
         version = versions.DEFAULT_NEGOTIATED if hello else self._check_version(exchange, request.id)
         if hello and self._sessions and SESSION_HEADER not in exchange.headers:
-            session, answer = await self._door.enter(exchange.peer, request)
+            entered = await self._waited(self._door.enter(exchange.peer, request))
+            if entered is None:
+                raise invalid(503, "The server is shutting down", request.id)
+            session, answer = entered
             named = [checks.field(SESSION_HEADER, session.id)] if session is not None else []
-            await self._reply(exchange, answer, accepted, named)
-        elif self._has_session(exchange):
-            session = self._session(exchange, request.id)
-            try:
-                reply = await session.request(request)
-            except NeverAsked:
-                raise invalid(404, "Unknown Mcp-Session-Id", request.id) from None
-            except ProcessExited:
-                reply = Answer(
-                    lost(request.id)
-                )  # no 404: who hears that begins anew, and asks again what may have been done
-            if reply is None or isinstance(reply, Answer):
-                await self._reply(exchange, reply, accepted)
-            elif checks.EVENTS in accepted:
-                await self._stream(exchange, reply, session, request.id)
-            else:
-                await self._reply(exchange, await self._last(reply, request.id), accepted)
+            await self._reply(exchange, answer, accepted, (*named, *self._instance))
+            return
+        streamed = checks.EVENTS in accepted and not hello
+        begun = asyncio.get_running_loop().time()
+        session = self._session(exchange, request.id) if self._has_session(exchange) else None
+        if session is not None:
+            reply = await self._asked(session, request, self._quiet if streamed else None)
         else:
-            await self._reply(exchange, await self._door.once(exchange.peer, request, version), accepted)
+            quiet = self._quiet if streamed else None
+            reply = await self._answered(self._door.once(exchange.peer, request, version, quiet), request.id)
+        if reply is None or isinstance(reply, Answer):
+            await self._reply(exchange, reply, accepted, self._instance if hello else ())
+        elif streamed:
+            quiet_for = asyncio.get_running_loop().time() - begun
+            await self._stream(exchange, reply, session, request.id, silent=quiet_for >= self._quiet)
+        else:
+            await self._reply(
+                exchange, await self._waited(self._last(reply, request.id)) or Answer(stopped(request.id)), accepted
+            )
+
+    async def _asked(self, session: Session, request: Request, quiet: float | None) -> Reply:
+        try:
+            return await self._answered(session.request(request, quiet), request.id)
+        except NeverAsked:
+            raise invalid(404, "Unknown Mcp-Session-Id", request.id) from None
+        except ProcessExited:
+            return Answer(
+                lost(request.id)
+            )  # no 404: a client that hears it begins anew, and asks again what may have been done
+
+    async def _answered(self, reply: Coroutine[Any, Any, Reply], id: RequestId) -> Reply:
+        """The reply; that the server has stopped, where it does while this waits."""
+        with Interruption() as wait:
+            self._waiting.add(wait)
+            try:
+                return await reply
+            finally:
+                self._waiting.discard(wait)
+        return Answer(stopped(id))
+
+    async def _waited(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What comes of it; None where the server stops meanwhile."""
+        with Interruption() as wait:
+            self._waiting.add(wait)
+            try:
+                return await work
+            finally:
+                self._waiting.discard(wait)
+        return None
 
     async def _reply(
         self, exchange: Exchange, answer: Answer | None, accepted: tuple[str, ...], headers: Headers = ()
     ) -> None:
-        """One message, as what the peer likes best. A request that the peer has cancelled has an answer without one."""
+        """One message, as what the peer likes best.
+
+        A request that the peer has cancelled has no message: its answer is a stream that ends, or 202 where the peer takes no streams. An empty
+        body that is called JSON is a parse error in the logs of the official SDKs (Python 1.x and 2.x, TypeScript); both of these they take in silence.
+        """
         if answer is None:
-            await exchange.reply(200, JSON_HEADERS)
+            if checks.EVENTS in accepted:
+                await exchange.reply(200, (*STREAM_HEADERS, *headers), KEEP_ALIVE)
+            else:
+                await exchange.reply(202, headers)
             return
         if answer.needs:
-            await forbid(exchange, self._gatekeeper, answer)
+            await forbid(exchange, self._gatekeeper, answer, self._instance)
             return
         streamed = accepted[0] == checks.EVENTS and (self.config.honour_accept_order or len(accepted) == 1)
         if streamed and answer.status == 200:  # noqa: PLR2004 - anything else is read from the status
@@ -344,7 +453,7 @@ class Engine:
         if checks.EVENTS not in checks.accepted(exchange.headers.get("accept", "*/*")):
             raise invalid(406, "Accept header must include text/event-stream")
         self._check_version(exchange)
-        session = self._kept_session(exchange)
+        session = self._session(exchange)
         if self._stopping:
             raise invalid(503, "The server is shutting down")
         try:
@@ -362,37 +471,62 @@ class Engine:
 
     async def _delete(self, exchange: Exchange) -> None:
         self._check_version(exchange)
-        session = self._kept_session(exchange)
-        with contextlib.suppress(ProcessExited):  # it had ended already, which is what was asked for
+        session = self._session(exchange)
+        try:
             await session.end()
+        except NeverAsked:  # the node of that session has none such of this principal
+            raise invalid(404, "Unknown Mcp-Session-Id") from None
+        except ProcessExited:
+            pass  # it ended in this moment, which is what was asked for
         await exchange.reply(204, ())
-
-    def _kept_session(self, exchange: Exchange) -> Session:
-        if not self._sessions:
-            raise invalid(400, "Sessions not enabled")
-        return self._session(exchange)
 
     # --- streams
 
-    async def _stream(self, exchange: Exchange, feed: Feed, session: Session, id: RequestId | None) -> None:
-        """Send what comes on a feed until it ends. `id` is of the request that it has to answer, if any."""
-        responder, heartbeat, retry = exchange.responder, self.config.heartbeat, self._retry
+    async def _stream(
+        self, exchange: Exchange, feed: Feed, session: Session | None, id: RequestId | None, *, silent: bool = False
+    ) -> None:
+        """Send what comes on a feed until it ends. `id` is of the request that it has to answer, if any; `silent` begins with a comment."""
+        responder, retry = exchange.responder, self._retry
         answered = id is None
+        pulse = self.config.heartbeat if answered else self._pulse
+        wait = Interruption()
+        sending = True
         try:
             exchange.begun = True
-            await responder.stream_start(200, (*stream_headers(session.id), *exchange.cors))
-            while (events := await feed.next(heartbeat)) is not None:
-                for piece in frames(events, retry) if events else (KEEP_ALIVE,):
-                    if not await responder.stream_chunk(piece):
-                        return
-                if events:
-                    retry = None
-                    answered = answered or any(event.answers == id for event in events)
-            if not answered and self._door.find(session.id, exchange.peer) is None:
+            await responder.stream_start(200, (*stream_headers(session.id if session else ""), *exchange.cors))
+            if silent and not await responder.stream_chunk(KEEP_ALIVE):
+                return
+            with wait:
+                if not answered:
+                    self._waiting.add(wait)
+                while True:
+                    sending = False
+                    events = await feed.next(pulse)
+                    sending = True
+                    if events is None:
+                        break
+                    for piece in frames(events, retry) if events else (KEEP_ALIVE,):
+                        if not await responder.stream_chunk(piece):
+                            return
+                    if events:
+                        retry = None
+                        answered = answered or any(event.answers == id for event in events)
+            if wait.fired and sending:
+                return  # in the middle of a frame, to a peer that does not read: there is no room for another
+            if wait.fired:
+                await responder.stream_chunk(frame(Event("", stopped(id))))
+            elif not answered and (session is None or self._door.find(session.id, exchange.peer) is None):
                 await responder.stream_chunk(frame(Event("", lost(id))))
         finally:
+            self._waiting.discard(wait)
             feed.leave()
         await responder.stream_end()
+
+
+def no_room() -> Refused:
+    """What a body gets while others take all the memory that there is for bodies, or its caller all of its share."""
+    message = "The server is reading as many bytes of requests as it has room for; try again"
+    return invalid(503, message, headers=(("retry-after", "1"),))
 
 
 def too_large(config: HttpConfig) -> Refused:

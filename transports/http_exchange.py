@@ -56,8 +56,8 @@ def told(refusal: Refusal) -> Headers:
     return tuple(field(name.lower(), value) for name, value in refusal.headers)
 
 
-async def forbid(exchange: Exchange, gatekeeper: Gatekeeper, answer: Answer) -> None:
+async def forbid(exchange: Exchange, gatekeeper: Gatekeeper, answer: Answer, instance: Headers) -> None:
     """Answer a call that needs more than was granted: as the session has it, with the gatekeeper's challenge around it."""
     refusal = await gatekeeper.lacking(answer.needs, exchange.method, exchange.path, exchange.headers, exchange.peer)
     more = tuple(each for each in told(refusal) if each[0] != "content-type")
-    await exchange.reply(refusal.status, (*JSON_HEADERS, *more), answer.body)
+    await exchange.reply(refusal.status, (*JSON_HEADERS, *more, *instance), answer.body)

@@ -21,16 +21,18 @@ from greenroom.supervision import ProcessExited
 from . import http_checks as checks
 from .http_answers import JSON_HEADERS, KEEP_ALIVE, STREAM_HEADERS, Refused, invalid
 from .interruption import Interruption
+from .seam import NeverAsked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from greenroom.protocol.json import Limits
 
+    from .http_answers import Headers
     from .http_config import HttpConfig
     from .http_engine import Responder
     from .http_exchange import Exchange
-    from .seam import Door, Event, Peer, Session
+    from .seam import Door, Event, Session
 
 PARAMETER: Final = "session_id"
 TAKEN: Final = ((("content-type", "text/plain"),), b"Accepted")
@@ -41,8 +43,9 @@ _POST: Final = ("POST", "OPTIONS")
 class OldStreams:
     """The two places of the old transport, `/sse` and `/messages`."""
 
-    def __init__(self, door: Door, config: HttpConfig, limits: Limits) -> None:
-        """Both paths are the configuration's."""
+    def __init__(self, door: Door, config: HttpConfig, limits: Limits, instance: Headers) -> None:
+        """Both paths are the configuration's. `instance` says on each stream which process it is of."""
+        self._instance = instance
         self._door = door
         self._config = config
         self._limits = limits
@@ -81,11 +84,11 @@ class OldStreams:
         try:
             session = await self._door.connect(exchange.peer)
         except McpError as error:
-            raise Refused(503, JSON_HEADERS, encode_error(None, error)) from None
+            raise Refused(503, JSON_HEADERS, encode_error(None, error), why=error.message) from None
         responder = exchange.responder
         try:
             exchange.begun = True
-            await responder.stream_start(200, (*STREAM_HEADERS, *exchange.cors))
+            await responder.stream_start(200, (*STREAM_HEADERS, *self._instance, *exchange.cors))
             if await responder.stream_chunk(sse.event("", self._endpoint(session), "endpoint")):
                 await self._carry(session, responder)
         finally:
@@ -122,15 +125,19 @@ class OldStreams:
         """Hand one message to the session that the query names. What it brings comes on the stream."""
         if not checks.is_json(exchange.headers.get("content-type")):
             raise invalid(415, "Unsupported Media Type: Content-Type must be application/json")
-        session = self._session(exchange.peer, query)
-        data = await read()
+        name = _session_id(query)
         try:
-            message = parse(data, self._limits)
+            # Before the session is looked up: one of another node is not known to be this peer's until it is asked.
+            message = parse(await read(), self._limits)
         except RemoteProtocolError as error:
-            if error.answers is not None:
+            session = self._door.find(name, exchange.peer) if error.answers is not None else None
+            if session is not None:
                 with contextlib.suppress(ProcessExited):
                     await session.respond(Failure(error.answers, PeerError(error.code, error.message, error.data)))
-            raise Refused(error.status, JSON_HEADERS, encode_error(error.id, error)) from None
+            raise Refused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
+        session = self._door.find(name, exchange.peer)
+        if session is None or session.channel is None:
+            raise invalid(404, "Unknown session_id: open the stream again")
         try:
             if isinstance(message, Request):
                 await session.request(message)
@@ -138,21 +145,21 @@ class OldStreams:
                 await session.notify(message)
             else:
                 await session.respond(message)
-        except ProcessExited:
-            raise invalid(404, "Unknown session_id: open the stream again") from None
+        except ProcessExited as error:
+            refused = invalid(404, "Unknown session_id: open the stream again")
+            refused.maybe_done = not isinstance(error, NeverAsked)
+            raise refused from None
         await exchange.reply(202, *TAKEN)
-
-    def _session(self, peer: Peer, query: str) -> Session:
-        named = parse_qs(query, max_num_fields=16).get(PARAMETER, []) if len(query) <= _LONGEST_QUERY else []
-        if len(named) != 1:
-            raise invalid(400, f"{PARAMETER} is required: post to the address that the stream began with")
-        session = self._door.find(named[0], peer)
-        if session is None or session.channel is None:
-            raise invalid(404, "Unknown session_id: open the stream again")
-        return session
 
 
 _LONGEST_QUERY: Final = 512
+
+
+def _session_id(query: str) -> str:
+    named = parse_qs(query, max_num_fields=16).get(PARAMETER, []) if len(query) <= _LONGEST_QUERY else []
+    if len(named) != 1:
+        raise invalid(400, f"{PARAMETER} is required: post to the address that the stream began with")
+    return named[0]
 
 
 def _frames(events: Sequence[Event]) -> bytes:

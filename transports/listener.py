@@ -2,7 +2,7 @@
 
 Who sends it messages: its supervisor, and whoever asks where it listens. When it crashes, its connections are cut, and its
 successor accepts on the same sockets; sessions are elsewhere and notice nothing. When it is told to stop, it closes the sockets
-first, ends the streams that wait for nothing in particular, lets what is running end within its grace, and cuts what is left.
+first, ends the streams that wait for nothing in particular, lets what is running end within its grace, has what is left answered with an error, and cuts it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ import asyncio
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
+from greenroom.supervision.acceptor import serve
 from greenroom.supervision.kernel.current import current_process
 
-from .acceptor import Acceptor
-from .hall import HARD, Hall
+from .acceptor import BalancedAcceptor
+from .hall import HARD, Hall, log
 from .http1_wire import Http1Wire
+from .http_config import DRAIN_GRACE
 from .tls import H2, Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from greenroom.supervision import ExitReason
+    from greenroom.supervision.acceptor import Acceptor
 
     from .asgi import App
     from .binding import Binding
@@ -39,6 +42,10 @@ class Streams(Protocol):
 
     def stop_listening(self) -> None:
         """End them; there are to be no more."""
+
+    def end_calls(self) -> bool:
+        """Answer all calls that are still being worked on, with an error. Whether there were any."""
+        raise NotImplementedError
 
 
 class HttpListener(GenServer):
@@ -61,7 +68,7 @@ class HttpListener(GenServer):
         self._streams = streams
         self._certificates = certificates
         self._hall: Hall
-        self._accepting: list[asyncio.Server | Acceptor] = []
+        self._acceptor: Acceptor | None = None
 
     async def init(self) -> None:
         """Accept connections. They belong to nobody's code: what they run is cut when this process is gone, and not before."""
@@ -73,12 +80,11 @@ class HttpListener(GenServer):
         await loop.create_task(self._accept(), context=context.copy())
 
     async def _accept(self) -> None:
-        greet, backlog, shares = self._greeting(self._http1()), self._config.backlog, self._binding.shares
-        for each in self._binding.copies():
-            if shares is not None:
-                self._accepting.append(Acceptor(each, greet, shares, self.connections))
-                continue
-            self._accepting.append(await self._hall.loop.create_server(greet, sock=each, backlog=backlog))
+        make, shares, sockets = self._greeting(self._http1()), self._binding.shares, self._binding.copies()
+        if shares is None:
+            self._acceptor = serve(make, sockets, log)
+        else:
+            self._acceptor = BalancedAcceptor(sockets, make, log, shares, self.connections)
 
     def _http1(self) -> Callable[[], asyncio.Protocol]:
         """What makes the protocol for a connection that speaks HTTP/1.1."""
@@ -124,15 +130,15 @@ class HttpListener(GenServer):
             self._hall.cut()
             return
         self._binding.close()
-        if self._streams is not None:
-            self._streams.stop_listening()
-        await self._hall.drain(self._config.drain_grace)
+        streams = self._streams
+        if streams is not None:
+            streams.stop_listening()
+        await self._hall.drain(_drain_grace(self._config), None if streams is None else streams.end_calls)
 
     def release(self) -> None:
         """Accept no more."""
-        accepting, self._accepting = self._accepting, []
-        for server in accepting:
-            server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         if self._binding.shares is not None:
             self._binding.shares.leave()
 
@@ -140,6 +146,10 @@ class HttpListener(GenServer):
         """Let go of everything, now."""
         self.release()
         self._hall.cut()
+
+
+def _drain_grace(config: HttpConfig) -> float:
+    return DRAIN_GRACE if config.drain_grace is None else config.drain_grace
 
 
 class _Last:
@@ -165,6 +175,6 @@ def listener(
     """
     if certificates is None and config.is_tls:
         certificates = Certificates(config)
-    patience = config.drain_grace + 2 * HARD + SLACK
+    patience = _drain_grace(config) + 3 * HARD + SLACK
     made = child(HttpListener, app, binding, config, streams, certificates)
     return made.but(id=f"http:{binding.port}", shutdown=patience)

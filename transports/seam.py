@@ -23,13 +23,17 @@ class Peer:
     """Who is at the other end: one connection's worth of identity, made before any session is looked up.
 
     `principal` is whose call it is; a session belongs to the principal that made it, and looks unknown to all others.
-    `auth` is what the gatekeeper found out besides, and what handlers see as `ctx.auth`.
+    `auth` is what the gatekeeper found out besides, and what handlers see as `ctx.auth`. `proxied` says whether the address is
+    a trusted proxy's, which brings many clients; None where the transport has no list of them: the loopback addresses are.
+    `forwarded` is the client's own address, as trusted proxies have written it: for logs, and for nothing that is counted or allowed.
     """
 
     transport: str
     address: str = ""
     principal: Hashable = None
     auth: Any = field(default=None, repr=False)
+    proxied: bool | None = None
+    forwarded: str = ""
 
 
 class Answer(NamedTuple):
@@ -103,10 +107,11 @@ class Session(Protocol):
     def channel(self) -> Feed | None:
         """Where everything goes in a session that has one channel (stdio, memory): lossless, and bounded by what it holds back."""
 
-    async def request(self, request: Request) -> Reply:
+    async def request(self, request: Request, quiet: float | None = None) -> Reply:
         """Have it answer a request. In a session with a channel, the reply is that channel, at once.
 
-        Whoever gives up waiting for the reply is a reader that left: the call goes on.
+        After `quiet` seconds without a word, the reply is a feed on which the answer comes later. A caller that stops waiting for the reply is a
+        reader that left: the call goes on.
         """
 
     async def notify(self, notification: Notification) -> None:
@@ -147,17 +152,22 @@ class Door(Protocol):
     def find(self, session_id: str, peer: Peer) -> Session | None:
         """The session of that id, if it is this peer's: a foreign one looks unknown."""
 
-    async def once(self, peer: Peer, request: Request, version: str) -> Answer:
-        """Answer one request without any session, as the revision wants it that the peer says it follows."""
+    async def once(self, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Reply:
+        """Answer one request without any session, as the revision wants it that the peer says it follows.
+
+        With `quiet`, which may be infinite, the reply may be a feed: what is said before the answer comes on it, and it is made after so many seconds
+        without a word. It must be left, which ends the request. Without, all but the answer is refused.
+        """
         ...
 
 
 class Refusal(NamedTuple):
-    """What a gatekeeper says no with."""
+    """What a gatekeeper says no with. `why` is for the access log alone."""
 
     status: int
     headers: Sequence[tuple[str, str]] = ()
     body: bytes = b""
+    why: str = ""
 
 
 class Gatekeeper(Protocol):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 from typing import TYPE_CHECKING, Final
 
 from greenroom.supervision.kernel import clock
+from greenroom.supervision.private_files import nameless_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ BEAT: Final = 0.3
 
 def shared_page(places: int) -> int:
     """The descriptor of such a page: in no file system, and gone with the last who has it."""
-    with tempfile.TemporaryFile() as made:
+    with nameless_file() as made:
         made.truncate(places * _PLACE.size)
         return os.dup(made.fileno())
 

@@ -39,3 +39,11 @@ def forget(transport: BaseTransport) -> None:
     with suppress(OSError):  # it is closed already
         raw: socket.socket = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
+
+
+def is_broken(transport: BaseTransport) -> bool:
+    """Whether the kernel knows that the peer is gone, which a loop does not hear of that has stopped reading."""
+    with suppress(OSError):
+        raw: socket.socket = transport.get_extra_info("socket")
+        return raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+    return True

@@ -5,6 +5,9 @@ must not be lost when they die is in the `StdioWire`, which belongs to whoever d
 goes on in the middle of a line, with the same session. Reading waits until what was written is out, so a peer that does not
 read its answers is not listened to, and costs no memory.
 
+A peer that has closed the input and takes nothing of the output for a grace is gone, too, though what it wrote before was not read to the end:
+the reader waits for the output, and would never come to see it.
+
 At the end of the input the calls in flight get a grace, then the session ends, and the process stays, with nothing to do:
 a permanent child that ended would be started again. Whoever wants to know waits for the wire to be `over`.
 """
@@ -52,15 +55,17 @@ if TYPE_CHECKING:
 LINE_LIMIT = 4 * 1024 * 1024
 GRACE = 5.0
 PARENT_CHECKS = 2.0
-"""How often it is looked whether the parent is still there, which a pipe that others hold open does not tell."""
+"""How often it is looked whether the parent is still there, which a pipe that others hold open does not tell, and whether the peer is."""
 _LINES_AT_A_TIME = 32
 """How many are handed over before anybody else has their turn."""
 _JOINED = 256 * 1024
 """Up to so many bytes, messages are worth copying behind each other."""
+_SOON = 0.05
+"""The least for which a peer is watched that may be gone: a grace may be 0."""
 _LAST_WORDS = 0.2
 """How long the session's end may take to answer what is owed."""
 
-_PARENT = "is the parent still there?"
+_PEER = "is the peer still there?"
 
 
 class StdioWire:
@@ -172,6 +177,8 @@ class Stdio(GenServer):
         self._grace = grace
         self._parent_checks = parent_checks
         self._parent = os.getppid()
+        self._moved = 0
+        self._moved_at = 0.0  # on a clock that began with the machine: `init` sets it
         self._reader: Pid | None = None
         self._writer: Pid | None = None
         self._finisher: Pid | None = None
@@ -181,9 +188,10 @@ class Stdio(GenServer):
         if self._wire.over.is_set():
             return
         self._wire.open()
+        self._moved, self._moved_at = self._wire.sink.moved, asyncio.get_running_loop().time()
         self._writer = spawn_link(self._wire.channel.carry)
         self._reader = spawn_link(self._wire.read)
-        send_after(self._parent_checks, self_pid(), _PARENT)
+        self._look_again()
 
     def handle_info(self, message: object) -> Stop | None:
         """One of the helpers has ended, or it is time to look for the parent."""
@@ -194,19 +202,31 @@ class Stdio(GenServer):
                 self._conclude()
             case Exit(reason=reason):
                 return Stop(reason)
-            case _ if message == _PARENT:
+            case _ if message == _PEER:
                 if os.getppid() != self._parent:
                     self._conclude()
+                elif self._is_abandoned():
+                    self._conclude(0.0)
                 elif self._finisher is None:
-                    send_after(self._parent_checks, self_pid(), _PARENT)
+                    self._look_again()
             case _:
                 return super().handle_info(message)  # type: ignore[return-value]
         return None
 
-    def _conclude(self) -> None:
+    def _look_again(self) -> None:
+        send_after(min(self._parent_checks, max(self._grace, _SOON)), self_pid(), _PEER)
+
+    def _is_abandoned(self) -> bool:
+        """Whether the peer has closed the input, and taken nothing of the output for a grace."""
+        wire, now = self._wire, asyncio.get_running_loop().time()
+        if not wire.sink.busy or wire.sink.moved != self._moved or not wire.source.hung_up:
+            self._moved, self._moved_at = wire.sink.moved, now
+        return now - self._moved_at >= max(self._grace, _SOON)
+
+    def _conclude(self, grace: float | None = None) -> None:
         """The input has ended, nobody reads the output, or the parent is dead."""
         if self._finisher is None:
-            self._finisher = spawn_link(self._wire.conclude, self._grace)
+            self._finisher = spawn_link(self._wire.conclude, self._grace if grace is None else grace)
             assert self._reader is not None
             kill(self._reader)
 

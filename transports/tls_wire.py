@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("greenroom.http")
 
 PIECE: Final = 64 * 1024
+RECORDS: Final = 32
+"""How many records are taken of a connection in one turn of the loop: a peer may put a single byte in each."""
+AHEAD: Final = 64 * 1024
+"""How many bytes wait for their turn before no more is read."""
 
 
 class TlsWire(asyncio.Protocol):
@@ -39,6 +43,10 @@ class TlsWire(asyncio.Protocol):
         self._tls = certificates.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._raw: Any = None
         self._alarm: asyncio.TimerHandle | None = None
+        self._going_on: asyncio.Handle | None = None
+        self._held = False  # by the protocol inside
+        self._reading = True
+        self._fin = False  # said without TLS, maybe in front of what is still to be read
         self._ended = False
         self._half_open = False
         self._said_end = False
@@ -48,11 +56,11 @@ class TlsWire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has connected, and is to introduce himself."""
         self._raw = transport
-        if not self._hall.has_room():
+        if not self._hall.has_room(transport):
             self._ended = True
             self._raw.abort()
             return
-        self._hall.enter(self)
+        self._hall.enter(self, transport)
         self._alarm = self._hall.loop.call_later(self._hall.config.handshake_timeout, self.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -62,7 +70,9 @@ class TlsWire(asyncio.Protocol):
         self._incoming.write(data)
         if self._inside is None and not self._shake():
             return
-        self._read()
+        if self._going_on is None:
+            self._read()
+        self._relax()
 
     def _shake(self) -> bool:
         try:
@@ -87,9 +97,10 @@ class TlsWire(asyncio.Protocol):
         pieces: list[bytes] = []
         ended = False
         try:
-            while piece := self._tls.read(PIECE):
+            while len(pieces) < RECORDS and not ended:
+                piece = self._tls.read(PIECE)
                 pieces.append(piece)
-            ended = True
+                ended = not piece
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
@@ -101,10 +112,40 @@ class TlsWire(asyncio.Protocol):
             self._raw.abort()
             return
         self._flush()  # what TLS itself has to say
-        if pieces:
-            self._inside.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if data := pieces[0] if len(pieces) == 1 else b"".join(pieces):
+            self._inside.data_received(data)
         if ended:
             self._end()
+        elif len(pieces) == RECORDS:
+            self._going_on = self._hall.loop.call_soon(self._go_on)
+        elif self._fin:
+            self._end()
+
+    def _go_on(self) -> None:
+        self._going_on = None
+        if not self._ended and not self._raw.is_closing():
+            self._read()
+            self._relax()
+
+    def _relax(self) -> None:
+        """Read from the socket, unless too much waits already."""
+        reading = not self._held and self._incoming.pending <= AHEAD
+        if reading is not self._reading and not self._raw.is_closing():
+            self._reading = reading
+            if reading:
+                self._raw.resume_reading()
+            else:
+                self._raw.pause_reading()
+
+    def hold(self, *, held: bool) -> None:
+        """Whether the protocol inside wants nothing more for now; what is already here still comes."""
+        self._held = held
+        self._relax()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it does."""
+        return self._held
 
     def _end(self) -> None:
         """The peer says no more. The connection may stay open for what we have to say."""
@@ -115,8 +156,13 @@ class TlsWire(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The same, said without TLS, or after it: HTTP knows by itself where its messages end."""
+        self._fin = True
+        if self._going_on is not None:
+            return True
         if not self._ended:
             self._end()
+        elif self._half_open and self._inside is not None:
+            self._inside.eof_received()  # once more: it may have waited for our end, and left
         return self._half_open
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -265,15 +311,15 @@ class TlsTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Take nothing more for now; what is already here still comes."""
-        self._wire.raw.pause_reading()
+        self._wire.hold(held=True)
 
     def resume_reading(self) -> None:
         """Take more again."""
-        self._wire.raw.resume_reading()
+        self._wire.hold(held=False)
 
     def is_reading(self) -> bool:
         """Whether it takes what comes."""
-        return bool(self._wire.raw.is_reading())
+        return not self._wire.is_held
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """From how many bytes on who writes is to wait."""

@@ -49,6 +49,7 @@ _PIECE: Final = 256 * 1024
 """A longer body goes out in pieces: to copy all of it for the kernel, and again for what that does not take, would hold up the loop."""
 _ASGI: Final = {"spec_version": "2.1", "version": "3.0"}
 _GONE: Final = "http.disconnect"
+_EVENTS: Final = b"text/event-stream"
 
 
 class Turn:
@@ -64,6 +65,7 @@ class Turn:
         "_shape",
         "_whole",
         "answered",
+        "endless",
         "gone",
         "head",
         "unread",
@@ -83,6 +85,8 @@ class Turn:
         self._held = b""
         self._left = 0
         self.answered = False
+        self.endless = False
+        """Whether the answer is a stream of events that was not asked for anything in particular."""
         self.gone = False
         """Whether there is nobody left to answer."""
 
@@ -213,6 +217,11 @@ class Turn:
         shape = head_of(message, head, persistent=more)
         self._held = shape.head
         self._left = shape.length
+        if head.method == "GET" and shape.framing in (Framing.CHUNKS, Framing.CLOSE):
+            self.endless = any(
+                name.lower() == b"content-type" and value.startswith(_EVENTS)
+                for name, value in message.get("headers", ())
+            )
         return shape
 
     def _framed(self, message: Message, shape: Shape) -> tuple[bytes, Shape]:

@@ -10,9 +10,9 @@ import os
 import re
 import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from greenroom.errors import ConfigError
+from greenroom.errors import ConfigError, suggests
 from greenroom.protocol.json import Limits
 
 from .command_wire import CommandWire
@@ -62,6 +62,7 @@ class CommandLimits:
         return Limits.of_size(self.line)
 
 
+@suggests("Command")
 class Command:
     """A program that speaks MCP on its standard input and output. Started anew for each wire."""
 
@@ -82,6 +83,8 @@ class Command:
         `env` is added to what it sees of our environment: a small part, and what `inherit` names, or all if that is True. `stderr` is
         called with each line that it writes there, in the loop, and must not block. Raises `ConfigError`.
         """
+        if isinstance(cast("object", program), list | tuple):
+            raise ConfigError(f"a command's words are arguments of their own: write Command(*{program!r})")
         self.words = (_word(program), *map(_word, args))
         if not self.words[0]:
             raise ConfigError("a command needs a program")

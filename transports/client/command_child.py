@@ -289,6 +289,9 @@ def _why(error: Exception, started: str, program: str, environment: Mapping[str,
     where = Path(folder or ".", started)
     if isinstance(error, FileNotFoundError):
         if os.sep not in started:
+            words = program.split()
+            if len(words) > 1:
+                return f"there is no program named {program!r}: write Command({', '.join(map(repr, words))})"
             return (
                 f"there is no program named {program} in {environment.get('PATH', os.defpath)}: "
                 "install it, or give its path, or a PATH in env"

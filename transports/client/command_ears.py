@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from greenroom.protocol.lines import Lines, Overlong
+from greenroom.supervision.kernel.tracebacks import log_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,9 +76,10 @@ class Errors:
         text = line.head.decode(errors="replace") + "…" if isinstance(line, Overlong) else line.decode(errors="replace")
         try:
             sink(text)
-        except Exception:
-            log.exception(
-                "whoever wanted to know what a server process writes to stderr could not take it, and is not told any more"
+        except Exception:  # noqa: BLE001 - whatever is raised is answered, and logged
+            log_error(
+                log,
+                "the callback for what a server process writes to stderr has raised, and is not called any more",
             )
             self._sink = None
 

@@ -15,6 +15,7 @@ fifteen times as long and thirty times as much. It runs for as long as there are
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import signal
@@ -145,6 +146,8 @@ class Guardian:
             self._missing = True
             log.warning("nobody will end the server processes should this program be killed: no %s (%s)", SHELL, error)
             return
+        else:
+            _wake_at_end(reading, shell.pid)
         finally:
             os.close(reading)
         self._pid, shell.returncode = shell.pid, 0  # waited for here, and by nobody else
@@ -165,6 +168,16 @@ class Guardian:
             os.waitpid(self._pid, 0)
         os.close(self._lifeline)
         self._lifeline = None
+
+
+def _wake_at_end(reading: int, pid: int) -> None:
+    """A shell that is stopped would read no end: the kernel sends it SIGCONT with whatever comes through the pipe, its end too (Linux alone can)."""
+    signalled = getattr(fcntl, "F_SETSIG", None)
+    if signalled is not None:
+        with contextlib.suppress(OSError):  # not in this sandbox
+            fcntl.fcntl(reading, signalled, signal.SIGCONT)
+            fcntl.fcntl(reading, fcntl.F_SETOWN, pid)
+            fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 guardian = Guardian()

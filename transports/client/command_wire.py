@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
+from collections import deque
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom.protocol.errors import RemoteProtocolError
@@ -36,7 +39,7 @@ from .command_child import Child
 from .command_ears import Errors
 from .command_outlet import Outlet
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError
-from .seam import Broken, Inbound, Lost
+from .seam import TURN, Broken, Inbound, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,12 +86,11 @@ class CommandWire:
     def __init__(self, command: Command, owner: Pid) -> None:
         """Made by `Command.open`, in the owner's process."""
         self.description = command.description
-        self.quarantined = 0
-        """How many lines have come that were no messages."""
         self._command = command
         self._owner: Process | None = current_node().process(owner)
         self._lines = Lines(command.limits.line)
         self._limits = command.limits.messages
+        self._behind: deque[bytes | Overlong] = deque()  # lines that wait for their turn
         self._in_a_row = 0
         self._hopeless = False
         """It has said too much that is no message: nothing more is heard."""
@@ -233,43 +235,68 @@ class CommandWire:
             chunk = b""
         if not chunk:
             self._pause(child)
-            self._hear(self._last_line())
+            self._behind.extend(self._last_line())
+            self._hear()
             send(self.pid, Deaf("has closed its output"))
             return
-        self._hear(self._lines.feed(chunk))
-        owner = self._owner
+        self._behind.extend(self._lines.feed(chunk))
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Hear what is behind, for as long as a turn lasts; nothing more is read before all of it was heard."""
+        child = self._child
+        assert child is not None
+        self._hear(perf_counter() + TURN)
+        if not child.holds(child.output):
+            return
         if self._hopeless:
             self._pause(child)
-        elif owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
+        elif self._crowded():
             self._pause(child)
             self._loop.call_later(LOOK_AGAIN, self._look_again)
-
-    def _look_again(self) -> None:
-        owner = self._owner
-        if owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD:
-            self._loop.call_later(LOOK_AGAIN, self._look_again)
+        elif self._behind:
+            self._pause(child)
+            self._loop.call_soon(self._guarded, self._catch_up)
         else:
             self._listen()
 
-    def _hear(self, lines: list[bytes | Overlong]) -> None:
+    def _look_again(self) -> None:
+        if self._crowded():
+            self._loop.call_later(LOOK_AGAIN, self._look_again)
+        elif self._behind:
+            self._guarded(self._catch_up)
+        else:
+            self._listen()
+
+    def _crowded(self) -> bool:
+        owner = self._owner
+        return owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD
+
+    def _hear(self, until: float = math.inf) -> None:
         heard: list[Heard] = []
-        for line in lines:
+        behind = self._behind
+        while behind:
             if self._hopeless:
-                break  # a chunk holds thousands of lines, and nobody wants to know of another one
-            try:
-                if type(line) is bytes:
-                    if not line or line.isspace():
-                        continue
-                    heard.append(parse(line, self._limits))
-                    self._in_a_row = 0
-                else:
-                    raise too_long(line, self._lines.limit)  # type: ignore[arg-type]
-            except RemoteProtocolError as error:
-                heard.append(self._quarantine(line, error))
+                behind.clear()  # a chunk holds thousands of lines, and nobody wants to know of another one
+                break
+            self._take(behind.popleft(), heard)
+            if perf_counter() > until:
+                break
         self._tell(heard)
 
+    def _take(self, line: bytes | Overlong, heard: list[Heard]) -> None:
+        try:
+            if type(line) is bytes:
+                if not line or line.isspace():
+                    return
+                heard.append(parse(line, self._limits))
+                self._in_a_row = 0
+            else:
+                raise too_long(line, self._lines.limit)  # type: ignore[arg-type]
+        except RemoteProtocolError as error:
+            heard.append(self._quarantine(line, error))
+
     def _quarantine(self, line: bytes | Overlong, error: RemoteProtocolError) -> Broken:
-        self.quarantined += 1
         self._in_a_row += 1
         head = line.head if isinstance(line, Overlong) else line
         sample = head[:SAMPLE].decode(errors="replace")
@@ -311,8 +338,10 @@ class CommandWire:
             with contextlib.suppress(OSError):  # no more
                 while left > 0 and (chunk := os.read(child.output, CHUNK)):
                     left -= len(chunk)
-                    self._hear(self._lines.feed(chunk))
-            self._hear(self._last_line())
+                    self._behind.extend(self._lines.feed(chunk))
+                    self._hear()
+            self._behind.extend(self._last_line())
+            self._hear()
             self._errors.rest(child.errors)
         self._let_go(child)
         send(self.pid, Ended())

@@ -9,6 +9,7 @@
     ├─ ProcessDied          the child process ended: with which status or signal, and what it said last on stderr
     ├─ HttpError            an HTTP status that is no answer of MCP
     │  ├─ Unauthorized      401, and nothing else to try
+    │  ├─ RequestTooLarge   413: the message has more bytes than the server takes
     │  └─ SessionGone       404 for a session that was there before
     ├─ ResponseTooLarge     more than was bound for
     ├─ SilentTooLong        a stream without a word, not even a comment
@@ -19,9 +20,17 @@
 from __future__ import annotations
 
 import signal as signals
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from greenroom.errors import GreenroomError
+
+_PASSING: Final = frozenset({408, 425, 429})
+UNAUTHORIZED: Final = 401
+_WANTS: Final = (
+    ': it wants a login, or another one than it was shown: headers={…} or auth=…, in a configuration headers = {…} or oauth = "auto", '
+    "on the command line --header or `greenroom login`"
+)
+"""All ways: what was shown is not known here, and the error may come from another process."""
 
 
 class TransportError(GreenroomError):
@@ -33,6 +42,11 @@ class TransportError(GreenroomError):
     def final(self) -> bool:
         """Whether trying again is no use until somebody has done something."""
         return False
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may go well when it is sent again: not so where that is what is wrong."""
+        return not self.final
 
 
 class ConnectFailed(TransportError):
@@ -94,12 +108,18 @@ class HttpError(TransportError):
 
     reason = "http_error"
 
-    def __init__(self, status: int, body: str = "", where: str = "") -> None:
-        """`body` is the beginning of what came with it."""
-        super().__init__(status, body, where)
+    def __init__(self, status: int, body: str = "", where: str = "", retry_after: float | None = None) -> None:
+        """`body` is the beginning of what came with it; `retry_after`, after how many seconds it is to be tried again, where that was said."""
+        super().__init__(status, body, where, retry_after)
         self.status = status
         self.body = body
         self.where = where
+        self.retry_after = retry_after
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same may go well a moment later."""
+        return self.status in _PASSING or self.status >= 500  # noqa: PLR2004 - an error of the server's own
 
     def __str__(self) -> str:
         place = f" from {self.where}" if self.where else ""
@@ -111,17 +131,51 @@ class Unauthorized(HttpError):
 
     reason = "unauthorized"
 
-    def __init__(self, status: int = 401, body: str = "", where: str = "", challenge: str = "") -> None:
-        """`challenge` is what `WWW-Authenticate` said."""
+    def __init__(
+        self, status: int = 401, body: str = "", where: str = "", challenge: str = "", *, renewed: bool = False
+    ) -> None:
+        """`challenge` is what `WWW-Authenticate` said. `renewed`: there are other credentials by now, for whatever is sent again."""
         super().__init__(status, body, where)
         self.args = (status, body, where, challenge)  # what another one is made of, in another process
         self.challenge = challenge
+        self.renewed = renewed
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{_WANTS if self.status == UNAUTHORIZED else ''}"
+
+    @property
+    def passing(self) -> bool:
+        """Whether the next try has something else to show."""
+        return self.renewed
+
+
+class RequestTooLarge(HttpError):
+    """413: the message has more bytes than the server takes, or something in front of it. It was not acted upon.
+
+    A greenroom server says how many in `HttpConfig(max_body=…)`, which is 4 MiB unless it is set.
+    """
+
+    reason = "request_too_large"
+
+    def __init__(self, size: int, body: str = "", where: str = "", retry_after: float | None = None) -> None:
+        """`size` is how many bytes the message has."""
+        super().__init__(413, body, where, retry_after)
+        self.args = (size, body, where, retry_after)  # what another one is made of, in another process
+        self.size = size
+
+    def __str__(self) -> str:
+        return f"a message of {self.size:,} bytes is more than the server takes ({super().__str__()})"
 
 
 class SessionGone(HttpError):
     """The server does not know our session any more."""
 
     reason = "session_gone"
+
+    @property
+    def passing(self) -> bool:
+        """In another session."""
+        return True
 
 
 class ResponseTooLarge(TransportError):

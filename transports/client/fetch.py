@@ -28,6 +28,8 @@ SIZE: Final = 1024 * 1024
 SECONDS: Final = 10.0
 _HEADER: Final = 64 * 1024
 _PIECE: Final = 64 * 1024
+_STEPS: Final = 256
+"""How many steps of reading an answer are taken before others have their turn."""
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -132,6 +134,7 @@ class Fetcher:
         answers = Answers(_HEADER, bodiless=method == "HEAD")
         head: Head | None = None
         body = bytearray()
+        steps = 0
         while True:
             data = await reader.read(_PIECE)
             if data:
@@ -147,6 +150,9 @@ class Fetcher:
                     else:
                         assert head is not None
                         return _fetched(head, body, address)
+                    steps += 1
+                    if not steps % _STEPS:
+                        await asyncio.sleep(0)
             except Malformed as broken:
                 raise NotMcp(f"{address.origin} does not speak HTTP/1.1 properly: {broken}") from None
             if not data:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.transports.http1 import Malformed, State
@@ -13,12 +14,17 @@ from greenroom.transports.http1 import Malformed, State
 from .errors import ConnectionLost, NotMcp
 from .http_reader import Answers, Head
 from .http_tls import why
+from .seam import SLICE, TURN
 
 if TYPE_CHECKING:
     from .http_address import Address
     from .http_pool import Pool, Ride
 
 _TIMEOUT: Final = re.compile(r"(?:^|[,;\s])timeout=(\d{1,6})\b", re.IGNORECASE)
+STEPS: Final = 256
+"""How many steps of reading an answer gets in one turn of the loop: half a millisecond, whatever its bytes are."""
+AHEAD: Final = 64 * 1024
+"""How many bytes wait for their turn before no more is read."""
 _EARLIER: Final = 1.0
 """By how many seconds we are to be earlier than the server, when it says how long it keeps an idle connection."""
 _QUIET: Final = 30
@@ -31,9 +37,15 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_address",
+        "_cause",
+        "_ended",
+        "_going_on",
         "_paused",
         "_pool",
         "_reader",
+        "_reading",
+        "_rest",
+        "_rest_at",
         "_ride",
         "_secure",
         "_transport",
@@ -50,6 +62,12 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._ride: Ride | None = None
         self._paused = False
+        self._reading = True
+        self._going_on: asyncio.Handle | None = None
+        self._ended = False  # the server says no more, and what it has said may still be being read
+        self._cause: Exception | None = None
+        self._rest = b""  # of a piece of a body, from a place on: the asker has had what is before
+        self._rest_at = 0
         self._secure = address.secure  # what is written goes by way of a buffer
         self.lost = False
         """Whether it is of no more use."""
@@ -82,16 +100,30 @@ class Connection(asyncio.Protocol):
         return False
 
     def pause(self) -> None:
-        """Read nothing for a while."""
-        if not self._paused and not self.lost:
-            self._paused = True
-            self._transport.pause_reading()
+        """Tell the asker nothing for a while."""
+        self._paused = True
+        self._relax()
 
     def resume(self) -> None:
-        """Read on."""
-        if self._paused and not self.lost:
+        """Go on."""
+        if self._paused:
             self._paused = False
-            self._transport.resume_reading()
+            self._later()
+            self._relax()
+
+    def _later(self) -> None:
+        if self._going_on is None:
+            self._going_on = asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _relax(self) -> None:
+        """Read from the socket, unless enough waits."""
+        reading = not self._paused and self._reader.ahead <= AHEAD
+        if reading is not self._reading and not self.lost:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def close(self) -> None:
         """It is not needed any more, and owes nobody anything."""
@@ -124,9 +156,18 @@ class Connection(asyncio.Protocol):
             if not self.lost:
                 self.abandon()
             return
+        self._reader.feed(data)
+        if self._going_on is None:
+            self._go_on()
+        else:
+            self._relax()
+
+    def _go_on(self) -> None:
+        """Read what is there, up to where others have their turn."""
+        self._going_on = None
         try:
-            self._reader.feed(data)
             self._advance()
+            self._relax()
         except Malformed as broken:
             self._fail(NotMcp(f"{self._address.origin} does not speak HTTP/1.1 properly: {broken}"))
         except BaseException as error:  # noqa: BLE001 - a bug of ours, which must not be lost in the transport's log
@@ -135,15 +176,42 @@ class Connection(asyncio.Protocol):
 
     def _advance(self) -> None:
         following = self._reader.next
-        while (ride := self._ride) is not None and (event := following()) is not State.HUNGRY:
+        steps = STEPS
+        until = perf_counter() + TURN if self._rest else 0.0
+        while (ride := self._ride) is not None and not self._paused:
+            event = self._slice() if self._rest else following()
+            if event is State.HUNGRY:
+                if self._ended:
+                    self._end(ride)
+                return
             if type(event) is bytes:
+                if len(event) > SLICE:
+                    self._rest, self._rest_at = event, 0
+                    until = until or perf_counter() + TURN
+                    continue
                 if event:
                     ride.asker.body(event)
+                if not until:
+                    until = perf_counter() + TURN  # small chunks cost as much as slices do
+                elif perf_counter() > until:
+                    steps = 1
             elif type(event) is Head:
                 self._heed(event)
                 ride.asker.head(event)
             else:
                 self._complete(ride)
+            steps -= 1
+            if not steps:
+                self._later()
+                return
+
+    def _slice(self) -> bytes:
+        at = self._rest_at
+        self._rest_at = at + SLICE
+        piece = self._rest[at : self._rest_at]
+        if self._rest_at >= len(self._rest):
+            self._rest = b""
+        return piece
 
     def _heed(self, head: Head) -> None:
         if not head.persistent:
@@ -158,7 +226,7 @@ class Connection(asyncio.Protocol):
         self._ride = ride.connection = None
         ride.over = True
         reader = self._reader
-        if self.patience < 0 or reader.ahead or self.lost or self._transport.is_closing():
+        if self.patience < 0 or reader.ahead or self.lost or self._ended or self._transport.is_closing():
             if not self.lost:
                 self.close()
             self._pool.gone(self)
@@ -170,20 +238,29 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The server has nothing more to say."""
-        ride = self._ride
-        if ride is not None and self._reader.eof():
-            self.patience = -1.0
-            try:
-                self._complete(ride)
-            except BaseException as error:  # noqa: BLE001 - as in data_received
-                self._pool.crashed(error)
-        else:
-            self._fail(None)
-        return False
+        self._stop(None)
+        return not self.lost and not self._secure
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
-        self._fail(exc)
+        self._stop(exc)
+
+    def _stop(self, cause: Exception | None) -> None:
+        """Nothing more comes. What came is read to its end before the asker is told."""
+        if self._ride is None:
+            self._fail(cause)
+            return
+        self._ended = True
+        self._cause = self._cause or cause
+        if self._going_on is None and not self._paused:
+            self._go_on()
+
+    def _end(self, ride: Ride) -> None:
+        if self._cause is None and self._reader.eof():
+            self.patience = -1.0
+            self._complete(ride)
+        else:
+            self._fail(self._cause)
 
     def _fail(self, cause: Exception | None) -> None:
         ride, self._ride = self._ride, None

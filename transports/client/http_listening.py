@@ -54,6 +54,7 @@ class Listening(Visit):
         if content_type(head) != EVENTS:
             self._close()
             return
+        self.wire.in_doubt = False
         mark = "" if self._stream is None else self._stream.mark
         self._stream = EventStream(self.wire.event_limits, mark)
         self._since = self.wire.now()
@@ -77,11 +78,12 @@ class Listening(Visit):
         if heard:
             self._news = True
             self.wire.heard(heard)
-            self.breathe()
+        self.breathe(behind=self._stream.behind)
 
     def over(self) -> None:
         """The server has ended it, as servers do; some at once, each time."""
         lasting = self._news or self.wire.now() - self._since > _LASTING
+        self._doubt(new=lasting)
         self._failures = 0 if lasting else self._failures + 1
         self._later()
 
@@ -89,7 +91,7 @@ class Listening(Visit):
         """There is none, or not just now."""
         if error.status == _NOT_FOUND and self._begun and self.wire.session:
             self._close()
-            self.wire.session_gone(None, error)
+            self.wire.session_gone(None, error, unseen=False)
         elif error.status in _LATER and (self._begun or self._failures < self.wire.settings.resumes):
             self._failures += 1
             self._later()
@@ -98,8 +100,14 @@ class Listening(Visit):
 
     def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - it is opened again, whatever it was
         """It broke."""
+        self._doubt(new=False)
         self._failures += 1
         self._later()
+
+    def _doubt(self, *, new: bool) -> None:
+        """The server may be gone, and its session with it; not so where its streams always end at once."""
+        if self._begun and self.wire.session and (new or not self._failures):
+            self.wire.in_doubt = True
 
     def _later(self) -> None:
         """Open it again after a while: what the server said, and longer each time that there was none."""

@@ -12,7 +12,8 @@ from greenroom.protocol.lines import Overlong
 from greenroom.protocol.salvage import too_long
 
 from .errors import ConnectionLost, HttpError, NotMcp, ResponseTooLarge, SilentTooLong, TransportError
-from .http_stream import EventStream, read, sample
+from .http_refusal import instance_of
+from .http_stream import EventStream, sample
 from .http_visit import EVENTS, Visit, content_type
 from .seam import Broken
 
@@ -50,31 +51,31 @@ class OldStream(Visit):
 
     def accepted(self, head: Head) -> None:
         """It has to be a stream."""
+        self.wire.instance = instance_of(head)
         if content_type(head) != EVENTS:
             self._fail(NotMcp(f"{self.address.description} has no stream of events"))
 
     def take(self, data: bytes) -> None:
         """More of it."""
         self._heard_at = self.wire.now()
+        heard: list[Heard] = []
         try:
-            events = self._stream.events(data)
+            for event in self._stream.events(data):
+                if isinstance(event, Overlong):
+                    heard.append(Broken(too_long(event, self.wire.event_limits.size), sample(event.head)))
+                elif event.event == _ENDPOINT:
+                    if not self.ready:
+                        self._learn(event.data)
+                        if self.done:
+                            return
+                elif event.data and self.ready:
+                    heard.append(self._stream.message(event))
         except ResponseTooLarge as error:
             self._fail(error)
             return
-        heard: list[Heard] = []
-        for event in events:
-            if isinstance(event, Overlong):
-                heard.append(Broken(too_long(event, self.wire.event_limits.size), sample(event.head)))
-            elif event.event == _ENDPOINT:
-                if not self.ready:
-                    self._learn(event.data)
-                    if self.done:
-                        return
-            elif event.data and self.ready:
-                heard.append(read(event.data, self.wire.event_limits))
         if heard:
             self.wire.heard(heard)
-            self.breathe()
+        self.breathe(behind=self._stream.behind)
 
     def _learn(self, where: bytes) -> None:
         place: Address | None = self.address.beside(where.decode(errors="replace").strip())

@@ -1,14 +1,15 @@
 """Messages on their way to the server, each in a POST of its own: those that are only taken note of, and those that are answered.
 
 An answer is one JSON text, or a stream of events in which it is one of them, with what belongs to it before it. A stream that breaks
-before that is taken up again by a GET with the mark where it broke, if the server gave marks; a POST is never sent a second time.
+before that is taken up again by a GET with the mark where it broke, if the server gave marks. A POST is sent a second time only when it was
+refused, and surely not acted upon (`http_refusal`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol.messages import Failure, Response
+from greenroom.protocol.messages import Failure, Response, encode_request
 
 from .errors import ConnectionLost, HttpError, NotMcp, ResponseTooLarge, SilentTooLong, TransportError
 from .http_stream import EventStream, read
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from .http_wire import HttpWire
     from .seam import Heard
 
+_PATIENCE: Final = 5.0
+"""Seconds that a server may take to say that it still has the session, before calls are sent all the same."""
 _CHATTER: Final = 64 * 1024
 """How much is read of an answer that nobody needs, so that its connection can be used again."""
 _LINGER: Final = 1.0
 """Seconds for which a stream that has brought its answer may take to end by itself."""
 _ACCEPTED: Final = 202
 _NOT_FOUND: Final = 404
+_TOO_MANY: Final = 429
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -57,10 +61,14 @@ class Notice(Visit):
         """Where messages are posted to, which in the old transport is a place of its own."""
         return self.wire.place
 
-    def move(self, elsewhere: Address) -> bool:
+    def move(self, elsewhere: Address) -> None:
         """The server says that it is somewhere else."""
         self.wire.place = elsewhere
-        return True
+
+    @property
+    def seen(self) -> bool:
+        """Whether the server may have seen it: it is on its way, or something was answered."""
+        return self.left or self._head is not None
 
     def go(self) -> None:
         """Send it; the server has so long to say that it has come."""
@@ -83,10 +91,11 @@ class Notice(Visit):
     def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - the error shows it
         """It was not."""
         self._close()
+        unseen = self.wire.was_not_done(head)
         if error.status == _NOT_FOUND and self.wire.session:
-            self.wire.session_gone(self, error)
+            self.wire.session_gone(self, error, unseen=unseen)
         else:
-            self.wire.unheard(self, error, resend=False)
+            self.wire.unheard(self, error, resend=unseen)
 
     def lost(self, error: TransportError, *, unseen: bool) -> None:
         """It may have been, or not."""
@@ -108,7 +117,7 @@ class Question(Notice):
         """`id` is what its answer will have."""
         super().__init__(wire, frame, id, ordered=ordered)
         self._body: bytes | None = None
-        self._pieces: list[bytes] | None = None
+        self._pieces: bytearray | None = None
         self._limit = wire.settings.max_response
         self._stream: EventStream | None = None
         self._answered = False
@@ -132,6 +141,11 @@ class Question(Notice):
         """The request; nothing any more when its answer has begun to come."""
         return b"" if self._resuming else self._frame
 
+    @property
+    def seen(self) -> bool:
+        """Whether the server may have seen it, also while its stream is to be taken up again."""
+        return self._resuming or super().seen
+
     def extra(self) -> tuple[tuple[str, str], ...]:
         """Where to go on."""
         return self._stream.where() if self._resuming and self._stream is not None else ()
@@ -145,7 +159,7 @@ class Question(Notice):
     def accepted(self, head: Head) -> None:
         """An answer, of one kind or another."""
         if not self.wire.session:
-            self.wire.captured(self, head.get(b"mcp-session-id"))
+            self.wire.captured(self, head)
             if self.done:
                 return
         if content_type(head) == EVENTS:
@@ -174,16 +188,17 @@ class Question(Notice):
             if heard:
                 self._resumes = 0
                 self._tell(heard)
+            if stream.behind or not self._answered:
+                self.breathe(behind=stream.behind)
             return
         if self._body is None:
             self._body = data
             size = len(data)
-        elif self._pieces is None:
-            self._pieces = [self._body, data]
-            size = self._came = len(self._body) + len(data)
         else:
-            self._pieces.append(data)
-            size = self._came = self._came + len(data)
+            if self._pieces is None:
+                self._pieces = bytearray(self._body)  # a list would take fifty times as much for pieces of one byte
+            self._pieces += data
+            size = len(self._pieces)
         if size > self._limit:
             self._fail(ResponseTooLarge(size, self._limit))
 
@@ -202,8 +217,6 @@ class Question(Notice):
             return
         if self._answered:
             self.alarm(_LINGER)
-        else:
-            self.breathe()
 
     def over(self) -> None:
         """It is complete: a JSON text, or a stream that may have brought an answer."""
@@ -215,7 +228,7 @@ class Question(Notice):
                 self._cut(ConnectionLost(f"{self.address.origin} ended the stream before the answer was on it"))
             return
         self._close()
-        body = self._body if self._pieces is None else b"".join(self._pieces)
+        body = self._body if self._pieces is None else bytes(self._pieces)
         if not body:
             self._nothing()
             return
@@ -247,17 +260,20 @@ class Question(Notice):
         if self._resuming:
             if error.status == _NOT_FOUND and self.wire.session:
                 self._give_up(ConnectionLost(f"{self.address.origin} does not know our session any more: {error}"))
-                self.wire.session_gone(None, error)
+                self.wire.session_gone(None, error, unseen=False)
             elif error.status in _LATER:
                 self._cut(error)
             else:
                 self._give_up(ConnectionLost(f"the answer's stream broke, and is not to be had again: {error}"))
             return
+        unseen = self.wire.was_not_done(head)
         if error.status == _NOT_FOUND and self.wire.session:
             self._close()
-            self.wire.session_gone(self, error)
+            self.wire.session_gone(self, error, unseen=unseen)
             return
-        if content_type(head) == JSON and body:
+        if (
+            content_type(head) == JSON and body and error.status != _TOO_MANY
+        ):  # that one is to be sent again, whatever it says
             message = read(body, self.wire.response_limits)
             if type(message) is Failure and message.id == self.id:
                 self._close()
@@ -266,7 +282,7 @@ class Question(Notice):
                 return
         self._close()
         if not self.wire.falls_back(self, error):
-            self.wire.unheard(self, error, resend=False)
+            self.wire.unheard(self, error, resend=unseen)
 
     def lost(self, error: TransportError, *, unseen: bool) -> None:
         """The connection broke, or there was none."""
@@ -315,3 +331,29 @@ class Question(Notice):
         elif self.is_silent(self._heard_at):
             seconds = self.wire.settings.silence
             self._cut(SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s, not even a comment"))
+
+
+class Probe(Question):
+    """Whether the server still has our session: a ping of the wire's own, before calls that must not be done twice.
+
+    The stream of the session has ended. Where the server was started again meanwhile, a call would be answered with 404, and could not be told
+    from one that another server has done; a ping can be.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, wire: HttpWire, number: int) -> None:
+        """The connection's own ids are numbers, so this one is a text."""
+        id = f"still-there-{number}"
+        super().__init__(wire, encode_request(id, "ping"), id, ordered=True)
+
+    def go(self) -> None:
+        """Ask; what is not answered in time is no reason to wait any longer."""
+        if self._alarm is None:
+            self.alarm(_PATIENCE)
+        super().go()
+
+    def rang(self) -> None:
+        """It took too long, or its stream does not end."""
+        self._close()
+        self.wire.settled(self)

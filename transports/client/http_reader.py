@@ -10,25 +10,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from greenroom.transports.http1 import FIELDS, HeaderLine, Malformed, Requests, State
+from greenroom.transports.http1 import HeaderLine, Malformed, Requests, State, read_fields
 
 INTERIM: Final = 16
 """How many informational answers may come before the real one."""
-_STATUS: Final = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
-_FIELD: Final = re.compile(
-    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e\x80-\xff]+(?:[ \t]+[\x21-\x7e\x80-\xff]+)*)?[ \t]*"
-)
+_STATUS: Final = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?+")
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH_DIGITS: Final = 18
 _SWITCHING: Final = 101
 _FIRST_REAL: Final = 200
 _BODILESS: Final = frozenset({204, 304})
-_ALIKE: Final = frozenset(
-    {b"cache-control", b"connection", b"content-type", b"keep-alive", b"server", b"transfer-encoding", b"vary"}
-)
-"""Headers that one server sends in the same words each time; others are read anew, since remembering them would only grow."""
-_LONGEST_REMEMBERED: Final = 128
-_MOST_REMEMBERED: Final = 256
 
 
 class Head:
@@ -99,12 +90,10 @@ class Answers(Requests):
                 self._seen = len(buffer)
                 return State.HUNGRY
             self._at = self._seen = end + 4
-            first, *lines = buffer[at:end].split(b"\r\n")
-            if len(lines) > FIELDS:
-                raise Malformed(502, "too many headers")
-            status, version = _first(first)
+            first = buffer.index(b"\r\n", at) + 2
+            status, version = _first(buffer[at : first - 2])
             if status >= _FIRST_REAL:
-                return self._begin(Head(status, version, [_known.get(line) or _field(line) for line in lines]))
+                return self._begin(Head(status, version, read_fields(buffer[first : end + 2], many=502, wrong=502)))
             self._interim += 1
             if status == _SWITCHING or self._interim > INTERIM:
                 raise Malformed(502, "it wants to speak something else, or never to come to the point")
@@ -132,26 +121,11 @@ class Answers(Requests):
         return piece or State.HUNGRY
 
 
-_known: Final[dict[bytes, HeaderLine]] = {}
-
-
 def _first(line: bytes) -> tuple[int, bytes]:
     found = _STATUS.fullmatch(line)
     if found is None:
         raise Malformed(502, "this is no answer of HTTP/1.1")
     return int(found[2]), found[1]
-
-
-def _field(line: bytes) -> HeaderLine:
-    found = _FIELD.fullmatch(line)
-    if found is None:
-        raise Malformed(502, "this is no header")
-    read = found[1].lower(), found[2] or b""
-    if read[0] in _ALIKE and len(line) <= _LONGEST_REMEMBERED:
-        if len(_known) >= _MOST_REMEMBERED:
-            _known.clear()
-        _known[line] = read
-    return read
 
 
 def _check_twice(lines: list[HeaderLine]) -> None:

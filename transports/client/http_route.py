@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # which is public in fact
@@ -20,6 +21,7 @@ from .seam import FixedHeaders, NoCredentials
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
+    from typing import Self
 
     from greenroom.supervision import Pid
     from greenroom.supervision.kernel.process import Process
@@ -37,6 +39,7 @@ _OURS: Final = frozenset(
         *("mcp-protocol-version", "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
+_LOGINS: Final = frozenset({"authorization", "cookie", "x-api-key"})
 AGENT: Final = ("user-agent", "greenroom")
 
 
@@ -86,6 +89,25 @@ class HttpRoute:
     def description(self) -> str:
         """Where it leads, without its secrets."""
         return self.address.description
+
+    def check_personal(self) -> None:
+        """Raise `ConfigError` where another login, or state of other connections, would go along with the credentials of `personal`."""
+        if self._brought is not None:
+            raise ConfigError(
+                f"{self!r} has a transport that keeps cookies for all connections: leave it out, or caller_auth"
+            )
+        logins = {name for name, _ in self.headers} & _LOGINS
+        if logins or self.address.login:
+            where = f"in its {min(logins)} header" if logins else "in its URL"
+            raise ConfigError(
+                f"{self!r} has a login {where}, which each caller would show: give it as credentials instead"
+            )
+
+    def personal(self, credentials: Callable[[str], Credentials]) -> Self:
+        """The same way with other credentials, made for its URL."""
+        route = copy(self)
+        route.credentials = credentials(self._url)
+        return route
 
     def veil(self) -> None:
         """Show nothing of its path either, wherever it is spoken of."""

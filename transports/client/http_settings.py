@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from greenroom.errors import ConfigError
+from greenroom.errors import ConfigError, suggests
 
 _MIB: Final = 1024 * 1024
 
 
+@suggests("HttpSettings")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """All is optional, and the defaults are meant to be right."""
@@ -30,6 +31,8 @@ class HttpSettings:
     """How large an answer may be that is one JSON text."""
     max_event: int = 4 * _MIB
     """How large one event of a stream may be. The stream itself may be of any length."""
+    quarantine: int = 1000
+    """So many messages in a row that are none, and it is no MCP server: the session ends. As on a child process's output."""
     retry: float = 1.0
     """After how long a broken stream is opened again, unless the server says."""
     max_retry: float = 60.0
@@ -46,7 +49,15 @@ class HttpSettings:
 
     def __post_init__(self) -> None:
         """Raises `ConfigError` for what makes no sense."""
-        for name in ("connect_timeout", "send_timeout", "max_connections", "max_waiting", "max_response", "max_event"):
+        for name in (
+            "connect_timeout",
+            "send_timeout",
+            "max_connections",
+            "max_waiting",
+            "max_response",
+            "max_event",
+            "quarantine",
+        ):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be more than 0, not {getattr(self, name)!r}")
         for name in ("idle", "retry", "max_retry", "resumes", "close_grace", "redirects"):

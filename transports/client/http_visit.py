@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from .errors import HttpError, NotMcp, TransportError, Unauthorized
+from .errors import HttpError, NotMcp, RequestTooLarge, TransportError, Unauthorized
+from .http_refusal import TOO_LARGE, is_challenge, retry_after
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,8 +28,6 @@ _CALM: Final = 0.005
 _LONGEST_CALM: Final = 0.5
 _SHOWN: Final = 400
 _MOVED: Final = frozenset({307, 308})
-_UNAUTHORIZED: Final = 401
-_FORBIDDEN: Final = 403
 _FIRST_REFUSAL: Final = 300
 
 
@@ -198,29 +197,41 @@ class Visit:
         head, body = self._head, bytes(self._refusal or b"")
         assert head is not None
         challenge = head.get(b"www-authenticate")
-        if head.status == _UNAUTHORIZED or (head.status == _FORBIDDEN and "insufficient_scope" in challenge):
-            error: HttpError = Unauthorized(head.status, shown(body), self.address.origin, challenge)
+        if is_challenge(head):
+            refused = Unauthorized(head.status, shown(body), self.address.origin, challenge)
             # So a token may be renewed, and then be given more scopes; and that is all.
             if head.status not in self._tried:
                 self._tried |= {head.status}
-                self._task = self.wire.task(self._refused(error, body, head, challenge))
+                self._task = self.wire.task(self._refused(refused, body, head, challenge))
                 return
+            error: HttpError = refused
         elif head.status in _MOVED and self._moves < self.wire.settings.redirects:
             self._moves += 1
             elsewhere = self.address.beside(head.get(b"location"))
-            if elsewhere is not None and self.move(elsewhere):
-                self.go()
-                return
-            error = HttpError(head.status, "it redirects to another server, which is not followed", self.address.origin)
+            what = "it redirects to another server, which is not followed"
+            if elsewhere is not None:
+                self.move(elsewhere)
+                if self._was_not_done(head):
+                    self.go()
+                    return
+                what = "it redirects a request that another server may have been given before"
+            error = HttpError(head.status, what, self.address.origin)
+        elif head.status == TOO_LARGE:
+            error = RequestTooLarge(len(self.frame), shown(body), self.address.origin, retry_after(head))
         else:
-            error = HttpError(head.status, shown(body), self.address.origin)
+            error = HttpError(head.status, shown(body), self.address.origin, retry_after(head))
         self.rejected(error, body, head)
 
-    async def _refused(self, error: HttpError, body: bytes, head: Head, challenge: str) -> None:
+    def _was_not_done(self, head: Head) -> bool:
+        """Whether it can be sent again without being done twice."""
+        return self.method != "POST" or self.wire.was_not_done(head)
+
+    async def _refused(self, error: Unauthorized, body: bytes, head: Head, challenge: str) -> None:
+        unseen = self._was_not_done(head)
         try:
             again = await self.wire.credentials.refused(head.status, challenge, self._sent)
         except TransportError as failed:
-            self._fail(failed, unseen=True)
+            self._fail(failed, unseen=unseen)
             return
         except Exception:  # noqa: BLE001 - somebody else's code
             again = False
@@ -228,25 +239,36 @@ class Visit:
             return
         if again:
             self.wire.known_headers = None
+            error.renewed = True
+        if again and unseen:
             self.go()
         else:
             self.rejected(error, body, head)
 
-    def move(self, elsewhere: Address) -> bool:
-        """The server says that it is somewhere else; whether to go there."""
+    def move(self, elsewhere: Address) -> None:
+        """The server says that it is somewhere else."""
         self.wire.address = elsewhere
-        return True
 
     # --- time
 
-    def breathe(self, seconds: float = _CALM) -> None:
-        """Read no further while the connection has not caught up with what it was told; looked at less and less often."""
+    def breathe(self, seconds: float = _CALM, *, behind: bool = False) -> None:
+        """Read no further while the connection has not caught up with what it was told; looked at less and less often.
+
+        `behind`: events are left of the turn, and are taken before anything more is read.
+        """
         if self._errand is not None and not self.done:
             if self.wire.crowded():
                 self._errand.pause()
-                self.wire.later(seconds, lambda: self.breathe(min(2 * seconds, _LONGEST_CALM)))
-            elif seconds > _CALM:
+                self.wire.later(seconds, lambda: self.breathe(min(2 * seconds, _LONGEST_CALM), behind=behind))
+            elif behind:
+                self._errand.pause()  # which also holds the end of the answer back
+                self.wire.later(0, self._catch_up)
+            else:
                 self._errand.resume()
+
+    def _catch_up(self) -> None:
+        if self._errand is not None and not self.done:
+            self.take(b"")
 
     def alarm(self, seconds: float | None) -> None:
         """Have `rang` called in so many seconds, and not as was said before."""

@@ -20,8 +20,9 @@ from .errors import ConnectFailed, NotMcp, SessionGone, TransportError, WireFull
 from .http_letterhead import Letterhead, can_be_sent_back
 from .http_listening import Farewell, Listening
 from .http_old import OldStream
-from .http_posts import Notice, Question
-from .seam import Broken, FixedHeaders, Inbound, Lost, NoCredentials
+from .http_posts import Notice, Probe, Question
+from .http_refusal import instance_of, is_not_done
+from .seam import Broken, FixedHeaders, Gap, Inbound, Lost, NoCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .errors import HttpError
     from .http_address import Address
     from .http_carrier import Carrier, Order
+    from .http_reader import Head
     from .http_route import HttpRoute
     from .http_visit import Visit
     from .seam import Heard
@@ -43,6 +45,9 @@ _SOONEST: Final = 0.05
 """Seconds before a stream is opened again, though the server may say 0."""
 _CROWD: Final = 64
 """How many mails wait for the connection before no more is read."""
+_NOTICES: Final = 32
+"""How many answers of ours, and notifications, are under way before no more is read: each has a connection of its own, so that one flood
+of pings opened a thousand."""
 _OLD: Final = frozenset({400, 404, 405})
 
 
@@ -84,15 +89,23 @@ class HttpWire:
         self.event_limits = Limits.of_size(self.settings.max_event)
         self.carrier: Carrier = carrier(own)
         self._version = ""
-        self._visits: dict[Visit, None] = {}
+        self.instance = ""
+        """Which process has our session; empty where it does not say."""
+        self._visits: dict[Notice, None] = {}
         self._asking: dict[RequestId, Question | Notice] = {}
         self._waiting: deque[Notice] = deque()
         self._weight = 0
+        self._notices = 0  # of the visits, those that are no requests
         self._barrier: Notice | None = None
         self._listening: Listening | None = None
         self._old: OldStream | None = None
         self._tries_old = route.fallback
         self._gone: SessionGone | None = None
+        self.in_doubt = False
+        """Whether the stream of the session has ended, so that the server may have been started again without it."""
+        self._probe: Probe | None = None
+        self._probes = 0
+        self._in_a_row = 0  # so many of the last that came were no messages
         self._closing = False
         self._over = False
         self._quiet: asyncio.Future[None] | None = None
@@ -135,6 +148,8 @@ class HttpWire:
         self._weight += len(frame)
         if id is not None:
             self._asking[id] = visit
+            if self.in_doubt and self._barrier is None:
+                self._ask_whether_it_is_there()
         if self._barrier is not None or self._waiting or (self._old is not None and not self._old.ready):
             self._waiting.append(visit)
         else:
@@ -157,8 +172,17 @@ class HttpWire:
 
     # --- sending
 
+    def _ask_whether_it_is_there(self) -> None:
+        """Nothing overtakes that: what comes meanwhile is sent when it is answered, or in another session."""
+        self.in_doubt = False
+        self._probes += 1
+        probe = self._probe = Probe(self, self._probes)
+        self._weight += len(probe.frame)
+        self._launch(probe)
+
     def _launch(self, visit: Notice) -> None:
         self._visits[visit] = None
+        self._notices += visit.id is None
         if visit.ordered:
             self._barrier = visit
         visit.go()
@@ -174,6 +198,7 @@ class HttpWire:
         """That one is over, however."""
         if visit in self._visits:
             del self._visits[visit]
+            self._notices -= visit.id is None
         elif visit in self._waiting:
             self._waiting.remove(visit)
         else:
@@ -181,6 +206,8 @@ class HttpWire:
         self._weight -= len(visit._frame)  # noqa: SLF001 - what was counted, though it may ask in another way by now
         if self._barrier is visit:
             self._barrier = None
+        if self._probe is visit:
+            self._probe = None
         if self._barrier is None and (self._waiting or self._version):
             self._drain()
         if self._quiet is not None and not self._visits and not self._quiet.done():
@@ -209,8 +236,11 @@ class HttpWire:
         """Which session this is; empty while, or where, there is none."""
         return self._letterhead.session
 
-    def captured(self, visit: Question, session: str) -> None:
+    def captured(self, visit: Question, head: Head) -> None:
         """The server has said which session this is, or that there is none."""
+        if not self._version:
+            self.instance = instance_of(head)
+        session = head.get(b"mcp-session-id")
         if session:
             if not can_be_sent_back(session):
                 visit._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
@@ -219,20 +249,31 @@ class HttpWire:
 
     def heard(self, heard: Sequence[Heard]) -> None:
         """Tell the connection."""
+        if self._probe is not None:
+            heard = [each for each in heard if getattr(each, "id", None) != self._probe.id]
+            if not heard:
+                return
         for each in heard:
-            if type(each) is Response or type(each) is Failure:
-                self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is nobody's
-            elif type(each) is Broken and each.error.answers is not None:
-                self._asking.pop(
-                    each.error.answers, None
-                )  # it has no other, also where it comes on a stream of somebody else's
+            if type(each) is Broken:
+                self._in_a_row += 1
+                if (
+                    each.error.answers is not None
+                ):  # it has no other, also where it comes on a stream of another request
+                    self._asking.pop(each.error.answers, None)
+            elif type(each) is not Lost and type(each) is not Gap:
+                self._in_a_row = 0
+                if type(each) is Response or type(each) is Failure:
+                    self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is nobody's
         if not self._closing:
             self._owner.deliver((INFO, Inbound(self._pid, heard)))
+        if self._in_a_row >= self.settings.quarantine and not self._over:
+            what = f"{self.description} is no MCP server: {self._in_a_row} messages in a row were none"
+            self._go_away(NotMcp(what))
 
     def crowded(self) -> bool:
-        """Whether the connection has not caught up with what it was told."""
+        """Whether the connection has not caught up with what it was told, or the server with what was answered."""
         mailbox = self._owner.mailbox
-        return mailbox is not None and len(mailbox) > _CROWD
+        return self._notices > _NOTICES or (mailbox is not None and len(mailbox) > _CROWD)
 
     def settled(self, visit: Notice, *, answered: bool = True) -> None:
         """It was taken note of, or answered."""
@@ -256,19 +297,26 @@ class HttpWire:
 
     def _is_away(self, visit: Notice) -> bool:
         """Whether the server is gone altogether, with nothing left that it may have seen and could answer."""
-        others = [each for each in (*self._visits, self._listening) if each is not None and each is not visit]
-        return bool(self._version) and self._gone is None and not any(each.left for each in others)
+        if not self._version or self._gone is not None or (self._listening is not None and self._listening.left):
+            return False
+        # Those that were taken note of, or whose stream is to be taken up again, are on no connection, and have been seen.
+        return not any(each.seen for each in (*self._visits, *self._asking.values()) if each is not visit)
 
-    def _go_away(self, error: ConnectFailed) -> None:
-        """End with what keeps us from it: whatever waits here was not seen, which that very error says, so nothing may be sent any more."""
+    def _go_away(self, error: TransportError) -> None:
+        """End now, with what keeps us from it. A `ConnectFailed` says that what waits here was not seen: nothing may be sent any more."""
         self._over = True
-        for each in (*self._visits, *self._waiting, self._listening):
+        for each in (*self._visits, *self._waiting, self._listening, self._old):
             if each is not None:
                 each.drop()
+        self._waiting.clear()
         self.end(error)
 
-    def session_gone(self, visit: Notice | None, error: HttpError) -> None:
-        """The server does not know our session. What it has not looked at can be sent again, in another one."""
+    def was_not_done(self, head: Head) -> bool:
+        """Whether what was refused so can be sent again: a handshake in any case, and anything else that was surely not acted upon."""
+        return not self._version or is_not_done(head, self.instance)
+
+    def session_gone(self, visit: Notice | None, error: HttpError, *, unseen: bool) -> None:
+        """The server does not know our session. What was surely not acted upon can be sent again, in another one."""
         if self._gone is None:
             self._gone = SessionGone(error.status, error.body, error.where)
             if self._listening is not None:
@@ -278,7 +326,7 @@ class HttpWire:
                 self.unheard(each, self._gone, resend=True)
             self.later(_LINGER, self._end_gone)
         if visit is not None:
-            self.unheard(visit, self._gone, resend=True)
+            self.unheard(visit, self._gone, resend=unseen)
         elif not self._visits:
             self._end_gone()
 
@@ -347,7 +395,7 @@ class HttpWire:
         """The old transport's stream has ended, and the session with it."""
         assert self._old is not None
         for visit in (*self._waiting, *self._visits):
-            if isinstance(visit, Notice) and visit.id is not None and self._asking.pop(visit.id, None) is not None:
+            if visit.id is not None and self._asking.pop(visit.id, None) is not None:
                 self.heard((Lost(visit.id, error, resend=not self._old.ready),))
         self.end(error)
 
@@ -376,7 +424,7 @@ class HttpWire:
     async def _farewell(self) -> None:
         """Say what is still to be said, and give the session back, within the grace."""
         self._closing = True
-        for visit in (self._listening, *self._asking.values()):
+        for visit in (self._listening, self._probe, *self._asking.values()):
             if visit is not None:
                 visit.drop()
                 if isinstance(visit, Notice):

@@ -10,7 +10,7 @@ exactly once, by its exit: the linked connection gets it as an exit signal whose
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid
 
     from .errors import TransportError
+
+TURN: Final = 0.001
+"""Seconds that what one server has sent may take of the loop before other tasks have a turn: tiny lines, chunks and events cost a
+thousand times what plain text does."""
+SLICE: Final = 4096
+"""So many bytes are handed on at once, before the clock is looked at."""
 
 
 class Lost(NamedTuple):
