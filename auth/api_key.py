@@ -19,11 +19,11 @@ from greenroom.errors import ConfigError
 from .answers import refusal
 from .errors import Denied
 from .grants import check_alive, found_by, granted
-from .hashing import hash_key, key_name, verify_key
+from .hashing import hash_key, is_hash_of_key, key_name, plain_digest, says_it_is_a_hash, verify_key
 from .headers import challenge, extract_api_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from greenroom.transports.seam import Refusal
 
@@ -61,6 +61,8 @@ class APIKeyAuth:
         entries: Mapping[str, Mapping[str, Any]] = {} if keys is None else _entries(keys)
         if any(not key for key in entries):
             raise ConfigError("an empty API key lets everybody in")
+        if verifier is None:
+            _check_forms(entries, pepper, hashed=hash_keys)
         self.headers: Sequence[str] = (header_name.lower(), "authorization")
         self._header = header_name.lower()
         self._hashed = hash_keys
@@ -68,8 +70,6 @@ class APIKeyAuth:
         self._blind = secrets.token_bytes(32)
         self._index = {self._place(key): (key, granted(entry, key_name(key))) for key, entry in entries.items()}
         self._verifier = verifier
-        if hash_keys and pepper is None and any(key.startswith("hmac-") for key in entries):
-            raise ConfigError("these keys were hashed with a pepper: pass pepper=…")
 
     def __repr__(self) -> str:
         how = "a verifier" if self._verifier is not None else f"{len(self._index)} keys"
@@ -101,7 +101,8 @@ class APIKeyAuth:
         """As what this key may be kept."""
         if not self._hashed:
             return (key,)
-        return (hash_key(key),) if self._pepper is None else (hash_key(key, self._pepper), hash_key(key))
+        plain = plain_digest(key)
+        return (plain,) if self._pepper is None else (hash_key(key, self._pepper), plain)
 
     def _place(self, kept: str) -> bytes:
         kept = kept.lower() if self._hashed and not kept.startswith("hmac-") else kept
@@ -127,6 +128,28 @@ def _entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[s
     if hasattr(keys, "items"):
         return cast("Mapping[str, Mapping[str, Any]]", keys)
     return {key: {} for key in keys}
+
+
+def _check_forms(keys: Collection[str], pepper: str | bytes | None, *, hashed: bool) -> None:
+    """Refuse what could never match a key that is shown. Keys are counted and not quoted: they are secrets."""
+    if not hashed:
+        hashes = sum(map(says_it_is_a_hash, keys))
+        if hashes:
+            raise ConfigError(
+                f"{hashes} of {len(keys)} keys are hashes: pass hash_keys=True, and the pepper they were made with"
+            )
+        if pepper is not None:
+            raise ConfigError("a pepper is for hashed keys: pass hash_keys=True, with keys from hash_key(key, pepper)")
+        return
+    if pepper is not None and not pepper:
+        raise ConfigError("the pepper is empty: pass the one that hash_key was given")
+    plain = sum(not is_hash_of_key(key) for key in keys)
+    if plain:
+        raise ConfigError(
+            f"with hash_keys=True, {plain} of {len(keys)} keys are no hashes and would never match: keep hash_key(key, pepper) of each"
+        )
+    if pepper is None and any(map(says_it_is_a_hash, keys)):
+        raise ConfigError("these keys were hashed with a pepper: pass pepper=…")
 
 
 def _same(one: str, other: str) -> bool:

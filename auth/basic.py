@@ -21,7 +21,7 @@ from greenroom.supervision import Threads
 from .answers import refusal
 from .errors import Denied
 from .grants import check_alive, found_by, granted
-from .hashing import dummy_like, verify_password
+from .hashing import dummy_like, is_hash_of_password, says_it_is_a_hash, verify_password
 from .headers import challenge, extract_basic_auth
 from .remembered import Remembered
 
@@ -65,6 +65,8 @@ class BasicAuth:
         entries = {user: _entry(entry) for user, entry in (credentials or {}).items()}
         if any(not entry.get("password") for entry in entries.values()):
             raise ConfigError("a user without a password lets everybody in")
+        for user, entry in entries.items():
+            _check_form(user, entry["password"], hashed=hash_passwords)
         self._users = {user: (entry["password"], granted(entry, user)) for user, entry in entries.items()}
         self._nobody = dummy_like([stored for stored, _ in self._users.values()]) if hash_passwords else "\0"
         self._verifier = verifier
@@ -120,7 +122,25 @@ class BasicAuth:
 
 
 def _entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"password": entry} if isinstance(entry, str) else entry
+    if isinstance(entry, str):
+        return {"password": entry}
+    if not hasattr(entry, "get"):
+        raise ConfigError(
+            f'an entry is what was kept of a password, or {{"password": …, "scopes": […]}}, not {type(entry).__name__}'
+        )
+    return entry
+
+
+def _check_form(user: str, password: Any, *, hashed: bool) -> None:
+    """Refuse what could never match a password that is shown. It is not quoted."""
+    if not isinstance(password, str):
+        raise ConfigError(f"the password of {user!r} is a text, not {type(password).__name__}")
+    if hashed and not is_hash_of_password(password):
+        raise ConfigError(
+            f"the password of {user!r} is not hashed and would never match: keep hash_password(password); in tests, pass hash_passwords=False"
+        )
+    if not hashed and says_it_is_a_hash(password):
+        raise ConfigError(f"the password of {user!r} is a hash: leave out hash_passwords=False")
 
 
 def _digest(text: str) -> bytes:

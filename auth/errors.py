@@ -48,6 +48,8 @@ class Denied(AuthError):
         self.message = message
         self.scopes = tuple(scopes)
         self.detail = detail
+        self.by: object = None
+        """The provider that has said so, where there are several."""
 
     @property
     def status(self) -> int:
@@ -66,16 +68,18 @@ class SignInError(AuthError, TransportError):
 
     reason: ClassVar[str] = "sign_in"
 
-    def __init__(self, step: str, message: str, *, code: str = "", temporary: bool = False) -> None:
+    def __init__(self, step: str, message: str, *, code: str = "", temporary: bool = False, url: str = "") -> None:
         """`step` is like "discovery", "registration", "authorization", "token", "refresh"; `code` is what the other side calls it.
 
-        `temporary` says that the same may go well in a while, and that what was known until now still holds.
+        `temporary` says that the same may go well in a while, and that what was known until now still holds. `url` is the server at which a user
+        has to sign in, where that is what is missing.
         """
         super().__init__(step, message)
         self.step = step
         self.message = message
         self.code = code
         self.temporary = temporary
+        self.url = url
 
     @property
     def final(self) -> bool:

@@ -34,9 +34,9 @@ class Failures:
         left = self._left(source, now)
         return 0.0 if left < self.allowed else (left - self.allowed + 1) * self.seconds / self.allowed
 
-    def failed(self, source: Hashable, now: float) -> None:
-        """It has failed once more."""
-        self._counts[source] = _Count(self._left(source, now) + 1, now)
+    def failed(self, source: Hashable, now: float, weight: float = 1.0) -> None:
+        """It has failed once more, which counts for so much."""
+        self._counts[source] = _Count(self._left(source, now) + weight, now)
         self._counts.move_to_end(source)
         while len(self._counts) > self._most:
             self._counts.popitem(last=False)

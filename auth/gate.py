@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ipaddress
 import logging
 import re
-import traceback
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
+from greenroom.supervision.fair_queue import Crowded, FairTurns
+from greenroom.supervision.kernel.tracebacks import told
 from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.sources import host_in, is_proxied, source_of
 
 from .answers import refusal
 from .errors import Denied
@@ -40,9 +41,16 @@ log = logging.getLogger(__name__)
 _GUESSES: Final = frozenset({"invalid_token", "invalid_credentials", "invalid_request"})
 """What counts as a failure: who shows nothing, or what was good once, guesses at nothing."""
 GOOD: Final = 10_000
+AT_ONCE: Final = 32
+"""How many credentials that were not good before are looked at at a time: of one source, or of one credential that comes by a trusted proxy,
+half of those that the others leave;"""
+WAITING: Final = 4096
+"""and how many more may wait for that. Asking an issuer, or hashing, takes long: a flood of guesses must not keep others from signing in."""
 FOR: Final = 24 * 3600.0
-_NETWORK: Final = 64
-"""How many bits of an IPv6 address are given to one customer; the rest is theirs to choose."""
+_REPEAT: Final = 0.02
+"""For how much of a guess it counts to show the same wrong credentials once more. A client whose token was revoked shows it with every call that is
+under way, and is no guesser; what it costs to look at it all is bounded all the same."""
+_REPEATED: Final = 60.0
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _LEAST: Final = 4
 """Characters that a secret has at least, to be struck out of a log: of fewer, words would be."""
@@ -65,6 +73,8 @@ class Gate:
         self._per_source = Failures(100, 60.0) if per_source is None else per_source
         self._per_claim = Failures(20, 60.0) if per_claim is None else per_claim
         self._good = Remembered(GOOD, FOR)
+        self._wrong = Remembered(GOOD, _REPEATED)
+        self._checks = FairTurns(AT_ONCE, WAITING)
 
     @property
     def headers(self) -> Sequence[str]:
@@ -91,11 +101,31 @@ class Gate:
         shown = [headers.get(name, "") for name in self.provider.headers]
         digest = self._good.digest(*shown)
         known = self._good.knows(digest)
-        if not known:
-            now = asyncio.get_running_loop().time()
-            wait = max(book.wait(who, now) for book, who in self._books(headers, peer, digest))
-            if wait > 0:
-                return too_many(wait)
+        if known:
+            return await self._judged(asking, peer, digest, shown)
+        if (wait := self._wait(asking, peer, digest)) > 0:
+            return too_many(wait)
+        try:
+            # The clients of a proxy have one address, and one that floods would have the turns of all: there it goes by what is shown.
+            owner = digest if is_proxied(peer) else source_of(host_in(peer.address))
+            async with self._checks.turn(owner):
+                # Looked at again: what came at once, and waited for its turn, guesses no more often than what came one after the other.
+                if (wait := self._wait(asking, peer, digest)) > 0:
+                    return too_many(wait)
+                return await self._judged(asking, peer, digest, shown, known=False)
+        except Crowded:
+            return too_many(1.0)
+
+    def _wait(self, asking: Asking, peer: Peer, digest: bytes) -> float:
+        """For how many seconds nothing of this source, or of whom it claims to be, is looked at."""
+        now = asyncio.get_running_loop().time()
+        return max(book.wait(each, now) for book, each in self._books(asking.headers, peer, digest))
+
+    async def _judged(
+        self, asking: Asking, peer: Peer, digest: bytes, shown: Sequence[str], *, known: bool = True
+    ) -> Peer | Refusal:
+        """What the provider says."""
+        headers = asking.headers
         try:
             info = _found(await self.provider.authenticate(asking))
             who = self._principal(info, digest)
@@ -103,8 +133,10 @@ class Gate:
             if denied.kind in _GUESSES:
                 self._good.drop(digest)
                 now = asyncio.get_running_loop().time()
+                weight = _REPEAT if self._wrong.knows(digest) else 1.0
+                self._wrong.keep(digest)
                 for book, each in self._books(headers, peer, digest):
-                    book.failed(each, now)
+                    book.failed(each, now, weight)
             return await self._refuse(denied, asking)
         except Exception as error:  # noqa: BLE001 - somebody's verifier: whatever it raises, nobody gets in
             log.error(  # noqa: TRY400 - the traceback as it is may have what was shown
@@ -115,7 +147,7 @@ class Gate:
             self._good.keep(digest)
         if not info.has(self.required_scopes):
             return await self._refuse(Denied("insufficient_scope", scopes=self.required_scopes), asking)
-        return Peer(peer.transport, peer.address, who, info)
+        return replace(peer, principal=who, auth=info)
 
     async def lacking(
         self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
@@ -130,7 +162,7 @@ class Gate:
         claim = digest
         with suppress(Denied):
             claim = self._good.digest("user", extract_basic_auth(headers)[0])
-        return (self._per_source, source_of(peer.address)), (self._per_claim, claim)
+        return (self._per_source, source_of(host_in(peer.address))), (self._per_claim, claim)
 
     def _principal(self, info: AuthInfo, digest: bytes) -> Hashable:
         """Whose sessions these are. Genuine callers whom nobody has named are told apart by what they have shown."""
@@ -141,15 +173,73 @@ class Gate:
         return principal
 
     async def _refuse(self, denied: Denied, asking: Asking) -> Refusal:
-        log.info("%s from %s: %s (%s)", asking.method, asking.address or "somewhere", denied.kind, denied.detail or "-")
+        why = f"Authentication: {denied.kind}{f' ({denied.detail})' if denied.detail else ''}"
         try:
-            return await self.provider.challenge(denied, asking)
+            return (await self.provider.challenge(denied, asking))._replace(why=why)
         except Exception as error:  # noqa: BLE001 - as above
             shown = [asking.headers.get(name, "") for name in self.provider.headers]
             log.error(  # noqa: TRY400 - as above
                 "the provider of authentication could not say no in its own way\n%s", told_without(error, shown)
             )
-            return refusal(denied)
+            return refusal(denied)._replace(why=why)
+
+
+class SeveralProviders:
+    """One provider, made of others: `Server(auth=[BearerAuth(…), APIKeyAuth(…)])`.
+
+    They are asked in order, and the first that finds credentials of its kind decides, whatever it says: a wrong token is a no, and a key beside it is
+    not looked at. Were the next one asked then, each request would be as many guesses as there are providers.
+    """
+
+    def __init__(self, providers: Sequence[Provider]) -> None:
+        """In the order in which they are asked. Raises `ConfigError`."""
+        if not providers:
+            raise ConfigError("auth=[] has no provider: write auth=None for a server that asks for nothing")
+        notices: list[Any] = [found for each in providers if (found := getattr(each, "notice", None)) is not None]
+        if len(notices) > 1:
+            raise ConfigError("two of the providers in auth=[…] have a document about the resource: clients read one")
+        self._providers = tuple(providers)
+        self.headers: Sequence[str] = tuple(dict.fromkeys(name for each in providers for name in each.headers))
+        self.notice: Notice | None = notices[0] if notices else None
+        """What may be read without credentials."""
+
+    def __repr__(self) -> str:
+        return f"SeveralProviders({', '.join(map(repr, self._providers))})"
+
+    def children(self) -> Sequence[ChildSpec[Any]]:
+        """Those of all."""
+        return [child for each in self._providers for child in each.children()]
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """What the first says that finds credentials of its kind."""
+        return (await self._asked(asking))[1]
+
+    async def _asked(self, asking: Asking) -> tuple[Provider, AuthInfo]:
+        for each in self._providers:
+            try:
+                return each, await each.authenticate(asking)
+            except Denied as denied:
+                if denied.kind != "missing":
+                    denied.by = each
+                    raise
+        raise Denied("missing")
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
+        """As the one that decided says no; where no credentials were shown, the words of the first, and the challenges of all."""
+        decided: Any = denied.by
+        if (
+            denied.kind == "insufficient_scope" and decided is None
+        ):  # the gate's own no, of a caller whom one has let in
+            try:
+                decided, _ = await self._asked(asking)
+            except Denied as now:  # what was good a moment ago has expired
+                decided = now.by
+        if decided is not None:
+            refused: Refusal = await decided.challenge(denied, asking)
+            return refused
+        first, *others = [await each.challenge(denied, asking) for each in self._providers]
+        asked = [pair for each in others for pair in each.headers if pair[0] == "www-authenticate"]
+        return first._replace(headers=[*first.headers, *asked])
 
 
 class Hung:
@@ -184,7 +274,12 @@ def _found(info: object) -> AuthInfo:
 def too_many(wait: float) -> Refusal:
     """Come back later."""
     refused = refusal(Denied("too_many_failures"))
-    return Refusal(refused.status, [*refused.headers, ("retry-after", str(int(wait) + 1))], refused.body)
+    return Refusal(
+        refused.status,
+        [*refused.headers, ("retry-after", str(int(wait) + 1))],
+        refused.body,
+        "Authentication: too many failures",
+    )
 
 
 def scopes_said(scopes: Collection[str]) -> tuple[str, ...]:
@@ -197,7 +292,7 @@ def scopes_said(scopes: Collection[str]) -> tuple[str, ...]:
 
 def told_without(error: BaseException, secrets: Iterable[str]) -> str:
     """An error with its traceback, and without what was shown."""
-    text = "".join(traceback.format_exception(error))
+    text = told(error)
     hidden: set[str] = set()
     for secret in secrets:
         hidden.update((secret, *secret.split(" ")[1:]))
@@ -207,18 +302,3 @@ def told_without(error: BaseException, secrets: Iterable[str]) -> str:
         if len(each) >= _LEAST:
             text = text.replace(each, "[hidden]")
     return text
-
-
-@lru_cache(maxsize=1024)
-def source_of(address: str) -> str:
-    """Where somebody comes from: the host, all ports of it, and the whole network that an IPv6 address is drawn from."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return host or address
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is None:
-            return str(ipaddress.ip_network((int(ip), _NETWORK), strict=False))
-        ip = ip.ipv4_mapped
-    return str(ip)

@@ -21,6 +21,10 @@ _GRANT: Final = _SAID | {"password"}
 
 def granted(entry: Mapping[str, Any], name: str) -> AuthInfo:
     """What a configuration's entry says. Raises `ConfigError` for what it cannot mean."""
+    if not hasattr(entry, "items"):
+        raise ConfigError(
+            f'an entry is a mapping like {{"subject": "ci", "scopes": ["read"]}}, not {type(entry).__name__}'
+        )
     unknown = set(entry) - _GRANT
     if unknown:
         raise ConfigError(f"an entry has subject, scopes and metadata, and no {', '.join(sorted(map(repr, unknown)))}")
@@ -39,6 +43,8 @@ def found_by(found: AuthInfo | Mapping[str, Any], name: str) -> AuthInfo:
     """What somebody's own function says of a caller: an `AuthInfo`, or a mapping in our words or in those of a token. The rest of it is kept as claims."""
     if isinstance(found, AuthInfo):
         return found
+    if not hasattr(found, "items"):
+        raise ConfigError(f"a verifier returns an AuthInfo, a mapping or None, not {type(found).__name__}")
     if "subject" not in found and "sub" in found:
         return from_claims(found)
     info = granted({word: value for word, value in found.items() if word in _SAID}, name)

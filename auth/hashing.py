@@ -1,7 +1,8 @@
 """Keys and passwords as they may be kept: never as they are. Formats are text, say what they are, and are compared in constant time.
 
 Keys are random already, so one HMAC with a pepper is enough, and quick: `hmac-sha256$…`. Passwords are not, so they get many rounds:
-`pbkdf2-sha256$…`. Plain SHA-256 in hex is what older stores have; it is still recognised, with a warning, and no longer made unless asked for.
+`pbkdf2-sha256$…`. Plain SHA-256 in hex is what older stores have; it is still recognised, with a warning. Of keys it is not made any more, of
+passwords only where it is asked for by name.
 """
 
 from __future__ import annotations
@@ -31,16 +32,19 @@ SALT: Final = 16
 _HMAC: Final = "hmac-sha256$"
 _PBKDF2: Final = "pbkdf2-sha256$"
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}\Z")
+_KEPT_KEY: Final = re.compile(r"hmac-sha256\$[A-Za-z0-9+/]{43}=\Z")
 
 
 class PepperRequired(ConfigError):
-    """The stored key was made with a pepper, and none was given."""
+    """A key is hashed with a pepper, or was, and none was given."""
 
 
 def hash_key(key: str, pepper: str | bytes | None = None) -> str:
-    """What to keep of an API key. Without a pepper it is the legacy form, which is only there to match older stores."""
-    if pepper is None:
-        return hashlib.sha256(key.encode()).hexdigest()
+    """What to keep of an API key: its HMAC-SHA256 with `pepper`. Raises `PepperRequired` without one."""
+    if not pepper:
+        raise PepperRequired(
+            "hash_key wants a pepper, a secret that is kept apart from the hashes: hash_key(key, os.environ[…]); without one it would be plain SHA-256"
+        )
     digest = hmac.new(_bytes(pepper), key.encode(), hashlib.sha256).digest()
     return _HMAC + base64.b64encode(digest).decode()
 
@@ -53,12 +57,32 @@ def verify_key(key: str, stored: str, pepper: str | bytes | None = None) -> bool
         return hmac.compare_digest(hash_key(key, pepper).encode(), stored.encode(errors="replace"))
     if not _HEX.match(stored):
         return False
-    matches = hmac.compare_digest(hash_key(key), stored.lower())
+    matches = hmac.compare_digest(plain_digest(key), stored.lower())
     if matches:
         _warn_once(
             "an API key is kept as plain SHA-256, which will not be accepted for ever: hash it again, with a pepper"
         )
     return matches
+
+
+def plain_digest(secret: str) -> str:
+    """Plain SHA-256 in hexadecimal, as older stores have it."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_hash_of_key(stored: str) -> bool:
+    """Whether it has one of the forms in which hashed keys are kept."""
+    return _KEPT_KEY.match(stored) is not None or _HEX.match(stored) is not None
+
+
+def says_it_is_a_hash(stored: str) -> bool:
+    """Whether it begins as `hash_key` and `hash_password` begin. Hexadecimal does not count: random keys are written so, too."""
+    return stored.startswith((_HMAC, _PBKDF2))
+
+
+def is_hash_of_password(stored: str) -> bool:
+    """Whether it has one of the forms in which hashed passwords are kept."""
+    return _read(stored) is not None or _HEX.match(stored) is not None
 
 
 def key_name(key: str) -> str:
@@ -69,7 +93,7 @@ def key_name(key: str) -> str:
 def hash_password(password: str, *, algorithm: Algorithm = "pbkdf2-sha256", iterations: int = ROUNDS) -> str:
     """What to keep of a password. It takes tens of milliseconds, on purpose: call it in a thread."""
     if algorithm == "sha256-hex":
-        return hashlib.sha256(password.encode()).hexdigest()
+        return plain_digest(password)
     if algorithm != "pbkdf2-sha256":
         raise ConfigError(f'algorithm is "pbkdf2-sha256" or "sha256-hex", not {algorithm!r}')
     if not 1 <= iterations <= MOST_ROUNDS:
@@ -89,7 +113,7 @@ def verify_password(password: str, stored: str) -> bool:
         return hmac.compare_digest(hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds), digest)
     if not _HEX.match(stored):
         return False
-    matches = hmac.compare_digest(hashlib.sha256(password.encode()).hexdigest(), stored.lower())
+    matches = hmac.compare_digest(plain_digest(password), stored.lower())
     if matches:
         _warn_once(
             "a password is kept as plain SHA-256, which is easily guessed from: hash it again with hash_password"

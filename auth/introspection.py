@@ -17,10 +17,10 @@ from urllib.parse import quote_plus, urlencode
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.json import decode, is_object
 from greenroom.supervision import ActorError, GenServer, Ref, Reject, child, later, send, spawn
-from greenroom.transports.client.fetch import Fetcher
 
 from .errors import Denied
 from .grants import number
+from .own_fetcher import own_fetcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,13 +51,13 @@ class Introspection:
         fresh: float = FRESH,
         most: int = MOST,
     ) -> None:
-        """`fetch` is a `Fetcher`, unless told otherwise. `fresh` is for how long an answer is believed, `most` how many are kept."""
+        """`fetch` is by default a `Fetcher` that goes to public addresses, and to this machine where `url` is there. `fresh` is for how long an answer is believed, `most` how many are kept."""
         if not client_id or not client_secret:
             raise ConfigError("introspection is for those who show themselves: client_id and client_secret")
         if most < 1 or fresh < 0:
             raise ConfigError("most is 1 or more, and fresh 0 or more")
         self.url = url
-        self.fetch: Fetch = Fetcher() if fetch is None else fetch
+        self.fetch: Fetch = own_fetcher(url) if fetch is None else fetch
         self.fresh = fresh
         self.most = most
         login = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()

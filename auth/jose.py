@@ -70,14 +70,14 @@ class Heading:
     kid: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # by their fields, two keys of one name would be the same one
 class Key:
     """A key, and what it may be used for. Its repr has nothing of it but its name."""
 
     family: str
     kid: str | None
     algorithm: str | None
-    inner: Any = field(repr=False, compare=False)
+    inner: Any = field(repr=False)
 
     def fits(self, heading: Heading) -> bool:
         """Whether a token that says this of itself could be signed with it."""

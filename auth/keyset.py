@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 from greenroom.errors import GreenroomError
 from greenroom.protocol.json import decode
 from greenroom.supervision import ActorError, GenServer, Ref, Reject, child, send_after
-from greenroom.transports.client.fetch import Fetcher
 
 from .errors import Denied
 from .jose import read_keys
+from .own_fetcher import own_fetcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,9 +112,9 @@ class KeySet:
     """An issuer's keys, by the URL of its JWK set. `child_spec` is its process, which the server starts that it is for."""
 
     def __init__(self, url: str, fetch: Fetch | None = None, *, fresh: float = FRESH, pause: float = PAUSE) -> None:
-        """`fetch` guards itself, since the URL may have come from outside: a `Fetcher`, unless told otherwise."""
+        """`fetch` is by default a `Fetcher` that goes to public addresses, and to this machine where `url` is there."""
         self.url = url
-        self._fetch = Fetcher() if fetch is None else fetch
+        self._fetch = own_fetcher(url) if fetch is None else fetch
         self._fresh = fresh
         self._pause = pause
         self._shown = Shown()

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.json import encode
+from greenroom.supervision.kernel.tracebacks import log_error
 from greenroom.transports.seam import Refusal
 
 from .grants import is_many
@@ -138,8 +139,8 @@ class ResourceDocument:
             return Refusal(204, _HEADERS)
         try:
             body = encode(await self.document(asking))
-        except Exception:  # somebody's function, or what it gave
-            log.exception("the metadata of %s cannot be told", self.resource)
+        except Exception:  # noqa: BLE001 - the author's function, or what it gave
+            log_error(log, "the metadata of %s cannot be told", self.resource)
             return Refusal(500, (("content-type", "application/json"), *_HEADERS), b'{"error":"server_error"}')
         return Refusal(200, (("content-type", "application/json"), *_HEADERS), body)
 

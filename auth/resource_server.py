@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from greenroom.errors import ConfigError
+from greenroom.supervision.kernel.tracebacks import log_error
 
 from .answers import CODES, refusal, told
 from .bearer import BearerAuth
@@ -205,8 +206,8 @@ class OAuthResource:
     async def _metadata_url(self, asking: Asking) -> str | None:
         try:
             return await self.notice.url(asking)
-        except Exception:  # somebody's function
-            log.exception("nobody can say where the metadata of %s is", self.resource)
+        except Exception:  # noqa: BLE001 - the author's function
+            log_error(log, "the URL of the metadata of %s could not be told", self.resource)
             return None
 
     async def _hint(self, denied: Denied, asking: Asking) -> str | None:
@@ -216,8 +217,8 @@ class OAuthResource:
         wanted: Collection[str] = denied.scopes
         try:
             wanted = tuple(dict.fromkeys((*await self.required_scopes(asking), *denied.scopes)))
-        except Exception:  # somebody's function
-            log.exception("nobody can say which scopes %s needs", self.resource)
+        except Exception:  # noqa: BLE001 - the author's function
+            log_error(log, "the scopes that %s needs could not be told", self.resource)
         if not wanted and denied.kind == "insufficient_scope":
             wanted = self.notice.scopes_supported or ()
         return " ".join(wanted) or None

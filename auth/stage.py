@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
+from greenroom.transports.access_log import log_refusal
 from greenroom.transports.asgi import KNOWN, encoded, relative_path
 from greenroom.transports.http_checks import Twice, fold
 from greenroom.transports.http_exchange import told
@@ -18,7 +19,7 @@ from greenroom.transports.seam import Peer, Refusal
 from .gate import Gate, asking_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from greenroom.transports.asgi import App, Receive, Scope, Send
 
@@ -35,6 +36,9 @@ class Protected:
         self._app = app
         self._gate = None if provider is None else Gate(provider, required_scopes=required_scopes)
         self._notices = None if self._gate is None else self._gate.notices
+        # A server of ours behind it gives out the sessions, and its clients believe refusals of that process alone. In front of any other
+        # application a word of our own would be one that they do not know: they would not even believe the 401.
+        self._instance: Sequence[tuple[str, str]] = getattr(app, "instance", ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -49,7 +53,9 @@ class Protected:
         try:
             headers = fold(scope["headers"])
         except Twice as twice:
-            await answer(Refusal(400, (("content-type", "text/plain"),), f"{twice} came twice".encode()), send)
+            why = f"{twice} came twice"
+            log_refusal(why, status=400, method=method, path=path)
+            await answer(Refusal(400, (("content-type", "text/plain"), *self._instance), why.encode()), send)
             return
         client = scope.get("client")
         peer = Peer("http", f"{client[0]}:{client[1]}" if client else "")
@@ -59,7 +65,8 @@ class Protected:
         # A browser asks without credentials whether it may; what it may is the application's to say.
         admitted = peer if method == "OPTIONS" else await self._gate.admit(method, target, headers, peer)
         if isinstance(admitted, Refusal):
-            await answer(admitted, send)
+            log_refusal(admitted.why, status=admitted.status, peer=peer, method=method, path=path)
+            await answer(admitted._replace(headers=(*admitted.headers, *self._instance)), send)
             return
         state: dict[str, Any] = {**(scope.get("state") or {}), KNOWN: admitted}
         await self._app({**scope, "state": state}, receive, send)

@@ -12,6 +12,8 @@ import threading
 import webbrowser
 from typing import TYPE_CHECKING, Protocol
 
+from greenroom.supervision.kernel.spelling import visible
+
 from .pkce import check_web
 
 if TYPE_CHECKING:
@@ -83,4 +85,4 @@ async def show_code(code: DeviceCode, /) -> None:
 
 def tell(words: str) -> None:
     """To the terminal; never on stdout, which may be a protocol's."""
-    print(words, file=sys.stderr, flush=True)  # noqa: T201 - it is what is asked for
+    print(visible(words, lines=True), file=sys.stderr, flush=True)  # noqa: T201 - it is what is asked for

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LONGEST: Final = 8192
 _WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _SCHEME: Final = re.compile(rf"[\s,]*({_WORD})(?:[ \t]+|\Z|(?=,))")
-_PARAM: Final = re.compile(rf'[\s,]*({_WORD})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]*))')
+_PARAM: Final = re.compile(rf'[\s,]*({_WORD})[ \t]*=[ \t]*(?:"([^"\\]*(?:\\.[^"\\]*)*)"|([^\s,"]*))')
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -49,9 +49,3 @@ def parse_challenges(header: str) -> list[Challenge]:
 def bearer_challenge(header: str) -> Challenge | None:
     """The first that asks for a bearer token."""
     return next((each for each in parse_challenges(header) if each.scheme == "bearer"), None)
-
-
-def parse_www_authenticate(header: str) -> str | None:
-    """The URL of the protected resource's metadata, if the header names it."""
-    challenge = bearer_challenge(header)
-    return None if challenge is None else challenge.params.get("resource_metadata") or None

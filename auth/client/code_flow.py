@@ -6,13 +6,14 @@ Before the code is shown to anybody, what came back is held against what was sen
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from greenroom.auth.errors import SignInError
+from greenroom.supervision.acceptor import tcp_sockets
 
 from .discovery import check_endpoint
-from .landing import Landing, read_return, same
+from .landing import HOST, Landing, read_return, same
 from .pkce import build_authorization_url
 from .token_calls import Endpoint, exchange_code
 from .words import plain, quoted
@@ -138,9 +139,9 @@ def judge(back: Return, state: str, server: ServerMetadata) -> str:
 
 async def _is_free(port: int) -> bool:
     try:
-        server: Any = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", port)
+        sockets = await tcp_sockets(HOST, port)
     except OSError:
         return False
-    server.close()
-    await server.wait_closed()
+    for each in sockets:
+        each.close()
     return True

@@ -11,11 +11,12 @@ from greenroom.supervision import ActorError, AlreadyRegistered, Options, Ref, S
 from .keeper import Keeper, Shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from greenroom.supervision import Pid
     from greenroom.transports.client.fetch import Fetch
 
+    from .record import Record
     from .stores import TokenStore
     from .ways import Way
 
@@ -65,6 +66,14 @@ class KeptCredentials:
         token = value.removeprefix(_SCHEME) if value.startswith(_SCHEME) else None
         try:
             return await keeper.call(Keeper.renew, status, challenge, token, self._shown.failures)
+        except ActorError as error:
+            raise _lost(error) from None
+
+    async def widen(self, scopes: Sequence[str]) -> Record:
+        """Have a login that has these scopes besides its own. Raises `SignInError`."""
+        keeper = await self._keeper()
+        try:
+            return await keeper.call(Keeper.widen, tuple(scopes), self._shown.failures)
         except ActorError as error:
             raise _lost(error) from None
 

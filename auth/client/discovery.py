@@ -58,11 +58,15 @@ async def discover(url: str, fetch: Fetch, *, resource_metadata: str | None = No
 async def discover_protected_resource(
     url: str, fetch: Fetch, resource_metadata: str | None = None
 ) -> ResourceMetadata | None:
-    """What a server says of itself (RFC 9728); None when it says nothing. Raises `SignInError`."""
-    for place in [resource_metadata] if resource_metadata else resource_urls(url):
+    """What a server says of itself (RFC 9728); None when it says nothing. Raises `SignInError`.
+
+    A document at a place that the server has named must be of the server's own URL, also when that place is where the whole host's is.
+    """
+    places = {resource_metadata: canonical(url)} if resource_metadata else resource_urls(url)
+    for place, expected in places.items():
         body = await _document(place, fetch)
         if body is not None:
-            return read_resource(body, url)
+            return read_resource(body, expected, url if expected == canonical(url) else None)
     if resource_metadata:
         raise SignInError(
             _STEP, f"there is nothing at {shown(resource_metadata)}, where the server says its metadata is"

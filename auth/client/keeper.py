@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +20,12 @@ from greenroom.supervision import NORMAL, GenServer, Reject, Stop, send_after
 from .challenges import bearer_challenge
 from .discovery import Place, discover
 from .record import Record
+from .stores import reason, store_failures
 from .token_calls import Endpoint, refresh_token
 from .ways import Need
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from greenroom.supervision import NoReply
     from greenroom.transports.client.fetch import Fetch
@@ -71,6 +73,8 @@ class Keeper(GenServer):
         self._logins: deque[float] = deque(maxlen=MOST)
         self._steps: dict[frozenset[str], int] = {}
         self._place: Place | None = None
+        self._unkept = False
+        """Whether what is held is newer than what the store has, which could not be written."""
 
     def init(self) -> None:
         """Look now and then whether anybody still comes."""
@@ -81,7 +85,7 @@ class Keeper(GenServer):
         """Nobody may need it any more."""
         if message != "idle?":
             return super().handle_info(message)  # type: ignore[return-value]  # it is no coroutine
-        if _now() - self._shown.used >= IDLE:
+        if _now() - self._shown.used >= IDLE and not self._unkept:
             return Stop(NORMAL)
         send_after(IDLE, self.pid, "idle?")
         return None
@@ -100,13 +104,12 @@ class Keeper(GenServer):
                 shown.loaded = True
             if shown.record is None:
                 if self._way.eager:
-                    async with self._store.lock(self._way.name):
+                    async with self._locked():
                         shown.record = await self._kept() or await self._log_in(None, (), None)
             elif shown.record.is_old() and _now() >= shown.pause:
                 await self._renew_early(shown.record)
-        except SignInError as error:
-            self._failed(error)
-            raise Reject(error) from None
+        except (SignInError, OSError) as error:
+            raise Reject(self._failed(error)) from None
 
     async def renew(self, status: int, header: str, sent: str | None, seen: int) -> bool:
         """The server has refused that token, or wants more. Whether another try is worth it."""
@@ -115,16 +118,27 @@ class Keeper(GenServer):
         if held is not None and held.access_token != sent:
             return True
         try:
-            async with self._store.lock(self._way.name):
+            async with self._locked():
                 kept = await self._kept()
                 if kept is not None and kept.access_token != sent and not kept.is_over():
                     self._shown.record = kept
                     return True
                 await self._anew(status, header, kept or held)
-        except SignInError as error:
-            self._failed(error)
-            raise Reject(error) from None
+        except (SignInError, OSError) as error:
+            raise Reject(self._failed(error)) from None
         return True
+
+    async def widen(self, scopes: Sequence[str], seen: int) -> Record:
+        """Have a login that has these scopes besides its own: the user is asked where the one that is kept lacks some."""
+        self._same_failure(seen)
+        try:
+            async with self._locked():
+                kept = await self._kept()
+                if kept is not None and kept.access_token and set(scopes) <= set(kept.scopes):
+                    return kept
+                return await self._log_in(None, tuple(scopes), kept, wider=True)
+        except (SignInError, OSError) as error:
+            raise Reject(self._failed(error)) from None
 
     # --- how
 
@@ -132,13 +146,31 @@ class Keeper(GenServer):
         if self._failure is not None and self._shown.failures > seen:
             raise Reject(self._failure)
 
-    def _failed(self, error: SignInError) -> None:
+    def _failed(self, error: SignInError | OSError) -> SignInError:
+        """The failure that all who wait share. An error of the program's own functions, as of its `browser`, fails this login and not the process."""
+        if isinstance(error, OSError):
+            what = f"{type(error).__name__}: {reason(error)}"
+            error = SignInError("authorization", f"a function that signs in has failed: {what}", temporary=True)
         self._failure = error
         self._shown.failures += 1
         log.warning("signing in at %s: %s", self._way.url.partition("?")[0], error)
+        return error
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            with store_failures():
+                await stack.enter_async_context(self._store.lock(self._way.name))
+            yield
 
     async def _kept(self) -> Record | None:
-        return Record.read(await self._store.get(self._way.name))
+        """What is in the store, unless what is held could not be written there and is newer."""
+        with store_failures():
+            kept = Record.read(await self._store.get(self._way.name))
+        held = self._shown.record
+        if self._unkept and held is not None and (kept is None or kept.obtained_at <= held.obtained_at):
+            return held
+        return kept
 
     async def _keep(self, record: Record) -> Record:
         self._shown.record = record
@@ -146,25 +178,29 @@ class Keeper(GenServer):
         self._shown.pause = 0.0
         try:
             await self._store.put(self._way.name, record.as_dict())
+            self._unkept = False
         except (SignInError, OSError) as error:
+            self._unkept = True
             log.warning("the new token is used, and could not be kept: %s", error)
         return record
 
     async def _renew_early(self, old: Record) -> None:
         """Before it ends: nobody has refused anything yet, so nothing is lost when it does not go well."""
-        async with self._store.lock(self._way.name):
-            kept = await self._kept()
-            if kept is not None and kept.access_token != old.access_token and not kept.is_old():
-                self._shown.record = kept
-                return
-            try:
-                if self._way.alone:
+        try:
+            async with self._locked():
+                kept = await self._kept()
+                if kept is not None and kept.access_token != old.access_token and not kept.is_old():
+                    self._shown.record = kept
+                elif self._way.alone:
                     await self._log_in(None, (), None)
                 elif await self._refreshed(kept or old, None) is None:
                     self._shown.pause = float("inf")
-            except SignInError as error:
-                log.info("a token that is about to end could not be renewed yet: %s", error)
-                self._shown.pause = _now() + PAUSE
+        except (
+            SignInError,
+            OSError,
+        ) as error:  # of the store as well: the token that is held is good until it is refused
+            log.info("a token that is about to end could not be renewed yet: %s", error)
+            self._shown.pause = _now() + PAUSE
 
     async def _anew(self, status: int, header: str, old: Record | None) -> Record:
         challenge = bearer_challenge(header)
@@ -173,7 +209,7 @@ class Keeper(GenServer):
         if status == _FORBIDDEN:
             self._count_step(scopes)
             place = self._place or await self._found(params.get("resource_metadata"))
-            return await self._log_in(place, scopes, old)
+            return await self._log_in(place, scopes, old, wider=True)
         found: Place | None = None
         try:
             found = await self._found(params.get("resource_metadata"))
@@ -228,7 +264,9 @@ class Keeper(GenServer):
             return None
         return await self._keep(old.renewed(tokens))
 
-    async def _log_in(self, place: Place | None, scopes: tuple[str, ...], old: Record | None) -> Record:
+    async def _log_in(
+        self, place: Place | None, scopes: tuple[str, ...], old: Record | None, *, wider: bool = False
+    ) -> Record:
         now = _now()
         if len(self._logins) == MOST and now - self._logins[0] < _MINUTE:
             raise SignInError(
@@ -244,7 +282,7 @@ class Keeper(GenServer):
                 "discovery",
                 f"the server wants tokens of {place.server.issuer} now, and this client is known to {old.issuer}: register it there",
             )
-        return await self._keep(await self._way.obtain(place, Need(scopes, before)))
+        return await self._keep(await self._way.obtain(place, Need(scopes, before, wider)))
 
     def _count_step(self, scopes: tuple[str, ...]) -> None:
         wanted = frozenset(scopes)

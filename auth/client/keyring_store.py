@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.auth.errors import SignInError
+from greenroom.auth.grants import texts
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, encode, is_object
 
-from .locks import file_lock
-from .stores import PATIENCE, FileStore
+from .stores import FileStore, name_lock
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncGenerator, Hashable, Mapping
+    from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
+
+
+_NAMES: Final = "names of entries"
 
 
 class KeyringStore:
@@ -56,8 +58,24 @@ class KeyringStore:
             entry = None
         return entry if is_object(entry) else None
 
+    async def keys(self) -> Sequence[str]:
+        """The names under which something is kept: from an entry of their own, as no keyring lists its entries."""
+        return texts((await self.get(_NAMES) or {}).get("names"))
+
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
         """Keep it; None forgets."""
+        await self._put(key, entry)
+        async with self.lock(_NAMES):
+            names = dict.fromkeys(await self.keys())
+            if (key in names) == (entry is not None):
+                return
+            if entry is None:
+                del names[key]
+            else:
+                names[key] = None
+            await self._put(_NAMES, {"names": list(names)})
+
+    async def _put(self, key: str, entry: Mapping[str, Any] | None) -> None:
         if entry is not None:
             await self._ask(self._keyring.set_password, self._service, key, encode(dict(entry)).decode())
         elif await self._ask(self._keyring.get_password, self._service, key) is not None:
@@ -66,9 +84,7 @@ class KeyringStore:
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncGenerator[None]:
         """Hold a name, across processes."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-        async with file_lock(self._folder / f"{digest}.lock", PATIENCE):
+        async with name_lock(self._folder, key):
             yield
 
     async def _ask(self, function: Any, *arguments: str) -> Any:

@@ -1,17 +1,17 @@
 """What a resource and an authorization server say of themselves (RFC 9728, RFC 8414, OpenID Connect), and where that is to be found. Pure.
 
-An issuer's metadata must name exactly the issuer that it was looked for, character by character: otherwise one server could speak for another.
+A document must name exactly what its URL was made from, character by character: an issuer's the issuer, a resource's the resource. Otherwise one server
+could speak for another, and a server at a path of a shared host could have a token for the whole host sent to itself (RFC 9728, 3.3; RFC 8414, 3.3).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import text, texts
-from greenroom.auth.urls import covers
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, is_object
 
@@ -19,6 +19,9 @@ from .words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,12 @@ class ServerMetadata:
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
-def resource_urls(server: str) -> list[str]:
-    """Where a server's own metadata may be, best first."""
-    parts = urlsplit(server)
-    path = parts.path.rstrip("/")
-    forms = [f"/.well-known/oauth-protected-resource{path}", "/.well-known/oauth-protected-resource"]
-    return [_at(server, form) for form in dict.fromkeys(forms)]
+def resource_urls(server: str) -> dict[str, str]:
+    """Where a server's own metadata may be, best first, and which resource the document there is of: the server itself, or its whole host."""
+    whole = canonical(server)
+    host = _at(whole, "")
+    path = urlsplit(whole).path
+    return {_at(host, f"{_RESOURCE}{path}"): whole, _at(host, _RESOURCE): host}
 
 
 def server_urls(issuer: str) -> list[str]:
@@ -72,14 +75,19 @@ def server_urls(issuer: str) -> list[str]:
     return [_at(issuer, form) for form in dict.fromkeys(forms)]
 
 
-def read_resource(body: bytes, server: str) -> ResourceMetadata:
-    """Metadata of the resource at `server`. Raises `SignInError` for what is none, or another's."""
+def read_resource(body: bytes, expected: str, asked: str | None = None) -> ResourceMetadata:
+    """Metadata of the resource `expected`, by its canonical name, or by its URL as it was asked. Raises `SignInError` for what is none, or another's."""
     said = _object(body, "discovery", "the resource's metadata")
     resource = text(said.get("resource"))
     if resource is None:
         raise SignInError("discovery", "the resource's metadata names no resource")
-    if not covers(resource, server):
-        raise SignInError("discovery", f"the metadata is of {plain(resource)}, and not of the server that was asked")
+    # A URL and the same with a slash are made into one well-known URL.
+    if resource not in (expected, f"{expected}/", expected if asked is None else _as_asked(asked)):
+        raise SignInError(
+            "discovery",
+            f"the metadata is of {plain(resource)}, and not of the server that was asked: "
+            f"its operator has to name {plain(expected)} as its `resource`",
+        )
     scopes = said.get("scopes_supported")
     return ResourceMetadata(
         resource, texts(said.get("authorization_servers")), None if scopes is None else texts(scopes), said
@@ -112,10 +120,17 @@ def read_server(body: bytes, issuer: str | None) -> ServerMetadata:
 
 
 def canonical(server: str) -> str:
-    """How a server is named as the resource that a token is for (RFC 8707): without a fragment or a query, and no slash at the end."""
+    """How a server is named as the resource that a token is for (RFC 8707): without a fragment, a query or a usual port, and no slash at the end."""
     parts = urlsplit(server)
-    netloc = parts.netloc.rpartition("@")[2].lower()
-    return urlunsplit((parts.scheme.lower(), netloc, parts.path.rstrip("/"), "", ""))
+    scheme = parts.scheme.lower()
+    netloc = parts.netloc.rpartition("@")[2].lower().removesuffix(":443" if scheme == "https" else ":80")
+    return urlunsplit((scheme, netloc, parts.path.rstrip("/"), "", ""))
+
+
+def _as_asked(url: str) -> str:
+    """With its port, case and query, and without what is no part of a resource's name: a user and a fragment."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
 
 
 def _at(url: str, path: str) -> str:

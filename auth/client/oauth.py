@@ -9,8 +9,9 @@ What is not said is found out: where to sign in, as which client, for which scop
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
@@ -26,6 +27,7 @@ from .reaching import fetcher_for
 from .registration import Registrar, check_document
 from .stores import MemoryStore
 from .ways import record_of, scopes_for
+from .words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,13 +60,17 @@ class OAuth:
     client_name: str = "greenroom"
     """What users are told who asks."""
     scopes: Sequence[str] = ()
-    """What to ask for in any case."""
+    """What to ask for in any case: instead of all that the server says there is."""
+    also: Sequence[str] = ()
+    """What to ask for besides, whatever else is asked for."""
     account: str = "default"
     """Whose login it is, for programs that sign in as several users."""
     browser: Browser | None = open_browser
     """What takes the user there; None: nobody is there to sign in, and what is not kept already fails at once."""
     advice: str = "sign in once with a browser"
-    """What to do, for whoever hears that nobody is there."""
+    """What to do where a sign-in is needed and no browser may be opened."""
+    command: str = ""
+    """The command line that signs in at this server, for errors: with `--scope` it adds one."""
     device: Shower | None = None
     """What tells a user a code for another machine: used instead of the browser wherever the authorization server offers that."""
     port: int = 0
@@ -112,6 +118,24 @@ def login_name(settings: OAuth, url: str) -> str:
     return f"user {settings.account} {settings.client_id or ''} {canonical(url)}"
 
 
+class Login(NamedTuple):
+    """Which login a store's entry is."""
+
+    account: str
+    client_id: str | None
+    url: str
+
+
+def login_of(key: str) -> Login | None:
+    """What `login_name` made the name of; None for an entry that is no login."""
+    kind, found, rest = key.partition(" ")
+    parts = rest.rsplit(" ", 2)
+    if kind != "user" or not found or len(parts) != 3:  # noqa: PLR2004 - account, client, URL
+        return None
+    account, client_id, url = parts
+    return Login(account, client_id or None, url)
+
+
 class OAuthWay:
     """At one server."""
 
@@ -156,20 +180,35 @@ class OAuthWay:
     async def obtain(self, place: Place, need: Need) -> Record:
         """Have the user sign in."""
         settings = self._settings
-        asked = scopes_for(settings.scopes, need, place)
+        asked = scopes_for(settings.scopes, need, place, settings.also)
         if settings.device is not None and place.server.device_endpoint is not None:
             flow = DeviceFlow(settings.device, self._registrar, self._fetch, settings.timeout)
             identity, tokens = await flow.run(place, asked)
         elif settings.browser is None:
             check_server(place.server)
-            raise SignInError(
-                "authorization",
-                f"nobody is signed in at {place.resource}, and nobody is there to do it: {settings.advice}",
-            )
+            raise self._needed(place, need)
         else:
             code = CodeFlow(settings.browser, self._registrar, self._fetch, settings.port, settings.timeout)
             identity, tokens = await code.run(place, asked)
         return record_of(place, identity, tokens, asked)
+
+    def _needed(self, place: Place, need: Need) -> SignInError:
+        """Why there is no token, and what to run. A login that lacks a scope is not called absent."""
+        settings, before = self._settings, need.before
+        if before is None or not (need.wider and need.challenged):
+            why = "nobody is signed in" if before is None else "the login has expired"
+            text = f"{why} at {place.resource}, and nobody is there to do it: {settings.advice}"
+            return SignInError("authorization", text, url=self.url)
+        missing = [scope for scope in need.challenged if scope not in before.scopes]
+        if not missing:
+            named = " ".join(need.challenged)
+            text = f"the login at {place.resource} was not granted {named}, which the server wants: ask its operator"
+        else:
+            more = " ".join(f"--scope {shlex.quote(plain(scope))}" for scope in missing)
+            what = f"run `{settings.command} {more}` in a terminal" if settings.command else settings.advice
+            lacks = f"the scope{'s' if len(missing) > 1 else ''} {', '.join(map(plain, missing))}"
+            text = f"the login at {place.resource} lacks {lacks}: {what}"
+        return SignInError("authorization", text, code="insufficient_scope", url=self.url)
 
     async def identity(self, record: Record) -> Identity | None:
         """As whom that login was made."""

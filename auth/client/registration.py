@@ -5,6 +5,7 @@ What a server has given us is kept under its issuer, and is shown to no other.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from greenroom.protocol.json import encode
 
 from .discovery import reach
 from .identity import METHODS, Identity
+from .stores import store_failures
 from .token_calls import said
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from .metadata import ServerMetadata
     from .stores import TokenStore
 
+log = logging.getLogger(__name__)
 _STEP: Final = "registration"
 
 
@@ -70,6 +73,8 @@ class Registrar:
         self._document = document
         self._client_name = client_name
         self._account = account
+        self._unkept: dict[str, Mapping[str, Any]] = {}
+        """What the store could not take, by its key."""
 
     async def kept(self, issuer: str, client_id: str) -> Identity | None:
         """Whom we were to that issuer by that name."""
@@ -77,15 +82,18 @@ class Registrar:
             return self.known if self.known.client_id == client_id else None
         if client_id == self._document:
             return Identity(client_id, method="none")
-        entry = await self._store.get(self._key(issuer))
-        found = None if entry is None else _identity(entry)
-        return found if found is not None and found.client_id == client_id else None
+        for device in (False, True):
+            entry = await self._entry(issuer, device=device)
+            found = None if entry is None else _identity(entry)
+            if found is not None and found.client_id == client_id:
+                return found
+        return None
 
     async def redirect(self, issuer: str) -> str | None:
         """Where the issuer was told that its users come back to."""
         if self.known is not None or self._document is not None:
             return None
-        return text((await self._store.get(self._key(issuer)) or {}).get("redirect_uri"))
+        return text((await self._entry(issuer) or {}).get("redirect_uri"))
 
     async def identity(self, server: ServerMetadata, redirect_uri: str | None, scopes: str | None) -> Identity:
         """Become known there, if we are not. Raises `SignInError`."""
@@ -93,8 +101,9 @@ class Registrar:
             return self.known
         if self._document is not None and server.client_documents:
             return Identity(self._document, method="none")
-        entry = await self._store.get(self._key(server.issuer))
-        if entry is not None and (redirect_uri is None or entry.get("redirect_uri") == redirect_uri):
+        device = redirect_uri is None
+        entry = await self._entry(server.issuer, device=device)
+        if entry is not None and entry.get("redirect_uri") == redirect_uri:
             found = _identity(entry)
             if found is not None:
                 return found
@@ -110,17 +119,42 @@ class Registrar:
         found = _identity(kept)
         if found is None:
             raise SignInError(_STEP, f"{server.issuer} has registered this program, and did not say as whom")
-        await self._store.put(self._key(server.issuer), kept)
+        key = self._key(server.issuer, device=device)
+        try:
+            await self._store.put(key, kept)
+            self._unkept.pop(key, None)
+        except (SignInError, OSError) as error:
+            self._unkept[key] = kept
+            log.warning("the new registration at %s is used, and could not be kept: %s", server.issuer, error)
         return found
 
     async def forget(self, issuer: str, client_id: str) -> None:
         """The issuer knows that client no more."""
-        entry = await self._store.get(self._key(issuer))
-        if entry is not None and entry.get("client_id") == client_id:
-            await self._store.put(self._key(issuer), None)
+        for device in (False, True):
+            await self._forget(issuer, client_id, self._key(issuer, device=device))
 
-    def _key(self, issuer: str) -> str:
-        return f"client {issuer} {self._account}"
+    async def _forget(self, issuer: str, client_id: str, key: str) -> None:
+        if (self._unkept.get(key) or {}).get("client_id") == client_id:
+            del self._unkept[key]
+        entry = await self._stored(key)
+        if entry is not None and entry.get("client_id") == client_id:
+            try:
+                await self._store.put(key, None)
+            except (SignInError, OSError) as error:
+                self._unkept.setdefault(key, {})  # as if it were gone
+                log.warning("the registration at %s is of no use, and stays in the store: %s", issuer, error)
+
+    async def _entry(self, issuer: str, *, device: bool = False) -> Mapping[str, Any] | None:
+        key = self._key(issuer, device=device)
+        return self._unkept[key] if key in self._unkept else await self._stored(key)
+
+    async def _stored(self, key: str) -> Mapping[str, Any] | None:
+        with store_failures():
+            return await self._store.get(key)
+
+    def _key(self, issuer: str, *, device: bool) -> str:
+        # Apart, since an issuer gives a client the grants that it asked for when it was registered, and no other.
+        return f"client {'device ' if device else ''}{issuer} {self._account}"
 
 
 def _wanted(server: ServerMetadata, redirect_uri: str | None, scopes: str | None, name: str) -> dict[str, Any]:

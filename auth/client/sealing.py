@@ -6,12 +6,15 @@ backups and logs, and against changes.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from cryptography.fernet import Fernet, InvalidToken
 
 from greenroom.errors import ConfigError
+from greenroom.supervision.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,32 +53,20 @@ def key_in(path: Path, make: Callable[[], bytes] = Fernet.generate_key) -> bytes
         return read_private(path).strip()
     except FileNotFoundError:
         pass
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    write_private(fresh, make())
-    try:
-        os.link(fresh, path)
-    except FileExistsError:
-        pass  # somebody else was quicker: theirs is the one
-    finally:
-        fresh.unlink()
+    with contextlib.suppress(FileExistsError):  # another program was quicker: its key is the one
+        write_private(path, make(), replace=False)
     return read_private(path).strip()
 
 
 def read_private(path: Path) -> bytes:
     """A file's content. Raises `ConfigError` when others can read it as well."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_mode & 0o077:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(f"{path} is no file: remove it, or name another folder")
+        if mode & 0o077:
             raise ConfigError(
                 f"{path.name} can be read by others than its owner: sign in anew after `chmod 600` and a look at who did"
             )
         return file.read()
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """A new file of its owner's alone, on the disk when this returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)

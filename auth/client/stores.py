@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import os
 from collections import defaultdict
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,12 +19,14 @@ from greenroom.auth.folders import data_folder
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, encode, is_object
+from greenroom.supervision.private_files import check_folder, write_private
 
-from .locks import file_lock
-from .sealing import Seal, Unsealed, key_in, read_private, write_private
+from .locks import PASSING, advice, file_lock
+from .sealing import Seal, Unsealed, key_in, read_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Hashable, Mapping
+    import os
+    from collections.abc import AsyncGenerator, Generator, Hashable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,40 @@ PATIENCE: Final = 360.0
 _MOMENT: Final = 10.0
 
 
+def name_lock(folder: Path, key: str) -> AbstractAsyncContextManager[None]:
+    """Hold a name with a file in that folder, across processes. Raises `SignInError` when another program has it for too long."""
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return file_lock(_private_folder(folder) / f"{digest}.lock", PATIENCE, readable=True)
+
+
+@contextlib.contextmanager
+def store_failures() -> Generator[None]:
+    """Raise what a store of a program's own has against it as `SignInError`. For calls of the store alone, and nothing that is done under its lock."""
+    try:
+        yield
+    except OSError as error:
+        raise SignInError("store", f"the store of logins fails: {reason(error)}", temporary=True) from None
+
+
+def reason(error: OSError) -> str:
+    """In words, also for an error without a text, as `TimeoutError()` is. No value is in it."""
+    return error.strerror or type(error).__name__
+
+
+def _private_folder(folder: Path) -> Path:
+    """The folder, which is made if need be. Raises `SignInError`."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_folder(folder)
+    except OSError as error:
+        raise SignInError("store", f"{folder} cannot be made: {error.strerror}; name another folder") from None
+    except ConfigError as error:
+        raise SignInError("store", str(error)) from None
+    return folder
+
+
 class TokenStore(Protocol):
-    """Where logins are kept."""
+    """Where logins are kept. Each method raises `SignInError` when it cannot do that."""
 
     @property
     def name(self) -> Hashable:
@@ -96,7 +129,6 @@ class FileStore:
     ) -> None:
         """`folder` is by default where the system keeps users' data of `app`. `key` seals; by default one that stands beside it."""
         self.folder = data_folder(app) if folder is None else Path(folder)
-        self._given = key
         self._sealed: Seal | None = None if key is None else Seal(key)
 
     def __repr__(self) -> str:
@@ -117,6 +149,10 @@ class FileStore:
         entry = self._read().get(key)
         return entry if is_object(entry) else None
 
+    async def keys(self) -> Sequence[str]:
+        """The names under which something is kept."""
+        return tuple(self._read())
+
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
         """Keep it; None forgets. The file is replaced as a whole, so whoever dies over it leaves the old one."""
         async with file_lock(self._place() / "credentials.lock", _MOMENT):
@@ -125,36 +161,48 @@ class FileStore:
                 entries.pop(key, None)
             else:
                 entries[key] = dict(entry)
-            fresh = self.path.with_name(f"credentials.{os.getpid()}")
-            write_private(fresh, self._seal().close(encode(entries)))
-            fresh.replace(self.path)
+            sealed = self._seal().close(encode(entries))
+            try:
+                write_private(self.path, sealed)
+            except OSError as error:
+                raise SignInError(
+                    "store",
+                    f"{self.path} cannot be written: {error.strerror}; {advice(error)}",
+                    temporary=error.errno in PASSING,
+                ) from None
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncGenerator[None]:
-        """Hold a name, across processes."""
-        digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-        async with file_lock(self._place() / f"{digest}.lock", PATIENCE):
+        """Hold a name, across processes; also where nothing can be written."""
+        async with name_lock(self.folder, key):
             yield
 
     def _place(self) -> Path:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise SignInError("store", f"{self.folder} cannot be made: {error.strerror}; name another folder") from None
-        return self.folder
+        return _private_folder(self.folder)
 
     def _seal(self) -> Seal:
         if self._sealed is None:
-            self._sealed = Seal(key_in(self._place() / "credentials.key"))
+            path = self.folder / "credentials.key"
+            try:
+                self._sealed = Seal(key_in(path))
+            except OSError as error:
+                raise SignInError(
+                    "store", f"{path}, which seals logins: {error.strerror}", temporary=error.errno in PASSING
+                ) from None
+            except ConfigError as error:
+                raise SignInError("store", str(error)) from None
         return self._sealed
 
     def _read(self) -> dict[str, Any]:
         try:
+            check_folder(self.folder)
             sealed = read_private(self.path)
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise SignInError("store", f"{self.path} cannot be read: {error.strerror}") from None
+            raise SignInError(
+                "store", f"{self.path} cannot be read: {error.strerror}", temporary=error.errno in PASSING
+            ) from None
         except ConfigError as error:
             raise SignInError("store", str(error)) from None
         try:

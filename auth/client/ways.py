@@ -24,6 +24,8 @@ class Need(NamedTuple):
     """The scopes that the server has named."""
     before: Record | None = None
     """The login that is not enough any more, of the same issuer."""
+    wider: bool = False
+    """Whether that login is good, and lacks the scopes."""
 
 
 class Way(Protocol):
@@ -81,8 +83,10 @@ class Way(Protocol):
         ...
 
 
-def scopes_for(configured: Collection[str], need: Need, place: Place) -> tuple[str, ...]:
+def scopes_for(configured: Collection[str], need: Need, place: Place, also: Collection[str] = ()) -> tuple[str, ...]:
     """What to ask for: what the server has named, else all that it says there is; with what was configured, and what was there before.
+
+    `also` is asked for beside all of that, and replaces nothing.
 
     To be refreshed without the user is asked for where the authorization server knows that, and nowhere else.
     """
@@ -92,6 +96,7 @@ def scopes_for(configured: Collection[str], need: Need, place: Place) -> tuple[s
         wanted |= dict.fromkeys(need.before.scopes)
     if not wanted:
         wanted = dict.fromkeys(place.scopes or ())
+    wanted |= dict.fromkeys(also)
     if OFFLINE not in place.server.scopes:
         wanted.pop(OFFLINE, None)
     elif wanted:

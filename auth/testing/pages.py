@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from html import escape
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from greenroom.protocol.json import is_object
 
-from .book import Approve, Code, Device, Grant, Refuse, Wish, client_of
+from .book import Approve, Client, Code, Device, Grant, Refuse, Wish, client_of
 from .faults import changed
 from .giving import Desk, keys_of
 from .words import Answer, OAuthError, page, told
@@ -133,6 +134,47 @@ class Pages:
                 "interval": home.device_interval,
             }
         )
+
+    def device(self, asked: Asked) -> Answer:
+        """The page for a user with a code: a form, and what came of the code that was typed."""
+        if asked.method != "POST":
+            return form("Type in the code that your device shows.", asked.params.get("user_code", ""))
+        typed = asked.form.get("user_code", "").strip()
+        code = "".join(each for each in typed.upper() if each.isalnum())
+        device = next(
+            (one for one in self._home.devices.values() if _is_same(one.user_code.replace("-", ""), code)), None
+        )
+        if device is None or device.expires < self._home.clock():
+            return form(
+                "There is no such code, or it has expired. Begin again on the device, or type it anew.", typed, 400
+            )
+        client = self._home.clients.get(device.client_id) or Client(device.client_id)
+        decision = self._home.consent(Wish(client, device.scopes, device.resource, asked.form))
+        if decision is None:
+            return form("Do you allow this?", typed)
+        device.decision = decision
+        if isinstance(decision, Refuse):
+            return page("Refused: the device is told.")
+        return page(f"You are signed in as {decision.user}: go back to your device.")
+
+
+def _is_same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(), other.encode())
+
+
+def form(text: str, code: str, status: int = 200) -> Answer:
+    """The page with the field for the code."""
+    body = (
+        "<!doctype html><meta charset=utf-8><title>Sign in on a device</title>"
+        f'<form method="post"><p>{escape(text)}<p><input name="user_code" value="{escape(code)}" autofocus> '
+        "<button>Sign in</button></form>"
+    )
+    headers = (
+        ("content-type", "text/html; charset=utf-8"),
+        ("cache-control", "no-store"),
+        ("content-security-policy", "default-src 'none'; form-action 'self'"),
+    )
+    return Answer(status, headers, body.encode())
 
 
 def resources(asked: Asked) -> tuple[str, ...]:

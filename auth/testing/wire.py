@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Final
+
+from greenroom.supervision.acceptor import serve, stream_protocol, tcp_sockets
 
 from .faults import Cut, Flood, Redirect, Silence
 from .words import Answer, Asked
@@ -15,10 +18,13 @@ from .words import Answer, Asked
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from greenroom.supervision.acceptor import Acceptor
+
     from .faults import Plan
 
     Handler = Callable[[Asked], Awaitable["Answer | Plan"]]
 
+log: Final = logging.getLogger("greenroom.auth.testing")
 LARGEST: Final = 1 << 20
 _PIECE: Final = b" " * (64 * 1024)
 
@@ -29,25 +35,25 @@ class Wire:
     def __init__(self, handle: Handler) -> None:
         """Nothing is open yet."""
         self._handle = handle
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int) -> int:
         """Listen; returns the port."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=LARGEST)
-        found: int = self._server.sockets[0].getsockname()[1]
+        sockets = await tcp_sockets(host, port)
+        self._acceptor = serve(stream_protocol(self._serve, LARGEST), sockets, log)
+        found: int = sockets[0].getsockname()[1]
         return found
 
     async def close(self) -> None:
         """Hang up on everybody."""
-        server, self._server = self._server, None
-        if server is None:
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is None:
             return
-        server.close()
+        acceptor.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
