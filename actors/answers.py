@@ -57,6 +57,28 @@ def timeout_of(request: Request, house: House) -> float | None:
     return None if handler is None else handler.timeout
 
 
+def introduce(ctx: Context, job: Job) -> None:
+    """Tell a context what is called or read, as `answer` does: for code that stands around it and may look first, or never ask for the answer."""
+    params, catalogue = job.params, job.house.shelf.catalogue
+    match job.method:
+        case "tools/call" | "prompts/get":
+            ctx.name = params["name"]
+        case "completion/complete":
+            ctx.name = params["argument"]["name"]
+            known: Mapping[str, Any] = params.get("context") or {}
+            ctx.variables = known.get("arguments") or {}
+        case "resources/read":
+            ctx.uri = uri = params["uri"]
+            exact = catalogue.resource(uri)
+            found = None if exact is not None else catalogue.matching(uri)
+            if exact is not None:
+                ctx.name = exact.name
+            elif found is not None:
+                ctx.name, ctx.variables = found[0].name, found[1]
+        case _:
+            pass
+
+
 def handler_of(method: str, params: Mapping[str, Any], catalogue: Catalogue) -> Handler | None:
     """The handler that a request would reach."""
     entry: Any = None

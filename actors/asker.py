@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from greenroom.protocol.elicitations import UrlElicitation, new_elicitation_id
 
+from .asking_calls import asks
 from .questions import Elicited, Root, Sampled, elicited, roots_of, sampling_params
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from greenroom.protocol.sampling import IncludeContext, ToolChoice
+
+    from .asking_calls import Question
 
 T = TypeVar("T")
 
@@ -24,12 +27,17 @@ class Asker:
 
     __slots__ = ()
 
+    def note(self, question: Question[Any]) -> None:
+        """Nothing is known here of when a question ought to have been awaited."""
+
+    @asks
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
         """Send a request to the client, and wait for its result."""
         raise NotImplementedError
 
+    @asks
     async def sample(  # noqa: PLR0913 - the protocol's own parameters
         self,
         messages: Any,
@@ -75,18 +83,25 @@ class Asker:
     @overload
     async def elicit(self, message: str, form: type[T], *, timeout: float | None = ...) -> Elicited[T]: ...
 
-    async def elicit(self, message: str, form: Any = None, *, timeout: float | None = None) -> Elicited[Any]:
+    def elicit(
+        self, message: str, form: Any = None, *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, Elicited[Any]]:
         """Have the user fill in a form: a class with fields, a type for one field, or a schema; without any, only agree or not.
 
         `Accepted(value)`, `Declined()` or `Dismissed()`. Raises `BadAnswer` when what the client sends does not fit. Never ask for
         passwords, keys or payment details so: that is what `elicit_url` is for.
         """
+        return self._elicit(message, form, timeout)
+
+    @asks
+    async def _elicit(self, message: str, form: Any, timeout: float | None) -> Elicited[Any]:
         from greenroom.protocol.forms import answer_into, form_of  # noqa: PLC0415 - few ask, and it is much to load
 
         asked = {"message": message, "requestedSchema": form_of(form)}
         result = await self.request("elicitation/create", asked, timeout=timeout)
         return elicited(result, lambda content: answer_into(form, content))
 
+    @asks
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str | None = None, *, timeout: float | None = None
     ) -> Elicited[str]:
@@ -98,6 +113,7 @@ class Asker:
         result = await self.request("elicitation/create", visit.to_wire(), timeout=timeout)
         return elicited(result, lambda _: visit.id)
 
+    @asks
     async def roots(self, *, timeout: float | None = None) -> list[Root]:
         """Which folders or other places the client works in."""
         return roots_of(await self.request("roots/list", timeout=timeout))

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 def refusal(method: str, params: Mapping[str, Any], version: str, capabilities: Mapping[str, Any]) -> McpError | None:
     """Why a peer of that revision, with those capabilities, must not be asked that; None when it may be."""
     if methods.find(method) is not None and methods.find(method, version, Side.CLIENT) is None:
-        return unable(version, f"{method}: revision {version} does not have it")
+        return unable(f"{method}: revision {version} does not have it")
     needed = missing(method, params, capabilities, Side.CLIENT, version)
     if needed is None:
         return None
-    return unable(version, f"{method} needs the capability {needed!r}, which the client has not declared")
+    return unable(f"{method} needs the capability {needed!r}, which the client has not declared")
 
 
 class Unanswered(NamedTuple):
@@ -85,8 +85,6 @@ class Questions:
         if not session.outlet.ask(call, body, session.agreed.version):
             self._take(question.id)
             raise NoStream(f"{ask.method}: no stream leads to the client just now")
-        if call is not None:
-            call.heard = session.now()
         if ask.timeout is not None:
             question.timer = send_after(ask.timeout, session.own_ref, Unanswered(question.id, ask.timeout))
 
@@ -102,7 +100,7 @@ class Questions:
 
     def answered(self, answer: Response | Failure) -> None:
         """The peer has answered; an id that is not open is ignored."""
-        question = self.table.take(answer.id)
+        question = self._ended(answer.id)
         if question is None:
             return
         try:
@@ -159,9 +157,18 @@ class Questions:
             if question.timer is not None:
                 question.timer.cancel()
 
+    def _ended(self, id: str | int | None) -> Question | None:
+        """The question, which is open no more: the time of silence of the call that asked begins now, as waiting does not count."""
+        question = self.table.take(id)
+        if question is not None and question.key is not None:
+            call = self._session.calls.table.get(question.key)
+            if call is not None:
+                call.heard = self._session.now()
+        return question
+
     def _take(self, id: str) -> Question | None:
         """The question, which nobody will answer."""
-        question = self.table.take(id)
+        question = self._ended(id)
         if question is not None:
             self._stays(question)
         return question

@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Hashable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, get_origin
 
-from greenroom.protocol.hints import MISSING, BadHint, parameters_of
+from greenroom.protocol.hints import MISSING, BadHint, parameters_of, why_no_value
 from greenroom.protocol.problems import Mismatch, Problem, Reason
-from greenroom.protocol.schemas import arguments_of, into
+from greenroom.protocol.schemas import arguments_of, filled, into
 
 from .catalogue import RegistrationError
 
@@ -42,7 +42,7 @@ class Binder(Protocol):
 
 
 class Whole:
-    """`def tool(args)`: all arguments in one dict."""
+    """`def tool(args)`: all arguments in one dict. In a tool, `args: dict` is an argument like any other, as it is in other libraries."""
 
     def __init__(self, name: str, schema: Mapping[str, Any] = OPEN) -> None:
         """`name` is the parameter."""
@@ -58,8 +58,11 @@ class Bare:
     """`def tool(city, days=3)` beside a schema that was written by hand: arguments by name, as they came."""
 
     def __init__(self, parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any]) -> None:
-        """The function's parameters without the context."""
+        """The function's parameters without the context. Raises `BadHint` for a default that only a schema from hints would be made of."""
         self.schema = schema
+        for each in parameters.values():
+            if why := why_no_value(each.default):
+                raise BadHint(f"{each.name}: its default is {why}")
         kinds = {each.kind for each in parameters.values()}
         self._open = inspect.Parameter.VAR_KEYWORD in kinds
         named = [each for each in parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -83,9 +86,9 @@ class Texts:
 
     def __init__(self, parameters: Collection[Parameter]) -> None:
         """By name."""
-        self.parameters = {each.name: each for each in parameters}
-        self._typed = {each.name: each.hint for each in parameters if each.hint not in (str, Any, MISSING)}
-        self._required = [each.name for each in parameters if each.required]
+        self.parameters = {each.wire: each for each in parameters}
+        self._typed = {each.wire: each.hint for each in parameters if each.hint not in (str, Any, MISSING)}
+        self._required = [each.wire for each in parameters if each.required]
         self.schema = OPEN
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +109,7 @@ class Texts:
                 problems += [Problem((name, *each.path), each.reason) for each in error.errors]
         if problems:
             raise Mismatch(problems)
-        return bound
+        return filled(self.parameters.values(), bound)
 
 
 def _from_text(hint: Any, text: Any) -> Any:
@@ -129,7 +132,7 @@ def binder_of(function: Callable[..., Any], context: str | None, schema: Mapping
     skip = () if context is None else (context,)
     parameters = parameters_by_name(function, skip)
     whole = _whole(parameters, schema)
-    if whole is not None:
+    if whole is not None and (schema is not None or parameters[whole].annotation is MISSING):
         return Whole(whole, OPEN if schema is None else schema)
     if schema is None:
         return arguments_of(function, skip)

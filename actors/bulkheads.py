@@ -1,7 +1,7 @@
 """Who may use how many threads: at most so many calls of one tool, and so many of one principal, run in threads at a time.
 
 A call waits until both have room, and holds neither before: so forty slow calls of one tool keep nobody else waiting, and one
-principal's flood holds no slot that another could use. Whoever waits is served in order. A slot is given back when the thread
+principal's flood holds no slot that another could use. Principals that wait for one tool take turns, and so do the tools that one principal waits for. A slot is given back when the thread
 has really ended, and not when whoever waited for it was cancelled: a thread that never returns costs its own tool one slot for
 good, and nobody a second one.
 
@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from greenroom.supervision.behaviours.threads import in_thread
+from greenroom.supervision.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -39,13 +40,13 @@ class _Ticket:
 
 
 class _Slots:
-    """What is taken of one kind of bound, and who waits for some of it, in order. Empty entries are not kept."""
+    """What is taken of one kind of bound, and what waits for some of it. Empty entries are not kept."""
 
     __slots__ = ("taken", "waiting")
 
     def __init__(self) -> None:
         self.taken: dict[Hashable, int] = {}
-        self.waiting: dict[Hashable, dict[_Ticket, None]] = {}
+        self.waiting: dict[Hashable, FairQueue[_Ticket]] = {}
 
     def take(self, key: Hashable) -> None:
         self.taken[key] = self.taken.get(key, 0) + 1
@@ -57,13 +58,13 @@ class _Slots:
         else:
             del self.taken[key]
 
-    def queue(self, key: Hashable, ticket: _Ticket) -> None:
-        self.waiting.setdefault(key, {})[ticket] = None
+    def queue(self, key: Hashable, owner: Hashable, ticket: _Ticket) -> None:
+        self.waiting.setdefault(key, FairQueue()).add(owner, ticket)
 
     def leave(self, key: Hashable, ticket: _Ticket) -> None:
         queue = self.waiting.get(key)
         if queue is not None:
-            queue.pop(ticket, None)
+            queue.remove(ticket)
             if not queue:
                 del self.waiting[key]
 
@@ -91,10 +92,6 @@ class Bulkheads:
         """How many calls wait for a slot."""
         return sum(len(queue) for queue in self._tools.waiting.values())
 
-    def running_for(self, tool: Hashable) -> int:
-        """How many threads are at work for this tool."""
-        return self._tools.taken.get(tool, 0)
-
     async def run(
         self,
         tool: Hashable,
@@ -119,8 +116,8 @@ class Bulkheads:
             self._begin(ticket)
             return ticket
         ticket.turn = asyncio.get_running_loop().create_future()
-        self._tools.queue(tool, ticket)
-        self._principals.queue(principal, ticket)
+        self._tools.queue(tool, principal, ticket)
+        self._principals.queue(principal, tool, ticket)
         try:
             await ticket.turn
         except asyncio.CancelledError:
@@ -151,12 +148,16 @@ class Bulkheads:
         self._admit(self._tools.waiting.get(ticket.tool))
         self._admit(self._principals.waiting.get(ticket.principal))
 
-    def _admit(self, queue: dict[_Ticket, None] | None) -> None:
-        """Let the first go that may. One slot came free, so there is at most one for each of its two bounds."""
-        for ticket in queue or ():
-            # One that was cancelled in this very turn of the loop is still in the queue, and takes nothing.
-            if not ticket.turn.done() and self._has_room(ticket):
-                self._forget(ticket)
+    def _admit(self, queue: FairQueue[_Ticket] | None) -> None:
+        """Let the first go that may. One slot came free, so there is at most one for each of its two bounds.
+
+        Whether an owner's first may go holds for all of its others: they wait for the same two bounds.
+        """
+        while queue and (ticket := queue.take(self._has_room)) is not None:
+            self._forget(ticket)
+            if (
+                not ticket.turn.done()
+            ):  # one that was cancelled in this very turn of the loop still waits, and takes nothing
                 self._begin(ticket)
                 ticket.turn.set_result(None)
                 return

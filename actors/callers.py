@@ -1,42 +1,40 @@
-"""Who is behind a peer, as far as that can be told: what sessions are counted by, so that nobody takes all of them.
+"""Which principal a peer is, as far as that can be told: what shared bounds are counted by, so that one peer cannot take all of them.
 
-With authentication that is the principal. Without, the address has to stand for it: all ports of it, and the whole network that an
-IPv6 address is drawn from. Those on this machine are told apart by nothing, and are not counted: they may be anybody, come by a proxy.
+Without authentication the address stands for the principal. The clients of a trusted proxy, the loopback addresses unless the
+settings say otherwise, cannot be told apart by it: nothing is counted for them.
 """
 
 from __future__ import annotations
 
-import ipaddress
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from greenroom.transports.sources import address_of, host_in, is_proxied, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from greenroom.transports.seam import Peer
 
-    Caller: TypeAlias = tuple[str, Hashable]
+    from .jobs import Job
 
-_NETWORK: Final = 64
-"""How many bits of an IPv6 address are given to one customer; the rest is theirs to choose."""
+    Caller: TypeAlias = tuple[str, Hashable]
 
 
 def caller_of(peer: Peer) -> Caller | None:
-    """Whose sessions this peer's are counted among; None for nobody's in particular."""
+    """The principal, or the address; None for a peer that can be told from no other."""
     if peer.principal is not None:
         return ("principal", peer.principal)
-    where = _network(peer.address.rpartition(":")[0])
-    return None if where is None else ("address", where)
+    host = host_in(peer.address)
+    if address_of(host) is None or is_proxied(peer):
+        return None
+    return ("address", source_of(host))
 
 
-@lru_cache(maxsize=1024)
-def _network(host: str) -> str | None:
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return None  # a pipe, a socket of this machine's own: there is no address
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is None:
-            return None if address.is_loopback else str(ipaddress.ip_network((int(address), _NETWORK), strict=False))
-        address = address.ipv4_mapped
-    return None if address.is_loopback else str(address)
+def share_of(peer: Peer, session: Hashable) -> Hashable:
+    """What a call's part of a shared bound is counted by: as `caller_of` says, else the session."""
+    return caller_of(peer) or ("session", session)
+
+
+def whose(job: Job) -> Hashable:
+    """The same for a job; of a request that stands alone it is its own."""
+    return share_of(job.facts.peer, job.facts.session_id or job.session)

@@ -10,6 +10,8 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from greenroom.protocol.library_values import is_slow
+
 from .cancellation import RequestCancelled
 from .handlers import Place
 
@@ -45,6 +47,21 @@ async def call(
     ):  # a `def` may return what is to be awaited: a lambda, a decorator
         return await value
     return value
+
+
+async def written(
+    handler: Handler,
+    bulkheads: Bulkheads,
+    key: Hashable,
+    principal: Hashable,
+    write: Callable[..., dict[str, Any]],
+    value: Any,
+    *more: Any,
+) -> dict[str, Any]:
+    """The result that `write` makes of what a function returned: in a thread if that takes long, as a picture does."""
+    if is_slow(value):
+        return await bulkheads.run(key, principal, handler.threads, write, value, *more)
+    return write(value, *more)
 
 
 def run_in_own_loop(

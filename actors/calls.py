@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.errors import ErrorCode, McpError, not_done
 from greenroom.protocol.messages import encode_error, encode_result
 from greenroom.supervision import Crash, Ref, Shutdown, exit, kill, monitor, send_after
 from greenroom.supervision.task_supervisor import TaskSupervisor
+from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
 
 from .inflight import NEVER, Call, InFlight
 
@@ -29,6 +30,8 @@ CANCELLED: Final = Shutdown("the call was cancelled")
 TIMED_OUT: Final = Shutdown("the call took too long")
 ALARM: Final = object()
 """A session to itself: some deadline may be over."""
+_NAME = 100
+"""How much of a tool's name is told."""
 _NOW = 1e-6
 """What is due so soon is due."""
 
@@ -59,13 +62,27 @@ class Calls:
 
     # --- begin
 
-    def begin(self, request: Request, caller: Caller[Reply] | None, timeout: float | None, *, lasting: bool) -> Call:
-        """A call for this request; `lasting` when its deadline holds whatever it says meanwhile."""
+    def begin(
+        self,
+        request: Request,
+        caller: Caller[Reply] | None,
+        timeout: float | None,
+        *,
+        lasting: bool,
+        quiet: float | None = None,
+    ) -> Call:
+        """A call for this request; `lasting` when its deadline holds whatever it says meanwhile. After `quiet` seconds, its answer becomes a stream."""
         self._count += 1
         call = Call(self._count, request.id, request.method, caller)
         call.lasting = lasting
+        call.began = self._session.used
+        call.name = name_in(request.params)
+        call.limit = timeout
         if timeout is not None:
             self._due_in(call, timeout)
+        if quiet is not None and quiet != NEVER:
+            call.quiet = self._session.now() + quiet
+            self._look_at(call.quiet)
         self.table.add(call)
         return call
 
@@ -73,7 +90,10 @@ class Calls:
         """Have a worker do it."""
         if not self.run(function, *args):
             self.fail(
-                call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again")
+                call.key,
+                McpError(
+                    ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again", not_done("busy")
+                ),
             )
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> bool:
@@ -115,10 +135,10 @@ class Calls:
             return  # the one request that cannot be cancelled
         self.table.take(call.key)
         self._abandon(call, reason, CANCELLED)
-        self.answer(call, None)
+        self.answer(call, None, outcome="cancelled")
 
     def alarm(self) -> None:
-        """End whatever is overdue, and look again when the next is."""
+        """End whatever is overdue, make streams of what is quiet, and look again when the next is due."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm, self._alarm_at = None, NEVER
@@ -126,14 +146,20 @@ class Calls:
         for call in self.table:
             if call.due <= soon:
                 self._late(call)
-        first = min((call.due for call in self.table), default=NEVER)
+            elif call.quiet <= soon:
+                call.quiet = NEVER
+                self._session.make_stream(call)
+        first = min((min(call.due, call.quiet) for call in self.table), default=NEVER)
         if first < self._alarm_at:
             self._set(first, first - self._session.now())
 
     def _due_in(self, call: Call, seconds: float) -> None:
         call.due = self._session.now() + seconds
-        if call.due < self._alarm_at:
-            self._set(call.due, seconds)
+        self._look_at(call.due)
+
+    def _look_at(self, at: float) -> None:
+        if at < self._alarm_at:
+            self._set(at, at - self._session.now())
 
     def _set(self, at: float, seconds: float) -> None:
         if self._alarm is not None:
@@ -149,14 +175,24 @@ class Calls:
             return
         self.table.take(call.key)
         self._abandon(call, "it took too long", TIMED_OUT)
-        error = McpError(ErrorCode.INTERNAL_ERROR, "Request timed out")
-        self.answer(call, encode_error(call.id, error), _status(call))
+        seconds = f"{call.limit:g} s"
+        text = (
+            f"timed out after {seconds}" if call.lasting else f"timed out: it said nothing for {seconds} (call_timeout)"
+        )
+        if call.method == "tools/call":
+            self._failed(call, f"Tool {call.name[:_NAME]!r} {text}", ErrorCode.INTERNAL_ERROR, outcome="timed out")
+            return
+        error = McpError(ErrorCode.INTERNAL_ERROR, f"{call.method} {text}")
+        self.answer(call, encode_error(call.id, error), _status(call), outcome="timed out")
 
     def _left(self, call: Call) -> float:
         """How much longer a call may be silent; while it waits for the peer, it is not."""
         session = self._session
         limit = session.company.settings.call_timeout or 0.0
-        return limit if session.questions.table.of(call.key) else call.heard + limit - session.now()
+        if session.questions.table.of(call.key):
+            return limit
+        heard = call.heard if call.voice is None else max(call.heard, call.voice.heard)
+        return heard + limit - session.now()
 
     def gone(self, worker: Pid, reason: ExitReason) -> None:
         """A worker has died. If its call is still open, it died without a word."""
@@ -169,14 +205,19 @@ class Calls:
         """A worker died without a word, and its call was still open: answer for it, in general terms."""
         settings = self._session.company.settings
         detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
-        if call.method == "tools/call" and settings.crashes == "tool":
-            text = f"Tool execution failed{detail}"
-            result = {"content": [{"type": "text", "text": text}], "isError": True}
-            self.answer(call, encode_result(call.id, result))
+        if call.method == "tools/call":
+            self._failed(call, f"Tool execution failed{detail}", ErrorCode.TOOL_ERROR)
             return
-        code = ErrorCode.TOOL_ERROR if call.method == "tools/call" else ErrorCode.INTERNAL_ERROR
-        text = "Tool execution failed" if call.method == "tools/call" else "Internal server error"
-        self.answer(call, encode_error(call.id, McpError(code, text + detail)), _status(call))
+        error = McpError(ErrorCode.INTERNAL_ERROR, f"Internal server error{detail}")
+        self.answer(call, encode_error(call.id, error), _status(call))
+
+    def _failed(self, call: Call, text: str, code: int, *, outcome: str = "") -> None:
+        """A tool has failed without a word: as a result, which the model reads and may act upon, unless the server wants such things as errors."""
+        if self._session.company.settings.crashes == "tool" and call.task is None:
+            body = encode_result(call.id, {"content": [{"type": "text", "text": text}], "isError": True})
+            self.answer(call, body, outcome=outcome)
+        else:
+            self.answer(call, encode_error(call.id, McpError(code, text)), _status(call), outcome=outcome)
 
     def nobody_starts(self) -> None:
         """Whoever starts our workers is gone, and with it what it had not begun."""
@@ -202,6 +243,8 @@ class Calls:
         """The session is gone: raise every flag, which is all that reaches a thread."""
         for call in self.table:
             call.cancelled.set(reason)
+            if is_on():
+                self._log(call, "lost with its session")
         if self._alarm is not None:
             self._alarm.cancel()  # or the loop would remember the dead until it goes off
             self._alarm = None
@@ -216,14 +259,21 @@ class Calls:
     def _remind(self, message: Lingers) -> None:
         send_after(self._session.company.settings.cancel_grace, self._session.own_ref, message)
 
-    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
-        """Say what has been decided; whatever was asked on behalf of the call is over with it."""
+    def answer(self, call: Call, body: bytes | None, status: int = 200, *, outcome: str = "") -> None:
+        """Say what has been decided; whatever was asked on behalf of the call is over with it. `outcome` is for the log, where the body does not say it."""
+        if is_on():
+            self._log(call, outcome or outcome_of(body or b"{}"))
         if call.task is not None:
             self._session.tasks.settled(call)
         self._session.questions.drop(call)
         self._session.outlet.answer(call, body, status)
         if call.stream is not None:
             self._session.stream_ended()
+
+    def _log(self, call: Call, outcome: str) -> None:
+        session = self._session
+        seconds, facts = session.now() - call.began, session.agreed.facts
+        log_call(call.method, call.name, outcome, seconds, facts.peer, session.card.version)
 
 
 def _status(call: Call) -> int:

@@ -107,7 +107,7 @@ class Catalogue:
         if before is not None and not replace:
             raise RegistrationError(
                 f"there is a {entry.kind.replace('_', ' ')} {entry.name!r} already: give this one another name, "
-                "or say replace=True"
+                f"or replace that one with server.registry.register_{entry.kind}({entry.name!r}, …)"
             )
         by_uri = self._by_uri
         if entry.kind == "resource":

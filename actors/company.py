@@ -20,7 +20,7 @@ may live in one node: their names differ.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error
@@ -35,6 +35,7 @@ from greenroom.supervision import (
     Threads,
     child,
 )
+from greenroom.transports.access_log import log_refusal
 from greenroom.transports.seam import Answer, Entered
 
 from .agreement import check_hello
@@ -44,7 +45,7 @@ from .catalogue import Shelf
 from .handle import Handle
 from .hooks import Hooks
 from .names import Key, Name, new_id
-from .outlets import ToAnswer, ToChannel, ToStreams
+from .outlets import SingleFeed, ToAnswer, ToChannel, ToOneStream, ToStreams
 from .peers import Peers
 from .readiness import Readiness
 from .registrar import registrar_child
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import Request
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.seam import Peer
+    from greenroom.transports.seam import Peer, Reply
 
     from .catalogue import Kind
     from .jobs import Around, Job, Own
@@ -102,14 +103,13 @@ class Company:
         Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `premises` is where
         handlers run that are to have processes of their own, and `work` what a worker does with a job.
         """
-        self.settings = Settings() if settings is None else settings
         self.hooks = Hooks() if hooks is None else hooks
         self.shelf = Shelf() if shelf is None else shelf
         self.work = work
         self.board = Board()
-        self.bulkheads = Bulkheads(self.settings.tool_threads, self.settings.principal_threads)
-        self.threads = Threads(self.settings.tool_threads)
-        """Where plain hooks run."""
+        self._pools: Pools | None = None
+        self.settings: Settings
+        self.set_up(Settings() if settings is None else settings)
         self.key = Key.new(self.settings.name)
         self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
         self.tasks = Tasks(self, MemoryTaskStore() if task_store is None else task_store)
@@ -128,7 +128,14 @@ class Company:
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
         self._premises = premises
-        self._pools: Pools | None = None
+
+    def set_up(self, settings: Settings) -> None:
+        """Take these settings instead, before it runs. Its processes keep the name that it was made with."""
+        self.settings = settings
+        self.bulkheads = Bulkheads(settings.tool_threads, settings.principal_threads)
+        self.threads = Threads(settings.tool_threads)
+        """Where plain hooks run."""
+        self._pools = None
 
     @property
     def pools(self) -> Pools:
@@ -215,6 +222,7 @@ class Company:
         try:
             check_hello(hello.params)
         except McpError as error:
+            log_refusal(error.message, status=400, peer=peer, method=hello.method)
             return Entered(None, Answer(encode_error(hello.id, error), 400))
         try:
             session = await self._open(peer, ToStreams(self.settings))
@@ -245,20 +253,36 @@ class Company:
             return None
         return Handle(*found, peer)
 
-    async def once(self, peer: Peer, request: Request, version: str | None = None) -> Answer:
-        """Answer one request without any session. `version` is the revision that the request says it speaks."""
+    @overload
+    async def once(self, peer: Peer, request: Request, version: str | None = None, quiet: None = None) -> Answer: ...
+
+    @overload
+    async def once(
+        self, peer: Peer, request: Request, version: str | None = None, quiet: float | None = None
+    ) -> Reply: ...
+
+    async def once(self, peer: Peer, request: Request, version: str | None = None, quiet: float | None = None) -> Reply:
+        """Answer one request without any session. `version` is the revision that the request says it speaks.
+
+        With `quiet`, what is said before the answer comes on a feed, which is also made after so many seconds without a word.
+        """
+        outlet = ToAnswer() if quiet is None else ToOneStream(self.settings)
         try:
-            session = await self._open(peer, ToAnswer(), gated=False, version=version)
+            session = await self._open(peer, outlet, gated=False, version=version)
         except McpError as error:
             return Answer(encode_error(request.id, error), 503)
+        lent = False
         try:
-            answer = await session.request(request)
+            reply = await session.request(request, quiet)
+            if reply is not None and not isinstance(reply, Answer):
+                lent = True
+                return SingleFeed(reply, lambda: session.ref.cast(Session.close, REFUSED))
         except ProcessExited:
             return Answer(encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error")), 500)
         finally:
-            session.ref.cast(Session.close, REFUSED)
-        assert isinstance(answer, Answer)
-        return answer
+            if not lent:
+                session.ref.cast(Session.close, REFUSED)
+        return reply
 
     async def _open(self, peer: Peer, outlet: Outlet, *, gated: bool = True, version: str | None = None) -> Handle:
         id = self.new_id("mcp", channel=outlet.channel is not None)
@@ -267,12 +291,20 @@ class Company:
         card.lasting = gated
         try:
             ref = await open_session(self, card, outlet, gated=gated)
-        except MaxChildren:
-            raise McpError(ErrorCode.INTERNAL_ERROR, "Maximum number of sessions reached") from None
-        except TooManySessions as error:
-            message = f"Maximum number of sessions reached: one caller may have {error.limit}; end some first"
-            raise McpError(ErrorCode.INTERNAL_ERROR, message) from None
-        except ActorError as error:
-            raise McpError(ErrorCode.INTERNAL_ERROR, "No session can be started just now: try again") from error
+        except (ActorError, TooManySessions) as error:
+            raise self._no_session(peer, error) from error
         card.claimed = True
         return Handle(ref, card)
+
+    def _no_session(self, peer: Peer, error: ActorError | TooManySessions) -> McpError:
+        """Why there is no session for a peer, for the log and for the peer."""
+        match error:
+            case MaxChildren():
+                message, setting = "Maximum number of sessions reached", "max_sessions"
+            case TooManySessions(limit=limit):
+                message = f"Maximum number of sessions reached: one caller may have {limit}; end some first"
+                setting = "max_sessions_per_principal"
+            case _:
+                message, setting = "No session can be started just now: try again", ""
+        log_refusal(message, status=503, peer=peer, setting=setting)
+        return McpError(ErrorCode.INTERNAL_ERROR, message)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.results import completion_result
 
+from .callers import whose
 from .calling import call
-from .tool_calls import whose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

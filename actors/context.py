@@ -20,10 +20,14 @@ from greenroom.protocol.shapes import LEVELS, Level
 from greenroom.protocol.wire import plain
 
 from .asker import Asker
+from .asking_calls import NotAwaited, asks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
+    from greenroom.transports.seam import Peer
+
+    from .asking_calls import Question
     from .cancellation import Cancellation
     from .jobs import Facts, Voice
 
@@ -71,6 +75,7 @@ class Context(Asker):
 
     __slots__ = (
         "_ask_timeout",
+        "_asked",
         "_facts",
         "_lock",
         "_loop",
@@ -104,6 +109,7 @@ class Context(Asker):
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._over = False
+        self._asked: list[Question[Any]] = []
         self._progress = -math.inf
         self.cancelled = cancelled
         """True once nobody wants the result any more; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
@@ -185,12 +191,18 @@ class Context(Asker):
     # --- telling
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> Said:
-        """Say how far it has come. Nothing is sent when the client has not asked for it, or when it is no further than before."""
+        """Say how far it has come. Nothing is sent when the client has not asked for it, or when it is no further than before.
+
+        Either way the call's time of silence (`call_timeout`) begins anew.
+        """
         _check_number(done)
         if total is not None:
             _check_number(total)
         with self._lock:  # so that nothing overtakes: what comes later on the wire is further
-            if self.progress_token is None or self._over or done <= self._progress:
+            if self._over:
+                return _TO_NOBODY
+            if self.progress_token is None or done <= self._progress:
+                self._voice.touch()
                 return _TO_NOBODY
             params: dict[str, Any] = {"progressToken": self.progress_token, "progress": done}
             if total is not None:
@@ -201,7 +213,10 @@ class Context(Asker):
             return self._said(self._emit("notifications/progress", params))
 
     def log(self, level: Level, data: Any, logger: str | None = None) -> Said:
-        """Send a log message to the client, unless it wants graver ones only. `data` is whatever JSON can say."""
+        """Send a log message to the client, unless it wants graver ones only. `data` is whatever JSON can say.
+
+        Either way the call's time of silence (`call_timeout`) begins anew.
+        """
         if level not in LEVELS:
             raise ValueError(f"level is one of {', '.join(get_args(Level))}, not {level!r}")
         return _TO_NOBODY if self._over else self._said(self._voice.log(level, plain(data), logger))
@@ -241,6 +256,18 @@ class Context(Asker):
 
     # --- asking
 
+    def note(self, question: Question[Any]) -> None:
+        """A question of this call's. Until the call's end it is to be awaited."""
+        self._asked = [*(each for each in self._asked if not each.begun), question]
+
+    def check_asked(self, error: BaseException | None = None) -> None:
+        """Raise `NotAwaited` for a question that was made and never asked; `error` is what came of that."""
+        for each in self._asked:
+            if not each.begun:
+                each.close()
+                raise NotAwaited(each.what) from error
+
+    @asks
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
@@ -309,3 +336,8 @@ def _close(awaitable: object) -> None:
 
 async def _awaited(awaitable: Awaitable[T]) -> T:
     return await awaitable
+
+
+def peer_of(ctx: Context) -> Peer:
+    """Whose call it is, as the transport and the gatekeeper have it: for parts of the company, not for handlers."""
+    return ctx._facts.peer  # noqa: SLF001 - its own module

@@ -7,6 +7,7 @@ made can be called, listed and encoded.
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard, get_args
@@ -16,6 +17,7 @@ from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, Res
 from greenroom.protocol.hints import BadHint, docstring_of
 from greenroom.protocol.json import is_object
 from greenroom.protocol.returns import returns_of
+from greenroom.protocol.schemas import schema_of
 from greenroom.protocol.uris import BadTemplate, Template
 
 from .binding import OPEN, Texts, Whole, binder_of, parameters_by_name, texts_of
@@ -27,6 +29,7 @@ from .options import CompletionOptions, PromptOptions, ResourceOptions, TaskSupp
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from greenroom.protocol.hints import Parameter
     from greenroom.protocol.returns import Returns
     from greenroom.protocol.validation import Validator
 
@@ -116,20 +119,30 @@ Entry: TypeAlias = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry | Com
 """Anything that can be registered: a kind, a name among its kind, and a handler."""
 
 
+def _near(name: Any) -> str:
+    """A name that clients take, as near to this one as can be said."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode() if isinstance(name, str) else ""
+    return re.sub(r"[^A-Za-z0-9_./-]+", "_", plain).strip("_")[:64] or "its_name"
+
+
 def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | None = None) -> ToolEntry:
     """A tool of that name."""
     options = ToolOptions() if options is None else options
     what = f"tool {name!r}"
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         raise RegistrationError(
-            f"{what}: a tool's name is 1 to 128 letters, digits, '_', '-', '.' or '/', which is what clients agree on: "
-            "give it one with name=…"
+            f"{what}: a tool's name is 1 to 128 letters (a to z, A to Z), digits, '_', '-', '.' or '/', which is what clients agree on: "
+            f'give it one, as in @server.tool("{_near(name)}")'
         )
     if options.as_task not in get_args(TaskSupport):
         supports = ", ".join(get_args(TaskSupport))
         raise RegistrationError(f"{what}: task_support is one of {supports}, not {options.as_task!r}")
     if options.long_running and options.as_task == "forbidden":
         raise RegistrationError(f"{what}: what is long_running is answered with a task, and task_support forbids that")
+    for word in ("validate_input", "validate_output", "long_running"):
+        said: Any = getattr(options, word)
+        if not isinstance(said, bool) and (said is not None or word == "long_running"):
+            raise RegistrationError(f"{what}: {word} must be True or False, not {said!r}")
     handler = handler_of(what, function, options)
     try:
         by_hand = None if options.input_schema is None else _schema(what, "input_schema", options.input_schema)
@@ -210,7 +223,7 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
     binder = _texts(what, function, handler)
     if isinstance(binder, Texts):
         variables = set(template.names)
-        missing = [each.name for each in binder.parameters.values() if each.required and each.name not in variables]
+        missing = [each.wire for each in binder.parameters.values() if each.required and each.wire not in variables]
         if missing:
             raise RegistrationError(
                 f"{what}: its function needs {', '.join(missing)}, which {options.uri_template} does not have: "
@@ -294,20 +307,26 @@ def _prompt_arguments(what: str, binder: Texts | Whole, options: PromptOptions) 
     if options.arguments is None:
         if isinstance(binder, Whole):
             return []
-        return [
-            PromptArgument(each.name, None, each.description or None, each.required)
-            for each in binder.parameters.values()
-        ]
+        return [PromptArgument(each.wire, None, _said_of(each), each.required) for each in binder.parameters.values()]
     arguments = [_prompt_argument(what, each) for each in options.arguments]
     if isinstance(binder, Texts):
         names = {each.name for each in arguments}
         unknown = [name for name in sorted(names) if name not in binder.parameters]
-        missing = [each.name for each in binder.parameters.values() if each.required and each.name not in names]
+        missing = [each.wire for each in binder.parameters.values() if each.required and each.wire not in names]
         if unknown or missing:
             raise RegistrationError(
                 f"{what}: its arguments and its function's parameters differ in {', '.join(unknown + missing)}"
             )
     return arguments
+
+
+def _said_of(parameter: Parameter) -> str | None:
+    """What its hint or its docstring says of it."""
+    try:
+        said = schema_of(parameter.hint).get("description")
+    except BadHint:
+        said = None
+    return said or parameter.description or None
 
 
 def _prompt_argument(what: str, said: Any) -> PromptArgument:

@@ -50,12 +50,12 @@ class Handle:
         """The process."""
         return self._ref
 
-    async def request(self, request: Request) -> Reply:
+    async def request(self, request: Request, quiet: float | None = None) -> Reply:
         """Have it answer a request. On a channel that holds back too much already, that waits for its reader."""
         channel = self._card.channel
         if channel is not None and channel.full:
             await channel.room()
-        return await self._ref.call(Session.request, request, self._peer)
+        return await self._ref.call(Session.request, request, self._peer, quiet)
 
     async def notify(self, notification: Notification) -> None:
         """Tell it something."""

@@ -147,15 +147,38 @@ def _context_parameter(what: str, function: Any, core: Any) -> str | None:
     except (TypeError, ValueError) as error:
         raise RegistrationError(f"{what}: its parameters cannot be read ({error}): wrap it in a function") from None
     names = getattr(core, "__globals__", {})
+    for each_name, each in parameters.items():
+        if (other := _other_context(each.annotation, names)) is not None:
+            raise RegistrationError(
+                f"{what}: {each_name} is annotated with {other}, of another library: take Context from greenroom"
+            )
     found = [name for name, each in parameters.items() if _wants_context(each.annotation, names)]
     if len(found) > 1:
         raise RegistrationError(
             f"{what}: {' and '.join(found)} are both annotated with Context: there is one for each call"
         )
-    name = found[0] if found else "ctx" if "ctx" in parameters else None
+    name = found[0] if found else "ctx" if "ctx" in parameters and _says_nothing(parameters["ctx"]) else None
     if name is not None and parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
         raise RegistrationError(f"{what}: {name} is positional-only, and the context comes by name: remove the `/`")
     return name
+
+
+def _says_nothing(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter called `ctx` may be the context: one with a hint of its own is an argument of that name."""
+    return parameter.annotation in (inspect.Parameter.empty, Any, object, "Any", "object", "typing.Any")
+
+
+def _other_context(annotation: Any, names: dict[str, Any]) -> str | None:
+    """The class called Context of a library from which programs are moved, which ours is not."""
+    if isinstance(annotation, str):
+        written = _NAMED_CONTEXT.search(annotation)
+        annotation = None if written is None or written[2] else names.get("Context")
+    kinds: list[Any] = [annotation, *getattr(annotation, "__args__", ())]
+    for kind in kinds:
+        module = str(getattr(kind, "__module__", ""))
+        if getattr(kind, "__name__", "") == "Context" and module.partition(".")[0] in ("mcp", "fastmcp"):
+            return f"{module}.Context"
+    return None
 
 
 def _wants_context(annotation: Any, names: dict[str, Any]) -> bool:
@@ -166,4 +189,5 @@ def _wants_context(annotation: Any, names: dict[str, Any]) -> bool:
         here = names.get(written[2].partition(".")[0] or "Context")
         # A name that is only there for type checkers is ours; one that is something else here is somebody's own.
         return here is None or here is Context or inspect.ismodule(here)
-    return annotation is Context or Context in getattr(annotation, "__args__", ())
+    kinds: tuple[Any, ...] = (annotation, *getattr(annotation, "__args__", ()))
+    return any(isinstance(each, type) and issubclass(each, Context) for each in kinds)

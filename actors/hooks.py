@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from greenroom.errors import suggests
 from greenroom.protocol.errors import McpError
 from greenroom.supervision import link, self_pid
 from greenroom.supervision.kernel import describe
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     from .jobs import Around, Job, Own
 
 
+@suggests("Hooks")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """What a server wants to be called for. Each may be an `async def` or a plain function."""
 
     init: Callable[[Any], Any] | None = None
-    """``init(facts)`` makes the state of a new session (`ctx.state`). If it raises, there is no session."""
+    """``init(facts)`` makes the state of a new session (`ctx.state`). If it raises, there is no session.
+
+    `facts` are `session_id`, `version` (the revision), `client_info`, `client_capabilities`, and `peer`, with its `transport`, `address`, `auth` and `principal`.
+    """
     roots_changed: Callable[[Any, Any], Any] | None = None
     """``roots_changed(params, facts)``: the peer's roots are others now."""
     level: Callable[[str, Any], Any] | None = None
@@ -46,6 +51,32 @@ class Hooks:
     def __post_init__(self) -> None:
         if self.around is not None and not _is_async(self.around):
             raise BadSetting("around", self.around, "an `async def` of the method, the context, and what to await")
+        for name, taken in _TAKEN.items():
+            function = getattr(self, name)
+            if function is not None and not takes(function, len(taken)):
+                raise BadSetting(name, function, f"a function of {len(taken)} ({', '.join(taken)}), or None")
+
+
+_TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "init": ("facts",),
+    "roots_changed": ("params", "facts"),
+    "level": ("level", "facts"),
+    "around": ("method", "ctx", "proceed"),
+}
+"""What each is called with."""
+
+
+def takes(function: object, count: int) -> bool:
+    """Whether it can be called with so many things, as far as Python knows."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # one that is written in C does not say
+        return True
+    return True
 
 
 def _is_async(function: object) -> bool:

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.protocol.messages import ID_LIMIT
+from greenroom.protocol.messages import ID_LIMIT, id_key
 
 from .cancellation import Cancellation
 
@@ -35,6 +35,7 @@ class Call:
     """One request that is being worked on."""
 
     __slots__ = (
+        "began",
         "caller",
         "cancelled",
         "due",
@@ -42,9 +43,11 @@ class Call:
         "id",
         "key",
         "lasting",
+        "limit",
         "method",
         "name",
         "note",
+        "quiet",
         "stream",
         "task",
         "voice",
@@ -59,6 +62,8 @@ class Call:
         self.caller = caller
         self.cancelled = Cancellation()
         self.name = ""
+        self.began = 0.0
+        """When its request came, on the loop's clock."""
         self.note: Any = None
         """What is to be done with what a hook returns."""
         self.stream: Stream | None = None
@@ -68,10 +73,14 @@ class Call:
         self.voice: CallVoice | None = None
         self.due = NEVER
         """When its deadline is over, on the loop's clock."""
+        self.quiet = NEVER
+        """When its answer becomes a stream, on the loop's clock, unless it has one by then."""
         self.lasting = False
         """Whether its deadline holds whatever it says meanwhile."""
+        self.limit: float | None = None
+        """How many seconds that is."""
         self.heard = 0.0
-        """When it last said something, on the loop's clock."""
+        """When a question of its handler was last answered, or given up, on the loop's clock; reports are counted by its voice."""
 
     def __repr__(self) -> str:
         return f"<Call {self.key} {self.method} {self.name}>"
@@ -85,9 +94,9 @@ class InFlight:
     def __init__(self) -> None:
         """Nothing is under way."""
         self._calls: dict[int, Call] = {}
-        self._by_id: dict[str | int, Call] = {}
+        self._by_id: dict[str | int | bytes, Call] = {}
         self._workers: dict[Pid, Call] = {}
-        self._early: dict[str | int, float] | None = None
+        self._early: dict[str | int | bytes, float] | None = None
         self._over: deque[str | int] | None = None
 
     def __len__(self) -> int:
@@ -104,11 +113,11 @@ class InFlight:
     def add(self, call: Call) -> None:
         """It is under way."""
         self._calls[call.key] = call
-        self._by_id[call.id] = call
+        self._by_id[id_key(call.id)] = call
 
     def has(self, id: str | int) -> bool:
         """Whether a request with this id is under way."""
-        return id in self._by_id
+        return id_key(id) in self._by_id
 
     def get(self, key: int) -> Call | None:
         """The call with this number, if it is not decided yet."""
@@ -116,13 +125,13 @@ class InFlight:
 
     def with_id(self, id: str | int) -> Call | None:
         """The call that the peer calls so."""
-        return self._by_id.get(id)
+        return self._by_id.get(id_key(id))
 
     def take(self, key: int) -> Call | None:
         """Decide this call: whoever gets it answers, and nobody else will."""
         call = self._calls.pop(key, None)
         if call is not None:
-            del self._by_id[call.id]
+            del self._by_id[id_key(call.id)]
             if self._over is None:
                 self._over = deque(maxlen=_REMEMBERED)
             self._over.append(call.id)
@@ -159,7 +168,7 @@ class InFlight:
             return
         if self._early is None:
             self._early = {}
-        self._early[id] = now + _EARLY_SECONDS
+        self._early[id_key(id)] = now + _EARLY_SECONDS
         while len(self._early) > _REMEMBERED:
             del self._early[next(iter(self._early))]
 
@@ -167,5 +176,5 @@ class InFlight:
         """Whether the cancellation of this request was here before it; asked once."""
         if not self._early:
             return False
-        until = self._early.pop(id, None)
+        until = self._early.pop(id_key(id), None)
         return until is not None and now <= until

@@ -96,6 +96,10 @@ class Voice(Protocol):
         """Send a log message, unless the session's level is higher."""
         ...
 
+    def touch(self, ahead: float = 0.0) -> None:
+        """Begin the call's time of silence anew, `ahead` seconds from now: its handler has reported something that is not sent."""
+        ...
+
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer and wait for its result.
 

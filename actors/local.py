@@ -37,6 +37,9 @@ class _Nobody:
         """To nobody."""
         return False
 
+    def touch(self, ahead: float = 0.0) -> None:
+        """A local call may be silent."""
+
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:  # noqa: ARG002
         """There is nobody to ask."""
         raise McpError(ErrorCode.METHOD_NOT_FOUND, f"There is no client to ask for {method}: this is a local call")
@@ -81,14 +84,20 @@ async def _run(house: House, entry: Any, arguments: dict[str, Any]) -> Any:
     ctx = Context(_FACTS, _NOBODY, cancelled, None, {"arguments": arguments})
     ctx.name = entry.name
     try:
-        if entry.kind == "resource":
-            ctx.uri = entry.uri
-            named = {} if entry.whole is None else {entry.whole: arguments}
-        else:
-            named = entry.binder.bind(arguments)
-        return await call(entry.handler, ctx, named, house.bulkheads, (entry.kind, entry.name), None)
+        return await _answer(house, entry, arguments, ctx)
     except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
         return _Raised(error)
     finally:
         cancelled.set("the caller is gone")
         ctx.close()
+
+
+async def _answer(house: House, entry: Any, arguments: dict[str, Any], ctx: Context) -> Any:
+    if entry.kind == "resource":
+        ctx.uri = entry.uri
+        named = {} if entry.whole is None else {entry.whole: arguments}
+    else:
+        named = entry.binder.bind(arguments)
+    value = await call(entry.handler, ctx, named, house.bulkheads, (entry.kind, entry.name), None)
+    ctx.check_asked()
+    return value

@@ -1,4 +1,4 @@
-"""Where a session's words go: onto streams (HTTP), onto one channel (stdio, memory), or nowhere but into the answer (without sessions).
+"""Where a session's words go: onto streams (HTTP), onto one channel (stdio, memory), or, without sessions, before the answer or nowhere.
 
 A session has one outlet for life, and knows nothing else of how its peer listens. All of them live in the session's process; when that is
 gone, `end` says the last words where an answer was still owed.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from greenroom.protocol.versions import V2025_11_25, at_least
+from greenroom.protocol.versions import V2025_06_18, V2025_11_25, at_least
 from greenroom.supervision import later
 from greenroom.transports.seam import Answer
 
@@ -17,7 +17,7 @@ from .feeds import StreamFeed, marker
 from .streams import Stream, Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from greenroom.transports.seam import Event, Feed, Reply
 
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 class Outlet(Protocol):
     """What a session needs of it."""
+
+    @property
+    def mute(self) -> bool:
+        """Whether nothing but answers can be said."""
+        raise NotImplementedError
 
     @property
     def channel(self) -> Channel | None:
@@ -56,6 +61,9 @@ class Outlet(Protocol):
         """The same for a request of ours, which is only worth sending where it can be answered."""
         raise NotImplementedError
 
+    def open(self, call: Call, version: str) -> None:
+        """Make the call's stream before it has said a word, where a call has one."""
+
     def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
         """Close the call's stream for now."""
         raise NotImplementedError
@@ -78,6 +86,7 @@ class ToStreams:
     __slots__ = ("streams",)
 
     channel = None
+    mute = False
 
     def __init__(self, settings: Settings) -> None:
         """Nobody listens yet."""
@@ -120,6 +129,10 @@ class ToStreams:
             return False
         self.streams.general.push(body)
         return True
+
+    def open(self, call: Call, version: str) -> None:
+        """Its reader gets the mark to come back to, and then waits."""
+        self._stream(call, version)
 
     def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
         """Only a reader that knows how to come back is sent away."""
@@ -168,6 +181,7 @@ class ToChannel:
 
     __slots__ = ("channel",)
 
+    mute = False
     attended = True  # the transport ends the session when nobody is there any more
 
     def __init__(self, settings: Settings) -> None:
@@ -199,6 +213,9 @@ class ToChannel:
         """Never left out: there are only so many."""
         return self.channel.push(body)
 
+    def open(self, call: Call, version: str) -> None:
+        """The channel is open."""
+
     def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
         """A channel cannot be interrupted."""
         return False
@@ -223,6 +240,7 @@ class ToAnswer:
 
     channel = None
     attended = False
+    mute = True
 
     def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:  # noqa: ARG002
         """The answer itself."""
@@ -245,6 +263,9 @@ class ToAnswer:
         """Nobody could answer it."""
         return False
 
+    def open(self, call: Call, version: str) -> None:
+        """There is no stream."""
+
     def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
         """There is no stream."""
         return False
@@ -259,3 +280,51 @@ class ToAnswer:
 
     def end(self, owed: LastWords) -> None:
         """Whoever waits hears of the session's end."""
+
+
+class ToOneStream(ToStreams):
+    """Without sessions, for a peer that takes streams: what a request says goes before its answer, and cannot be had again."""
+
+    __slots__ = ()
+
+    def say(self, call: Call | None, body: bytes, version: str) -> bool:
+        """There is no general stream."""
+        return call is not None and super().say(call, body, version)
+
+    def ask(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+        """The answer would come by a request of its own, which finds no session."""
+        return False
+
+    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
+        """The reader could not come back."""
+        return False
+
+    def _stream(self, call: Call, version: str) -> Stream | None:  # noqa: ARG002
+        """Without a mark: no reader comes back to one."""
+        return super()._stream(call, V2025_06_18)
+
+
+class SingleFeed:
+    """The stream of a request without a session: its events have no ids, and leaving it ends the request."""
+
+    __slots__ = ("_end", "_feed")
+
+    def __init__(self, feed: Feed, end: Callable[[], object]) -> None:
+        """`end` is called each time that it is left, or has ended."""
+        self._feed = feed
+        self._end = end
+
+    @property
+    def name(self) -> str:
+        """There is no event to name it."""
+        return ""
+
+    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+        """As of the stream."""
+        events = await self._feed.next(timeout)
+        return None if events is None else [event._replace(id="") for event in events]
+
+    def leave(self) -> None:
+        """The request is over, answered or not."""
+        self._feed.leave()
+        self._end()

@@ -8,8 +8,8 @@ from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.problems import Mismatch
 from greenroom.protocol.results import prompt_result
 
-from .calling import call
-from .tool_calls import whose
+from .callers import whose
+from .calling import call, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,5 +38,6 @@ async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
         arguments = entry.binder.bind(given)
     except Mismatch as error:
         raise McpError(ErrorCode.INVALID_PARAMS, f"Invalid arguments for {name}: {error}") from None
-    value = await call(entry.handler, ctx, arguments, house.bulkheads, ("prompt", name), whose(job))
-    return prompt_result(value, entry.description)
+    key = ("prompt", name)
+    value = await call(entry.handler, ctx, arguments, house.bulkheads, key, whose(job))
+    return await written(entry.handler, house.bulkheads, key, whose(job), prompt_result, value, entry.description)

@@ -8,8 +8,8 @@ from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.problems import Mismatch
 from greenroom.protocol.results import resource_contents
 
-from .calling import call
-from .tool_calls import whose
+from .callers import whose
+from .calling import call, written
 
 if TYPE_CHECKING:
     from .context import Context
@@ -29,7 +29,8 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
         arguments = {} if exact.whole is None else {exact.whole: dict(job.params)}
         key = ("resource", exact.name)
         value = await call(exact.handler, ctx, arguments, house.bulkheads, key, whose(job))
-        return resource_contents(value, uri, exact.mime_type)
+        more = (uri, exact.mime_type)
+        return await written(exact.handler, house.bulkheads, key, whose(job), resource_contents, value, *more)
     found = catalogue.matching(uri)
     if found is None:
         raise unknown_resource(uri)
@@ -44,7 +45,8 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
         raise McpError(ErrorCode.INVALID_PARAMS, f"Invalid params for {entry.uri_template}: {error}") from None
     key = ("resource_template", entry.name)
     value = await call(entry.handler, ctx, arguments, house.bulkheads, key, whose(job))
-    return resource_contents(value, uri, entry.mime_type)
+    more = (uri, entry.mime_type)
+    return await written(entry.handler, house.bulkheads, key, whose(job), resource_contents, value, *more)
 
 
 def unknown_resource(uri: str) -> McpError:

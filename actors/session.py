@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenroom.protocol import automaton, methods
-from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_done
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import Side
 from greenroom.protocol.shapes import LEVELS
@@ -27,6 +27,7 @@ from greenroom.supervision import (
     stopping,
 )
 from greenroom.supervision.kernel import clock
+from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 
 from .agreement import JOIN, WAITS, Agreement
 from .answers import at_once, timeout_of
@@ -70,6 +71,10 @@ _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
 _OF_TASKS = frozenset({"tasks/get", "tasks/list", "tasks/result", "tasks/cancel"})
 
 
+class Crowded(McpError):
+    """The peer has as many requests under way as it may have: refused, and logged as refusals are."""
+
+
 class Session(GenServer):
     """One peer's."""
 
@@ -86,9 +91,11 @@ class Session(GenServer):
         self.tasks = TaskCalls(self)
         self.agreed = Agreement(self)
         self.own_ref: Ref[Session]
-        self._used = 0.0
+        self.used = 0.0
         self._ending: Shutdown | None = None
         self._tidying = False
+        self._quiet: float | None = None
+        """Of the request that is being taken."""
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
@@ -97,7 +104,7 @@ class Session(GenServer):
         process = self._otp_process
         process.await_death(self)
         settings = self.company.settings
-        self._used = self.now()
+        self.used = self.now()
         self._arm(min(_CLAIM, max(1.0, settings.session_idle or _CLAIM)), _SWEEP)
         if settings.session_lifetime is not None:
             self._arm(settings.session_lifetime, _LIFETIME)
@@ -120,14 +127,22 @@ class Session(GenServer):
 
     # --- what transports bring
 
-    def request(self, request: Request, peer: Peer | None = None) -> Answered:
-        """Answer it now, or begin to. `peer` is who asks: the session's own, who may have been granted other scopes meanwhile."""
-        self._used = self.now()
+    def request(self, request: Request, peer: Peer | None = None, quiet: float | None = None) -> Answered:
+        """Answer it now, or begin to. `peer` is who asks: the session's own, who may have been granted other scopes meanwhile.
+
+        After `quiet` seconds without a word the reply is a stream.
+        """
+        self.used = self.now()
+        self._quiet = quiet
         self.agreed.speaks(peer)
         try:
             body = self._take(request)
         except MissingScopes as error:
+            self._log(request, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
             return self.outlet.now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
+        except Crowded as error:
+            log_refusal(error.message, peer=self.agreed.facts.peer, setting="max_in_flight", method=request.method)
+            return self.outlet.now(request.id, encode_error(request.id, error))
         except McpError as error:
             body = encode_error(request.id, error)
         except LocalProtocolError:  # what is registered, or set, cannot be said: one answer's fault, not the session's
@@ -136,11 +151,19 @@ class Session(GenServer):
             return self.outlet.begun()  # type: ignore[no-any-return]
         if body is WAITS:
             return later()  # type: ignore[no-any-return]
+        if is_on():
+            self._log(request, "cancelled" if body is None else outcome_of(body))
         return self.outlet.now(request.id, body)
+
+    def _log(self, request: Request, outcome: str) -> None:
+        """Log a call that was answered on the spot."""
+        if is_on():
+            seconds, facts = self.now() - self.used, self.agreed.facts
+            log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, self.card.version)
 
     def notify(self, notification: Notification) -> None:
         """Take note of what is known; ignore the rest."""
-        self._used = self.now()
+        self.used = self.now()
         name = methods.ALIASES.get(notification.method, notification.method)
         params = notification.params
         rule = automaton.judge(self.card.state, notification, gate=self.gated)
@@ -151,18 +174,18 @@ class Session(GenServer):
         elif name == "notifications/cancelled":
             id, reason = params.get("requestId"), params.get("reason")
             if type(id) is str or type(id) is int:
-                self.calls.cancel(id, reason if isinstance(reason, str) else "", self._used)
+                self.calls.cancel(id, reason if isinstance(reason, str) else "", self.used)
         elif name == "notifications/roots/list_changed":
             self.agreed.roots_changed(params)
 
     def respond(self, answer: Response | Failure) -> None:
         """The answer to a question of ours."""
-        self._used = self.now()
+        self.used = self.now()
         self.questions.answered(answer)
 
     def listen(self, last_event_id: str | None = None) -> Feed:
         """A reader for what belongs to no call, or for a stream that was left."""
-        self._used = self.now()
+        self.used = self.now()
         return self.outlet.listen(last_event_id, self.agreed.version)
 
     def end(self) -> None:
@@ -186,7 +209,7 @@ class Session(GenServer):
             "level": LEVELS[self.agreed.level],
             "calls": [call.id for call in self.calls.table],
             "questions": [question.id for question in self.questions.table],
-            "idle": self.now() - self._used,
+            "idle": self.now() - self.used,
         }
 
     def set_level(self, level: str) -> None:
@@ -209,7 +232,7 @@ class Session(GenServer):
                 ErrorCode.INVALID_REQUEST,
                 f"The id {request.id!r} is in use by a request that is under way: choose another",
             )
-        if table.is_cancelled_early(request.id, self._used):
+        if table.is_cancelled_early(request.id, self.used):
             return None
         name = request.method
         rule = automaton.judge(self.card.state, request, gate=self.gated)
@@ -246,20 +269,21 @@ class Session(GenServer):
         """An entry for it. On a channel nobody waits for the reply, unless whatever comes next needs it (`waits`)."""
         settings = self.company.settings
         if len(self.calls.table) >= settings.max_in_flight:
-            raise McpError(
-                ErrorCode.INTERNAL_ERROR,
-                f"Too many requests at once: at most {settings.max_in_flight} may be under way",
-            )
+            why = f"Too many requests at once: at most {settings.max_in_flight} may be under way"
+            raise Crowded(ErrorCode.INTERNAL_ERROR, why, not_done("too_many_requests"))
         caller = self.caller if waits or self.card.channel is None else None
-        return self.calls.begin(request, caller, timeout, lasting=lasting)
+        return self.calls.begin(request, caller, timeout, lasting=lasting, quiet=self._quiet)
+
+    def make_stream(self, call: Call) -> None:
+        """Have the answer to a call come on a stream, where it has none yet."""
+        self.outlet.open(call, self.agreed.version)
 
     def _work(self, request: Request) -> Any:
         """Have a worker do it."""
         company = self.company
         own = timeout_of(request, company)
         call = self.begin(request, company.settings.call_timeout if own is None else own, lasting=own is not None)
-        voice = call.voice = CallVoice(self.own_ref, call.key, call.cancelled)
-        call.name = str(request.params.get("name", ""))
+        voice = call.voice = CallVoice(self.own_ref, call.key, call.cancelled, mute=self.outlet.mute)
         job = Job(
             call.key,
             self.own_ref,
@@ -352,10 +376,7 @@ class Session(GenServer):
                 call.voice.ahead -= 1
         if said.level is not None and LEVELS.index(said.level) < self.agreed.level:
             return False
-        taken = self.outlet.say(call, said.body, self.agreed.version)
-        if call is not None and taken:
-            call.heard = self.now()
-        return taken
+        return self.outlet.say(call, said.body, self.agreed.version)
 
     def _announce(self, method: str, params: Mapping[str, Any]) -> None:
         try:
@@ -381,8 +402,8 @@ class Session(GenServer):
             return
         now = self.now()
         if self.calls.table.busy or self.outlet.attended:
-            self._used = now
-        left = self._used + idle - now
+            self.used = now
+        left = self.used + idle - now
         if left <= 0:
             self._ending = IDLE
         else:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from greenroom.errors import GreenroomError
+from greenroom.errors import GreenroomError, suggests
 from greenroom.protocol.shapes import LEVELS, Level
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class BadSetting(GreenroomError, ValueError):
         self.name = name
 
 
+@suggests("Settings", {"timeout": "write call_timeout=…"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a server says of itself, and how much it takes from its peers.
@@ -35,22 +36,31 @@ class Settings:
     """
 
     name: str = "greenroom"
+    """What clients are told that the server is called; reports, workers and `greenroom tree` call it so too."""
     version: str = "0"
+    """The server's own version, as clients are told it."""
     title: str | None = None
+    """The name for people."""
     description: str | None = None
+    """What the server is for, in a sentence."""
     website_url: str | None = None
+    """Where people read more."""
     icons: Sequence[Any] = ()
+    """Pictures of it: `Icon(…)`."""
     instructions: str | None = None
+    """What a model should know to use the server."""
 
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Said instead of what is derived from what is registered: `{"logging": None}` says that there is none."""
     experimental: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Capabilities outside of the protocol, which clients are told as they are."""
 
     sessions: bool = True
     """Whether there are sessions at all; without, each request over HTTP stands alone."""
     gate: bool = True
     """Whether requests wait for `notifications/initialized`: before it, all but `ping` are refused."""
     max_sessions: int | None = 10_000
+    """How many sessions there may be at once; None for no limit."""
     max_sessions_per_principal: int | None = 1000
     """How many of them one principal may have; without authentication, one address, unless it is this machine's own."""
     session_idle: float | None = 1800.0
@@ -61,7 +71,7 @@ class Settings:
     max_in_flight: int = 256
     """How many requests of one peer may be under way at once."""
     call_timeout: float | None = 60.0
-    """How long a call may take that has no limit of its own; with each word that it says to its peer the time begins anew."""
+    """How long a call may be silent that has no limit of its own; each report of progress and each log message begins that time anew, sent or not."""
     ask_timeout: float | None = 30.0
     """How long the peer may take to answer a request of ours."""
     max_asks: int = 64
@@ -76,6 +86,7 @@ class Settings:
     channel_events: int = 4096
     """How many messages wait for the reader of a channel; then notifications are refused, and requests wait."""
     channel_bytes: int = 16 * _MIB
+    """How many bytes of them."""
 
     max_tasks: int = 64
     """How many tasks of one owner may be unfinished at once. An owner is a principal, or without authentication a session."""
@@ -95,6 +106,7 @@ class Settings:
     log_level: Level = "info"
     """The level of a session that has set none."""
     page_size: int = 50
+    """How many entries a page of a list has."""
     strict: bool = False
     """Whether what goes into tools, and comes out, is checked against foreign schemas unless a tool says otherwise."""
     expose_errors: bool = False

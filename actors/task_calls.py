@@ -11,11 +11,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol import methods
-from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.errors import ErrorCode, McpError, not_done
 from greenroom.protocol.messages import encode_result
 from greenroom.protocol.methods import Side
 from greenroom.protocol.pages import page
 from greenroom.supervision import Ref, demonitor, monitor
+from greenroom.transports.access_log import log_refusal
 
 from .task_endings import answer
 from .task_record import belongs_to_session, owner_of
@@ -89,12 +90,12 @@ class TaskCalls:
             )
         ttl = None if wish is None else _seconds(wish)
         call = session.begin(request, company.settings.call_timeout, lasting=True)
-        call.name = entry.name
         try:
             record = self._tasks.admit(
                 owner, method=request.method, name=entry.name, session_id=session.card.id, ttl=ttl
             )
         except McpError as error:
+            log_refusal(error.message, peer=session.agreed.facts.peer, setting="max_tasks", method=request.method)
             session.calls.fail(call.key, error)
             return True
         call.task = record.id
@@ -103,7 +104,8 @@ class TaskCalls:
             self._watch(self._tasks.collectors, call)
         else:
             session.calls.fail(
-                call.key, McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again")
+                call.key,
+                McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again", not_done("busy")),
             )
         return True
 

@@ -31,11 +31,13 @@ from greenroom.supervision import (
     send_after,
 )
 from greenroom.supervision.task_supervisor import TaskSupervisor
+from greenroom.transports.access_log import is_on, log_call
 
 from .calls import CANCELLED, TIMED_OUT
 from .cancellation import Cancellation
 from .hooks import run_job
 from .jobs import Failed, Finished, Job
+from .names import shown
 from .outbound import NoStream
 from .task_endings import Ending, cancelled, crashed, created, error_of, finished
 from .task_listeners import Listeners
@@ -155,6 +157,7 @@ class TaskCollector(GenServer):
         if not self.record.terminal:
             ending = error_of(McpError(ErrorCode.INTERNAL_ERROR, STOPPED))
             self.record = ending.of(self.record, self._tasks.now())
+            self._log()
             self._tasks.note(self.record)
             self.cancelled.set(STOPPED)
             self._listeners.drop_questions()
@@ -210,7 +213,7 @@ class TaskCollector(GenServer):
             case _ if message is _AGAIN:
                 self._listeners.try_again()
             case _ if message is _LATE or message is _LIFETIME:
-                return self._late()
+                return self._late(lived=message is _LIFETIME)
             case _:
                 return super().handle_info(message)
         return None
@@ -222,6 +225,7 @@ class TaskCollector(GenServer):
         if self.record.terminal:
             return self._rest()
         self.record = ending.of(self.record, self._tasks.now())
+        self._log()
         self.cancelled.set(self.record.message or "the task is over")
         self._listeners.drop_questions()
         try:
@@ -237,6 +241,14 @@ class TaskCollector(GenServer):
             send_after(self._company.settings.cancel_grace, self.pid, _Lingers())
         return self._rest()
 
+    def _log(self) -> None:
+        """Log the end of a peer's task: its call was answered, and logged, when the task began."""
+        plan, record = self._plan, self.record
+        if plan is not None and is_on():
+            facts, seconds = plan.facts, record.updated - record.created
+            id = shown(record.id.removeprefix("task_"))
+            log_call(record.method, record.name, record.status, seconds, facts.peer, facts.version, task=id)
+
     def _rest(self) -> Stop | None:
         return Stop(NORMAL) if self.record.terminal and self._worker is None else None
 
@@ -247,9 +259,12 @@ class TaskCollector(GenServer):
             wish.session.send(Decided(wish.key))
         return self._rest()
 
-    async def _late(self) -> Stop | None:
+    async def _late(self, *, lived: bool) -> Stop | None:
         self._reason = TIMED_OUT
-        return await self._end(error_of(McpError(ErrorCode.INTERNAL_ERROR, "Request timed out")))
+        settings, plan = self._company.settings, self._plan
+        limit = settings.task_lifetime if lived or plan is None else plan.timeout
+        text = f"Tool {self.record.name!r} timed out after {limit:g} s{' (task_lifetime)' if lived else ''}"
+        return await self._end(crashed(self.record, text, settings.crashes))
 
     async def _down(self, ref: Monitor, reason: ExitReason) -> Stop | None:
         if ref is self._working:
@@ -258,7 +273,7 @@ class TaskCollector(GenServer):
                 return self._rest()
             settings = self._company.settings
             detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
-            return await self._end(crashed(self.record, detail, settings.crashes))
+            return await self._end(crashed(self.record, f"Tool execution failed{detail}", settings.crashes))
         if self._listeners.gone(ref) and belongs_to_session(self.record.owner):
             durable = self._tasks.store.durable
             if durable and reason == SHUTDOWN:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
-from greenroom.protocol.json import encode, is_object
+from greenroom.protocol.json import encode, is_object, read
 from greenroom.protocol.messages import encode_error, encode_result
 from greenroom.protocol.results import tool_result
 from greenroom.protocol.versions import JSONRPC
@@ -50,7 +50,7 @@ def finished(body: bytes) -> Ending:
     result = bytes(msgspec.json.decode(body, type=_Response).result)
     if msgspec.json.decode(result, type=_Looked).isError is not True:
         return Ending("completed", None, result)
-    return Ending("failed", _said(msgspec.json.decode(result)), result)
+    return Ending("failed", _said(read(result)), result)
 
 
 def returned(record: TaskRecord, value: Any) -> Ending:
@@ -69,9 +69,8 @@ class _Error(msgspec.Struct):
     error: msgspec.Raw
 
 
-def crashed(record: TaskRecord, detail: str, crashes: str) -> Ending:
-    """The worker died without a word: in general terms, as for a call."""
-    text = f"Tool execution failed{detail}"
+def crashed(record: TaskRecord, text: str, crashes: str) -> Ending:
+    """The work has ended without a word of its own, because of a crash or a deadline: as for a call."""
     if crashes == "tool" and record.method == "tools/call":
         return finished(encode_result(record.id, related(tool_result(ToolError(text)), record.id)))
     return error_of(McpError(ErrorCode.TOOL_ERROR, text))

@@ -75,6 +75,9 @@ class TaskVoice:
             params["logger"] = logger
         return self._say(encode_notification("notifications/message", related(params, self._id)), level)
 
+    def touch(self, ahead: float = 0.0) -> None:
+        """A task may be silent."""
+
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Ask the peer. The time runs from when it is asked: a peer that polls has to come by first."""
         refused = refusal(method, params, self._facts.version, self._facts.client_capabilities)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.errors import ErrorCode, McpError, not_done
 from greenroom.supervision import DynamicSupervisor, Options, Ref, child
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.names import find
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .task_words import Plan
 
 CAPABILITY: Final[Mapping[str, Any]] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+NO_TASK: Final = "Task not found: there is none with that id, it has expired, or the process that had it is gone"
+"""One text for all of it: of a task of another principal, nothing shows that it is or was there."""
 
 
 class Collectors(DynamicSupervisor):
@@ -73,7 +75,7 @@ class Tasks:
         """That task of that owner. Raises `McpError` where there is none, or none any more; nobody learns of others'."""
         record = self.store.get(id)
         if record is None or not self._may_see(owner, record) or record.expires <= self.now():
-            raise McpError(ErrorCode.INVALID_PARAMS, "Task not found: there is none with that id, or it has expired")
+            raise McpError(ErrorCode.INVALID_PARAMS, NO_TASK)
         return record
 
     def _may_see(self, owner: str, record: TaskRecord) -> bool:
@@ -112,7 +114,9 @@ class Tasks:
         unfinished = sum(not record.terminal for record in self.store.list(owner))
         if unfinished >= settings.max_tasks:
             raise McpError(
-                ErrorCode.INTERNAL_ERROR, f"Too many tasks at once: at most {settings.max_tasks} may be unfinished"
+                ErrorCode.INTERNAL_ERROR,
+                f"Too many tasks at once: at most {settings.max_tasks} may be unfinished",
+                not_done("too_many_tasks"),
             )
         now = self.now()
         record = TaskRecord(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.messages import encode_notification
+from greenroom.supervision.kernel import clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,15 +95,19 @@ AHEAD: Final = 1024
 class CallVoice:
     """The voice of one call."""
 
-    __slots__ = ("_cancelled", "_key", "_session", "ahead")
+    __slots__ = ("_cancelled", "_key", "_loop", "_mute", "_session", "ahead", "heard")
 
-    def __init__(self, session: Ref[Any], key: int, cancelled: Cancellation) -> None:
-        """What is said after the call was cancelled reaches nobody."""
+    def __init__(self, session: Ref[Any], key: int, cancelled: Cancellation, *, mute: bool = False) -> None:
+        """What is said after the call was cancelled is not sent; nor is anything of a `mute` call, whose client has no stream for it."""
+        self._mute = mute
         self._session = session
         self._key = key
         self._cancelled = cancelled
+        self._loop = asyncio.get_running_loop()
         self.ahead = 0
         """How many words wait for the session, which counts them down; threads may miscount a little."""
+        self.heard = 0.0
+        """When the handler last reported something, on the loop's clock. The session reads it when the time of silence is over."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification on the call's own stream. False when nobody will get it."""
@@ -114,6 +119,10 @@ class CallVoice:
         body = log_body(level, data, logger)
         return self._say(Said(self._key, body, level))
 
+    def touch(self, ahead: float = 0.0) -> None:
+        """Begin the time of silence anew, `ahead` seconds from now. No message: a handler may report a thousand times a second."""
+        self.heard = max(self.heard, clock.now(self._loop) + ahead)
+
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer and wait for its result."""
         return await asked(self._session, Ask(self._key, method, params, timeout))
@@ -124,7 +133,8 @@ class CallVoice:
         return not self._cancelled and self._session.send(Interrupt(self._key, wish))
 
     def _say(self, said: Said) -> bool:
-        if self._cancelled or self.ahead >= AHEAD or not self._session.send(said):
+        self.touch()
+        if self._mute or self._cancelled or self.ahead >= AHEAD or not self._session.send(said):
             return False
         self.ahead += 1
         return True

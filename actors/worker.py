@@ -20,7 +20,8 @@ from greenroom.protocol.versions import V2025_11_25, at_least
 from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.current import current_process
 
-from .answers import ANSWERS
+from .answers import ANSWERS, introduce
+from .asking_calls import NotAwaited
 from .cancellation import RequestCancelled
 from .context import Context
 from .jobs import Encoded, Failed, FarCrash, Finished
@@ -46,7 +47,13 @@ async def work(job: Job) -> None:
         check_call(job.method, job.params, job.house.shelf.catalogue, job.facts.peer)  # it may have changed since
         answer: Any = job.house.own.get(job.method) or ANSWERS[job.method][1]
         around = job.house.around
-        result: Any = await (answer(job, ctx) if around is None else _within(around, job, ctx, answer))
+        try:
+            result: Any = await (answer(job, ctx) if around is None else _within(around, job, ctx, answer))
+        except Exception as error:
+            if not isinstance(error, McpError | ToolError):
+                ctx.check_asked(error)
+            raise
+        ctx.check_asked()
         ending: Finished | Failed = _finished(job, result)
     except BaseException as error:
         ctx.close()
@@ -72,6 +79,7 @@ async def work(job: Job) -> None:
 
 async def _within(around: Around, job: Job, ctx: Context, answer: Own) -> dict[str, Any]:
     """The result that the server's own code makes of the result; what ran elsewhere is encoded, and comes through untouched."""
+    introduce(ctx, job)
     result: Any = await around(job.method, ctx, lambda: answer(job, ctx))
     if not isinstance(result, dict):
         raise TypeError(f"Hooks.around has to return the result of {job.method}, a dict, not {describe.short(result)}")
@@ -89,7 +97,7 @@ def sent_away(job: Job, error: McpError) -> McpError:
         problem = (
             f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
         )
-        return unable(facts.version, problem)
+        return unable(problem)
     job.house.expect(facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations])
     return error
 
@@ -124,6 +132,8 @@ def crashed(job: Job, error: BaseException) -> Finished | Failed:
 
 
 def _shown(error: BaseException, settings: Settings, general: str) -> str:
+    if isinstance(error, NotAwaited):  # it names a method of ours, and nothing of the server's
+        return f"{general}: {error}"
     if not settings.expose_errors:
         return general
     text = f"{general}: {type(error).__name__}: {error}"

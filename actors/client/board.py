@@ -15,7 +15,7 @@ from .readers import Readers
 from .seam import Phase, Status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from greenroom.supervision.kernel.process import Process
 
@@ -29,9 +29,15 @@ ROLE: Final = "connection"
 class Board:
     """Of one line."""
 
-    def __init__(self, name: str, settings: ClientSettings) -> None:
-        """`name` is what the server is called here."""
+    def __init__(self, name: str, settings: ClientSettings, patience: float | None = None) -> None:
+        """`name` is what the server is called here, `patience` how long a request waits for it to be ready.
+
+        With one, it waits only until an attempt has failed; without, until its own deadline.
+        """
         self.name = name
+        self.patience = patience
+        self.forgiven = 0
+        """How many failed attempts do not count: the server was to be tried again at once, and requests wait for that."""
         self.key = Name(Key.new(name), ROLE)
         """What the connection's process is registered as."""
         self.settings = settings
@@ -53,6 +59,8 @@ class Board:
         """What lies in the connection's mailbox, which nobody can look into once it has died."""
         self.level: str | None = None
         """What the server was last told to log."""
+        self.tools_changed: Callable[[], object] | None = None
+        """Called as soon as the server says that its tools are others: the queue for notifications would tell it after the next call has begun."""
         self.readers = Readers(settings.max_updates)
         self._watchers: set[_Watcher] = set()
 
@@ -62,13 +70,22 @@ class Board:
         left = None
         if self.retry_at is not None and self.process is not None:
             left = max(0.0, self.retry_at - self.process.node.loop.time())
+        elif self.attempts and self.phase in (Phase.CONNECTING, Phase.INITIALIZING):
+            left = 0.0
         return Status(self.phase, self.cause, self.attempts, left, self.generation)
+
+    @property
+    def gone(self) -> bool:
+        """Whether an attempt to reach the server has failed since it was last there, so that no request waits for it."""
+        unready = self.phase in (Phase.BACKOFF, Phase.CONNECTING, Phase.INITIALIZING)
+        return unready and self.patience is not None and self.attempts > self.forgiven
 
     def tell(
         self, phase: Phase, cause: Exception | None = None, attempts: int = 0, retry_at: float | None = None
     ) -> None:
         """It is different from now on."""
         self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
+        self.forgiven = min(self.forgiven, attempts)
         if phase is Phase.CLOSED:
             self.readers.end()
         else:

@@ -55,7 +55,7 @@ from .greeting import greeting
 from .pending import PendingRequest, Withdrawn
 from .reach import PING, Overlong, Reach
 from .reports import Overheard, Quarantined
-from .requests import Requests
+from .requests import Due, Impatient, Requests
 from .seam import Phase
 
 if TYPE_CHECKING:
@@ -283,6 +283,10 @@ class Connection(GenStatem[Phase]):
                 self.errands.abandon(message.pid)
             else:
                 self.attendant.gone(message.pid)
+        elif kind is Due:
+            self.requests.due(message.request)
+        elif kind is Impatient:
+            self.requests.impatient(message.request)
         elif kind is Overlong:
             self.reach.overlong(message.wire)
         else:
@@ -372,8 +376,12 @@ class Connection(GenStatem[Phase]):
         method, params = notification.method, notification.params
         if method == "notifications/progress":
             self.requests.progressed(params)
+        elif method == "notifications/tasks/status":
+            self.requests.task_changed(params)
         elif method == "notifications/cancelled":
             self.errands.cancel(wire.pid, params.get("requestId"))
+        elif method == "notifications/tools/list_changed" and self.board.tools_changed is not None:
+            self.board.tools_changed()
         self.board.readers.tell(method, params)
         if not self.attendant.tell(method, params):
             self.report(Overheard, method=method)

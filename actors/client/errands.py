@@ -10,8 +10,8 @@ import inspect
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
-from greenroom.protocol.messages import encode_error, encode_result
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_done
+from greenroom.protocol.messages import encode_error, encode_result, id_key
 from greenroom.supervision import ActorError, kill, send_after
 from greenroom.supervision.kernel.current import current_process
 from greenroom.supervision.kernel.messages import INFO
@@ -86,7 +86,7 @@ class Errands:
         self._connection = connection
         self._handler = handler
         self._settings = settings
-        self._open: dict[tuple[Pid, RequestId], Errand] = {}
+        self._open: dict[tuple[Pid, RequestId | bytes], Errand] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -98,7 +98,7 @@ class Errands:
 
     def take(self, request: Request, wire: Wire) -> bytes | None:
         """Have it worked on, or the refusal at once."""
-        key = wire.pid, request.id
+        key = wire.pid, id_key(request.id)
         if key in self._open:
             return encode_error(
                 request.id, McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
@@ -107,7 +107,11 @@ class Errands:
             limit = self._settings.max_errands
             return encode_error(
                 request.id,
-                McpError(ErrorCode.INTERNAL_ERROR, f"Too many requests at once: at most {limit} may be under way"),
+                McpError(
+                    ErrorCode.INTERNAL_ERROR,
+                    f"Too many requests at once: at most {limit} may be under way",
+                    not_done("too_many_requests"),
+                ),
             )
         errand = Errand(self._connection, wire, request)
         try:
@@ -144,7 +148,7 @@ class Errands:
 
     def cancel(self, wire: Pid, id: Any) -> None:
         """The server does not want it any more, and no answer."""
-        errand = self._open.get((wire, id)) if isinstance(id, str | int) else None
+        errand = self._open.get((wire, id_key(id))) if isinstance(id, str | int) else None
         if errand is not None:
             self._drop(errand)
 
@@ -155,13 +159,13 @@ class Errands:
                 self._drop(errand)
 
     def _has(self, errand: Errand) -> bool:
-        return self._open.get((errand.wire.pid, errand.id)) is errand
+        return self._open.get((errand.wire.pid, id_key(errand.id))) is errand
 
     def _drop(self, errand: Errand) -> bool:
         """Forget it, and end who works on it; False when that was done already."""
         if not self._has(errand):
             return False
-        del self._open[errand.wire.pid, errand.id]
+        del self._open[errand.wire.pid, id_key(errand.id)]
         if errand.timer is not None:
             errand.timer.cancel()
         worker, errand.worker = errand.worker, None

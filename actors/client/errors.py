@@ -21,8 +21,10 @@ An error that the server answered with is a `PeerError`; a caller that cancels i
 
 from __future__ import annotations
 
+from copy import copy
 from typing import ClassVar
 
+from greenroom.auth.errors import SignInError
 from greenroom.errors import GreenroomError
 
 
@@ -77,8 +79,9 @@ class RequestTimeout(ClientError, TimeoutError):
 class RequestLost(ClientError):
     """The way to the server broke while the request was under way.
 
-    `cause` is what happened. `maybe_done` is False when the server cannot have seen the request; otherwise it may have been done or not,
-    and only who knows that it can be repeated should repeat it.
+    `cause` is what happened. `maybe_done` is False when the request was surely not done: it never left, or the server refused it before it
+    was acted upon. Otherwise it may have been done or not, and only a caller that knows that it can be repeated should repeat it. `retry_in`
+    is after how many seconds the server wants to be asked again, where it said so.
     """
 
     reason = "lost"
@@ -89,10 +92,19 @@ class RequestLost(ClientError):
         self.method = method
         self.cause = cause
         self.maybe_done = maybe_done
+        self.retry_in: float | None = getattr(cause, "retry_after", None)
 
     def __str__(self) -> str:
-        fate = "it may have been done or not" if self.maybe_done else "the server has not seen it"
-        return f"{self.method}: {self.cause} ({fate})"
+        fate = "it may have been done or not" if self.maybe_done else "it was not done"
+        when = "" if self.retry_in is None else f"; try again in {self.retry_in:g} s"
+        return f"{self.method}: {self.cause} ({fate}{when})"
+
+
+def lost(method: str, cause: Exception, *, maybe_done: bool) -> Exception:
+    """What the caller of a lost request gets: a sign-in that is needed as itself, since a program can do something about that."""
+    if isinstance(cause, SignInError) and not maybe_done:
+        return copy(cause)  # several callers share the failure, and each adds its own traceback
+    return RequestLost(method, cause, maybe_done=maybe_done)
 
 
 class InitFailed(ClientError):
@@ -119,7 +131,7 @@ class Unavailable(ClientError):
     reason = "unavailable"
 
     def __init__(self, server: str, cause: Exception | None = None, retry_in: float | None = None) -> None:
-        """`retry_in` is in how many seconds the next attempt is made; None when there is none."""
+        """`retry_in` is in how many seconds the next attempt is made: 0 while one is under way, None when none is due."""
         super().__init__(server, cause, retry_in)
         self.server = server
         self.cause = cause
@@ -127,7 +139,10 @@ class Unavailable(ClientError):
 
     def __str__(self) -> str:
         why = f": {self.cause}" if self.cause is not None else ""
-        when = "" if self.retry_in is None else f"; the next attempt is in {self.retry_in:.1f} s"
+        if self.retry_in is None:
+            when = ""
+        else:
+            when = f"; the next attempt is in {self.retry_in:.1f} s" if self.retry_in else "; it is being tried again"
         return f"{self.server} is {self._state}{why}{when}"
 
     _state: ClassVar[str] = "away"

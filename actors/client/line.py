@@ -62,9 +62,12 @@ class ConnectionLine:
 
     __slots__ = ("__weakref__", "board")
 
-    def __init__(self, name: str, settings: ClientSettings | None = None) -> None:
-        """`name` is what the server is called here."""
-        self.board = Board(name, settings or ClientSettings())
+    def __init__(self, name: str, settings: ClientSettings | None = None, *, patience: float | None = None) -> None:
+        """`name` is what the server is called here.
+
+        With a `patience` no request waits longer than that for the server to be ready, nor at all once an attempt to reach it has failed.
+        """
+        self.board = Board(name, settings or ClientSettings(), patience)
 
     def __repr__(self) -> str:
         return f"<ConnectionLine {self.board.key}, {self.board.phase.value}>"
@@ -155,8 +158,10 @@ class ConnectionLine:
         if board.cause is not None:
             return Unavailable(board.name, board.cause)
         if board.phase is Phase.CONNECTING:
-            return NotReady(f"{board.name} was not started")
-        return ClientClosed("the client is closed")
+            return NotReady(
+                f"the client of {board.name} is not open: write `async with client:` (`with` for a SyncClient), or start its child_spec()"
+            )
+        return ClientClosed("the client is closed: use it inside its `async with` block")
 
     async def request(
         self,
@@ -199,7 +204,7 @@ class ConnectionLine:
         except TimeoutError:
             cause = board.cause
             if cause is None:
-                raise InitTimeout(f"{board.name} is {board.phase.value} after {seconds:g} s") from None
+                raise InitTimeout(f"{board.name} is still {board.phase.value} after {seconds:g} s") from None
             raise Unavailable(board.name, cause, board.status.retry_in) from cause
         raise self._absent()
 
@@ -251,9 +256,8 @@ class ConnectionLine:
         """Try now: out of backoff or parked."""
         board = self.board
         if board.process is not None and board.phase in (Phase.BACKOFF, Phase.PARKED):
-            board.tell(
-                Phase.CONNECTING, board.cause, board.attempts
-            )  # at once: whoever waits from now on waits for this
+            board.forgiven = board.attempts
+            board.tell(Phase.CONNECTING, board.cause, board.attempts)  # at once: requests wait for this from now on
             self._ref().cast(Connection.retry)
 
     async def close(self, timeout: float | None = _DEFAULT) -> None:

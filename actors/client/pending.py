@@ -63,11 +63,13 @@ class PendingRequest:
         "_owner",
         "_progress",
         "deadline",
+        "held",
         "id",
         "idempotent",
         "method",
         "params",
         "resends",
+        "task",
         "token",
         "waits",
         "wire",
@@ -82,7 +84,11 @@ class PendingRequest:
         self.waits = True
         self.resends = 0
         """How often it was sent again."""
+        self.held = 0
+        """How often the server wanted to be asked later; less than 0 while it waits for that."""
         self.token: str | int | None = None
+        self.task: str | None = None
+        """The task that the server has made of it, while that is followed."""
         self.wire: Pid | None = None
         """On which wire it is under way; None while it waits."""
         self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
@@ -113,15 +119,15 @@ class PendingRequest:
         """The result. Whoever is cancelled while waiting for it cancels the request."""
         return await self
 
-    async def progress(self) -> AsyncIterator[Progress]:
-        """How it goes, until it is settled; for one reader."""
+    async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
+        """How it goes, until it is settled, or with `of_task` until the task has ended that it has become; for one reader."""
         words = self._progress
         if words is None:
             return
         while True:
             while words.kept:
                 yield words.kept.popleft()
-            if self._future.done():
+            if self._future.done() and not (of_task and self.task is not None):
                 return
             await words.wait()
 
@@ -196,6 +202,12 @@ class PendingRequest:
         """How far it has come."""
         if self._progress is not None:
             self._progress.add(progress)
+
+    def task_over(self) -> None:
+        """The task has ended, or is followed no more."""
+        self.task = None
+        if self._progress is not None:
+            self._progress.wake()
 
     def _withdraw(self, reason: str) -> bool:
         """Have the connection forget it, and tell the server; whether that was still to be done."""

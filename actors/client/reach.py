@@ -26,6 +26,7 @@ from greenroom.supervision.statem import (
 from greenroom.transports.client.errors import (
     ConnectFailed,
     ConnectionLost,
+    HttpError,
     SessionGone,
     SilentTooLong,
     TransportError,
@@ -35,7 +36,7 @@ from greenroom.transports.client.errors import (
 from .errors import InitFailed, RequestLost
 from .greeting import is_final, read_welcome, refused
 from .reports import Connected, Disconnected, NotRestored
-from .requests import OwnRequest
+from .requests import LONGEST, OwnRequest
 from .seam import Phase
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ class Reach:
             delay = None
         elif not was_ready or self._falls > 1:
             delay = settings.backoff.delay(max(0, self._falls - 1 - was_ready), self._connection.random)
+        if delay is not None and isinstance(cause, HttpError) and cause.retry_after is not None:
+            delay = max(delay, min(cause.retry_after, LONGEST))
         if delay is None:
             board.tell(Phase.PARKED, cause, attempts)
             self.turn = Next(Phase.PARKED)

@@ -66,7 +66,10 @@ class Readers:
 
 
 class Reader:
-    """One reader's updates: ``async with line.listen() as updates: async for told in updates``."""
+    """One reader's updates: ``async with line.listen() as updates: async for told in updates``.
+
+    Without the block, ``async for told in line.listen()`` listens for as long as the loop lasts, from its first turn.
+    """
 
     def __init__(
         self,
@@ -85,8 +88,10 @@ class Reader:
         self._kept: deque[Told] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._ended = False
+        self._entered = False
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         self._ended = self._readers.over
         for table, name in self._tables:
             table.setdefault(name, {})[self] = None
@@ -106,6 +111,7 @@ class Reader:
             await self._leave()
 
     def _forget(self) -> None:
+        self._entered = False
         for table, name in self._tables:
             kept = table.get(name)
             if kept is not None:
@@ -135,13 +141,20 @@ class Reader:
             self._waiting.set_result(None)
 
     async def __aiter__(self) -> AsyncIterator[Told]:
-        while True:
-            while self._kept:
-                yield self._kept.popleft()
-            if self._ended:
-                return
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+        alone = not self._entered
+        if alone:
+            await self.__aenter__()
+        try:
+            while True:
+                while self._kept:
+                    yield self._kept.popleft()
+                if self._ended:
+                    return
+                self._waiting = asyncio.get_running_loop().create_future()
+                try:
+                    await self._waiting
+                finally:
+                    self._waiting = None
+        finally:
+            if alone:
+                await self.__aexit__(None, None, None)

@@ -31,14 +31,16 @@ class Connected(ConnectionReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disconnected(ConnectionReport):
-    """An attempt has failed, or the wire has ended. `retry_in` is None where nobody tries any more."""
+    """An attempt has failed, or the wire has ended. `retry_in` is None where this connection makes no more: its owner may begin another."""
 
     cause: Exception
     attempts: int
     retry_in: float | None
 
     def __str__(self) -> str:
-        then = "nobody tries any more" if self.retry_in is None else f"the next attempt is in {self.retry_in:.1f} s"
+        then = (
+            "this connection is given up" if self.retry_in is None else f"the next attempt is in {self.retry_in:.1f} s"
+        )
         return f"{self.server} is away: {self.cause}; {then}"
 
 

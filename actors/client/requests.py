@@ -5,15 +5,17 @@ The table is the connection's. `wire` is set while requests may be sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError
-from greenroom.protocol.messages import Response, encode_notification, encode_request
+from greenroom.protocol.messages import Failure, Response, encode_notification, encode_request
 from greenroom.protocol.methods import Side
 from greenroom.protocol.negotiation import missing
-from greenroom.transports.client.errors import ConnectFailed, TransportError, WireFull
+from greenroom.supervision import send_after
+from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
 
-from .errors import ClientClosed, InitFailed, NotReady, Parked, RequestLost, Unavailable, Unsupported
+from .errors import ClientClosed, InitFailed, InitTimeout, NotReady, Parked, RequestLost, Unavailable, Unsupported, lost
 from .pending import PendingRequest
 from .seam import Phase, Progress
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from greenroom.protocol.errors import RemoteProtocolError
-    from greenroom.protocol.messages import Failure, RequestId
+    from greenroom.protocol.messages import RequestId
     from greenroom.supervision import Pid
     from greenroom.transports.client.seam import Wire
 
@@ -35,6 +37,7 @@ class OwnRequest:
 
     __slots__ = (
         "deadline",
+        "held",
         "id",
         "idempotent",
         "method",
@@ -64,7 +67,7 @@ class OwnRequest:
         self.waits = True
         self.token: str | int | None = None
         self.deadline: float | None = None
-        self.resends = 0
+        self.resends = self.held = 0
 
     def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
         """Decide it."""
@@ -82,8 +85,34 @@ class OwnRequest:
 
 
 Entry: TypeAlias = "PendingRequest | OwnRequest"
-RESENDS = 1
+RESENDS: Final = 1
 """How often a request that was lost is sent again."""
+HOLDS: Final = 8
+"""How often a request is sent again because the server wanted to be asked later."""
+_TOO_MANY: Final = 429
+_FIRST: Final = 1.0
+LONGEST: Final = 60.0
+"""Seconds to wait where the server does not say how long: twice as many each time, up to these. A handshake waits no longer if it does."""
+_SPREAD: Final = 0.25
+"""By what part a pause may be longer, so that all that were refused at once do not come back at once."""
+
+
+FOLLOWED: Final = 256
+"""How many tasks of one connection are followed at once; the oldest goes first."""
+_ABOUT_A_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
+_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+class Due(NamedTuple):
+    """To the connection: a request that the server wanted to hear later can be sent again."""
+
+    request: PendingRequest
+
+
+class Impatient(NamedTuple):
+    """To the connection: a request has waited for the server to be ready for as long as any may."""
+
+    request: PendingRequest
 
 
 class Requests:
@@ -95,6 +124,8 @@ class Requests:
         self.table: dict[RequestId, Entry] = {}
         self.tokens: dict[str | int, Entry] = {}
         self.wire: Wire | None = None
+        self._followed: dict[str, PendingRequest] = {}
+        """By their ids, the tasks whose progress is told to the calls that they were made of."""
         self.strays = 0
         """How many answers came that nobody waits for: too late, twice, or to nothing that was asked."""
         self._needs: dict[str, str | None] = {}
@@ -128,6 +159,24 @@ class Requests:
             self._full(entry)
         else:
             self.table[entry.id] = entry
+            self._bear(entry)
+
+    def _bear(self, entry: Entry) -> None:
+        """It waits for the server to be ready, and no longer than requests may."""
+        patience, process = self._board.patience, self._board.process
+        if patience is None or process is None or type(entry) is not PendingRequest:
+            return
+        if entry.deadline is None or entry.deadline > process.node.loop.time() + patience:
+            send_after(patience, process.pid, Impatient(entry))
+
+    def impatient(self, entry: PendingRequest) -> None:
+        """It may not wait any longer; nothing when it was sent meanwhile."""
+        board = self._board
+        if self.table.get(entry.id) is not entry or entry.wire is not None or entry.held < 0 or self.wire is not None:
+            return
+        assert board.patience is not None
+        slow = InitTimeout(f"it is still {board.phase.value} after {board.patience:g} s")
+        self.end(entry, None, Unavailable(board.name, board.cause or slow, board.status.retry_in))
 
     def _full(self, entry: Entry) -> None:
         entry.forgotten()
@@ -144,6 +193,8 @@ class Requests:
             return ClientClosed("the client is closed")
         if not entry.waits:
             return NotReady(f"{board.name} is {phase.value}")
+        if board.gone:
+            return Unavailable(board.name, board.cause, board.status.retry_in)
         if (
             phase is Phase.BACKOFF
             and board.retry_at is not None
@@ -189,7 +240,8 @@ class Requests:
     def flush(self) -> None:
         """The wire is ready for what has waited, in the order in which it came."""
         self._needs.clear()
-        for entry in sorted((entry for entry in self.table.values() if entry.wire is None), key=_age):
+        waiting = [entry for entry in self.table.values() if entry.wire is None and entry.held >= 0]
+        for entry in sorted(waiting, key=_age):
             self.send(entry)
 
     # --- in
@@ -200,10 +252,41 @@ class Requests:
         if entry is None:
             self.strays += 1
             return None
+        self._look_for_task(entry, answer)
         if not (entry.settle(answer.result) if isinstance(answer, Response) else entry.settle(None, answer.error)):
             self.strays += 1
             return None
         return entry
+
+    def _look_for_task(self, entry: Entry, answer: Response | Failure) -> None:
+        """The token of a call stays good for as long as the task lives that the server has made of it."""
+        if type(entry) is not PendingRequest or entry.params is None:
+            return
+        if entry.method in _ABOUT_A_TASK:
+            if isinstance(answer, Failure) or entry.method == "tasks/result" or _has_ended(answer.result):
+                self._unfollow(entry.params.get("taskId"))
+        elif entry.token is not None and "task" in entry.params and isinstance(answer, Response):
+            task: Any = answer.result.get("task")
+            about: dict[str, Any] = task if isinstance(task, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+            id = about.get("taskId")
+            if isinstance(id, str) and not _has_ended(about):
+                entry.task = id
+                self.tokens.setdefault(entry.token, entry)
+                self._followed[id] = entry
+                if len(self._followed) > FOLLOWED:
+                    self._unfollow(next(iter(self._followed)))
+
+    def task_changed(self, params: Mapping[str, Any]) -> None:
+        """The server tells how a task is doing."""
+        if _has_ended(params):
+            self._unfollow(params.get("taskId"))
+
+    def _unfollow(self, task: object) -> None:
+        entry = self._followed.pop(task, None) if isinstance(task, str) else None
+        if entry is not None:
+            if entry.token is not None and self.tokens.get(entry.token) is entry:
+                del self.tokens[entry.token]
+            entry.task_over()
 
     def broken(self, error: RemoteProtocolError, wire: Pid) -> Entry | None:
         """An answer that is none: its request has no other."""
@@ -216,12 +299,10 @@ class Requests:
         """How far a request of ours has come."""
         token, done, total = params.get("progressToken"), params.get("progress"), params.get("total")
         entry = self.tokens.get(token) if isinstance(token, str | int) else None
-        if entry is None or not isinstance(done, int | float):
+        if entry is None or not _is_number(done):
             return
         text = params.get("message")
-        entry.tell(
-            Progress(done, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None)
-        )
+        entry.tell(Progress(done, total if _is_number(total) else None, text if isinstance(text, str) else None))
 
     # --- the end
 
@@ -264,12 +345,11 @@ class Requests:
         """It will not be answered where it was sent; it is sent again, or settled."""
         if entry.settled:
             self.pop(entry.id)
-        elif (
-            type(entry) is PendingRequest
-            and entry.resends < RESENDS
-            and (entry.idempotent or not seen)
-            and not cause.final
-        ):
+        elif type(entry) is not PendingRequest or not cause.passing or (seen and not entry.idempotent):
+            self.end(entry, None, lost(entry.method, cause, maybe_done=seen))
+        elif isinstance(cause, HttpError) and (cause.status == _TOO_MANY or cause.retry_after is not None):
+            self._hold(entry, cause, seen=seen)
+        elif entry.resends < RESENDS:
             entry.resends += 1
             entry.wire = None
             error = None if self.wire is not None else self.refusal(entry)
@@ -277,8 +357,39 @@ class Requests:
                 self.end(entry, None, error)
             elif self.wire is not None:
                 self.send(entry)
+            else:
+                self._bear(entry)
         else:
             self.end(entry, None, RequestLost(entry.method, cause, maybe_done=seen))
+
+    def _hold(self, entry: PendingRequest, cause: HttpError, *, seen: bool) -> None:
+        """The server wants to be asked later: so it is, if that is before the deadline."""
+        process = self._board.process
+        assert process is not None
+        now = process.node.loop.time()
+        said = cause.retry_after
+        pause = min(_FIRST * 2**entry.held, LONGEST) if said is None else said
+        left = math.inf if entry.deadline is None else entry.deadline - now
+        if entry.held >= HOLDS or pause >= left or (left == math.inf and pause > LONGEST):
+            self.end(entry, None, RequestLost(entry.method, cause, maybe_done=seen))
+            return
+        more = min(pause * _SPREAD, (left - pause) / 2)
+        entry.held = -entry.held - 1
+        entry.wire = None
+        send_after(pause + more * process.node.random.random(), process.pid, Due(entry))
+
+    def due(self, entry: PendingRequest) -> None:
+        """It has waited as long as the server wanted."""
+        if self.table.get(entry.id) is not entry:
+            return
+        entry.held = -entry.held
+        error = None if self.wire is not None else self.refusal(entry)
+        if error is not None:
+            self.end(entry, None, error)
+        elif self.wire is not None:
+            self.send(entry)
+        else:
+            self._bear(entry)
 
     def lose_all(self, wire: Pid, cause: TransportError) -> None:
         """That wire has ended."""
@@ -297,6 +408,8 @@ class Requests:
         """The connection is over."""
         for entry in tuple(self.table.values()):
             self.end(entry, None, why(entry))
+        for task in tuple(self._followed):
+            self._unfollow(task)
 
 
 def parked(board: Board) -> ClientError:
@@ -306,3 +419,13 @@ def parked(board: Board) -> ClientError:
 
 def _age(entry: Entry) -> int:
     return int(entry.id)
+
+
+def _has_ended(task: Mapping[str, Any]) -> bool:
+    status = task.get("status")  # the server's own word for it, which may be anything
+    return isinstance(status, str) and status in _ENDED
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """A bool is none: it would be taken for 1, here and by whatever the number is passed on to."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

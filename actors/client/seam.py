@@ -40,7 +40,7 @@ class Status:
     attempts: int = 0
     """How often it was tried in vain since it was last ready."""
     retry_in: float | None = None
-    """In how many seconds the next attempt comes."""
+    """In how many seconds the next attempt comes; 0 while one is under way."""
     generation: int = 0
     """How many handshakes have succeeded: whoever kept something of an older one has to ask again."""
 
@@ -90,8 +90,8 @@ class Pending(Protocol):
         """The result, once. Raises `PeerError`, `ClientError` or `RequestCancelled`."""
         ...
 
-    def progress(self) -> AsyncIterator[Progress]:
-        """How it goes, until it is settled. What nobody has read in time is dropped, oldest first; the last one stays."""
+    def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
+        """How it goes, until it is settled, or with `of_task` until the task has ended that the server has made of it. What was not read in time is dropped, oldest first; the last one stays."""
         ...
 
     def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:

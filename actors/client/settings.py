@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.settings import BadSetting
+from greenroom.errors import suggests
 from greenroom.protocol.json import is_object
 from greenroom.protocol.versions import LATEST, SUPPORTED
 from greenroom.supervision import Backoff
@@ -23,23 +24,29 @@ def _client_info() -> Mapping[str, Any]:
     return {"name": "greenroom", "version": "0"}
 
 
+@suggests("ClientSettings", {"timeout": "write request_timeout=…"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """What a client says of itself, how long it waits, and how much it takes."""
 
     client_info: Mapping[str, Any] = field(default_factory=_client_info)
+    """What the server is told that the client is: an object with a name and a version."""
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Said instead of what follows from the handler. In short: True is `{}`, False or None is nothing, `list_changed` is `listChanged`."""
     protocol_version: str = LATEST
     """The revision that is asked for; an older one that the server has is taken up."""
 
     request_timeout: float | None = 30.0
+    """How long a request may take; None for no limit."""
     init_timeout: float = 30.0
+    """How long connecting and the handshake may take."""
     close_grace: float = 5.0
     """How long the wire may take to end in order."""
 
     ping_interval: float | None = None
+    """How often a connection that is up is tried with a ping; None: never."""
     ping_timeout: float = 5.0
+    """How long the answer to a ping may take."""
     ping_failure_threshold: int = 3
     """After so many pings in a row without an answer, the wire is given up."""
 
@@ -50,6 +57,7 @@ class ClientSettings:
     """After so many attempts in vain, nobody tries any more until `retry`."""
 
     max_pages: int = 1000
+    """How many pages of a list are asked for."""
     max_pending: int = 10_000
     """How many requests may wait, or be under way, at once."""
     max_errands: int = 64

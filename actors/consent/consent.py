@@ -13,9 +13,10 @@ import logging
 import time
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
+from greenroom.actors.hooks import takes
 from greenroom.errors import ConfigError
 from greenroom.protocol.pins import tool_hash
 
@@ -102,6 +103,13 @@ class Consent:
         """`remembers` is the file of what was decided for good; `patience` is how long somebody may think before it is a no."""
         if patience is not None and not patience > 0:
             raise ConfigError(f"patience is more than 0 seconds, or None for ever, not {patience!r}")
+        for name, function in (("ask", ask), ("hook", hook)):
+            if function is not None and not takes(function, 1):
+                raise ConfigError(f"{name} is a function of 1 (question), not {function!r}")
+        if permissions is not None and not isinstance(cast("object", permissions), Permissions):
+            raise ConfigError(
+                f'permissions are Permissions, as in Consent(Permissions([Rule("deny", "git:push")])), not {permissions!r}'
+            )
         self.permissions = Permissions() if permissions is None else permissions
         self.memory = Memory(clock, remembers)
         self._ask = ask
@@ -143,6 +151,10 @@ class Consent:
     def denies_elicitation(self, server: str) -> bool:
         """Whether that server may ask nobody at all: not even users who answer for themselves."""
         return self._decide(server, "").verdict == "deny"
+
+    def denies(self, server: str, tool: str) -> bool:
+        """Whether the rules deny this tool, whatever it is called with."""
+        return self._decide(server, tool).verdict == "deny"
 
     def verdict(self, server: str, tool: str, definition: Mapping[str, Any]) -> tuple[Verdict, str]:
         """What would happen to a call now, and why, without asking anybody."""

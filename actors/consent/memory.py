@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
 from greenroom.errors import ConfigError
+from greenroom.supervision.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,17 +113,8 @@ class Memory:
             return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lasting = {key: kept for key, kept in self._kept.items() if kept.until is None}
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600 from the first moment
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(lasting)))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-            self._seen = _look(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_private(path, msgspec.json.format(msgspec.json.encode(lasting)))
+        self._seen = _look(path)
 
 
 def _look(path: Path) -> _Look:

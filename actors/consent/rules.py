@@ -16,8 +16,9 @@ tools that could be meant; to allow about those of one server, whose id has to b
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.provider_names import claude_name
@@ -126,6 +127,8 @@ class Decided(NamedTuple):
 
     verdict: Verdict
     rule: Rule | None = None
+    among_rules: bool = False
+    """Whether there are rules, none of which is about it."""
 
     @property
     def step(self) -> str:
@@ -134,7 +137,8 @@ class Decided(NamedTuple):
 
     def __str__(self) -> str:
         if self.rule is None:
-            return f"{self.verdict}: no {'rule says anything' if self.verdict == 'ask' else 'file has rules'}"
+            others = "rule is about it" if self.among_rules else "file has rules"
+            return f"{self.verdict}: no {'rule says anything' if self.verdict == 'ask' else others}"
         return f"{self.verdict}: {self.rule}"
 
 
@@ -153,8 +157,12 @@ class Permissions:
 
     def __init__(self, rules: Iterable[Rule] = (), *, otherwise: Verdict = "ask") -> None:
         """In any order: `ORDER` is what counts, and within one step the first that is written. `otherwise` is what holds where none says anything."""
-        self.rules: Sequence[Rule] = tuple(rules)
-        self._otherwise = Decided(otherwise)
+        said = cast("Any", rules)
+        given: tuple[Any, ...] = tuple(said) if hasattr(said, "__iter__") else (said,)
+        if isinstance(said, Mapping) or not all(isinstance(one, Rule) for one in given):
+            raise BadRule(f'permissions are rules, as in Permissions([Rule("deny", "git:push")]), not {said!r}')
+        self.rules: Sequence[Rule] = given
+        self._otherwise = Decided(otherwise, None, bool(self.rules))
         steps: dict[str, list[tuple[Rule, _Meaning]]] = {f"{scope} {verdict}": [] for scope, verdict in ORDER}
         for rule in self.rules:
             steps[rule.step].append((rule, _parse(rule)))

@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["text", "integer", "number", "yes or no", "one of", "s
 
 _YES: Final = frozenset(("y", "yes", "true", "1", "on"))
 _NO: Final = frozenset(("n", "no", "false", "0", "off"))
-_EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_EMAIL: Final = re.compile(r"[^@\s]+@[^@\s][^@\s.]*\.[^@\s]+")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 _PLACE: Final = re.compile(r"[0-9]{1,9}")
 _LARGEST: Final = sys.float_info.max

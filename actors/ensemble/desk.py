@@ -14,9 +14,25 @@ from greenroom.actors.session import Session
 from greenroom.actors.subscriptions import tell_changed, tell_gap, tell_updated
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.supervision import Exit, GenServer, NoReply, ProcessExited, child, current_node, request, spawn
+from greenroom.transports.seam import Answer
 
 from .lending import lend
-from .words import DESK, END, LISTEN, NOTIFY, ONCE, REQUEST, RESPOND, Errand, Gone, Lent, Taken, Unknown, unpacked
+from .words import (
+    CONFIRM,
+    DESK,
+    END,
+    LISTEN,
+    NOTIFY,
+    ONCE,
+    REQUEST,
+    RESPOND,
+    Errand,
+    Gone,
+    Lent,
+    Taken,
+    Unknown,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -24,7 +40,7 @@ if TYPE_CHECKING:
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Company
     from greenroom.supervision import Caller, ChildSpec, Ref, Request
-    from greenroom.transports.seam import Answer, Feed
+    from greenroom.transports.seam import Feed
 
 _FLUSH: Final = object()
 
@@ -64,14 +80,18 @@ class Desk(GenServer):
             return super().handle_call(request, caller)  # type: ignore[return-value]
         errand, company, kind = request, self._company, request.kind
         if kind == ONCE:
-            message, version = errand.what
-            self._aside(caller, lambda: company.once(errand.peer, unpacked(message), version))
+            message, version, quiet = errand.what
+            self._aside(caller, lambda: _once(company, errand, unpacked(message), version, quiet))
             return NoReply()
         handle = company.find(errand.session, errand.peer)
         if handle is None:
             caller.reply(Unknown())
+        elif kind == CONFIRM:
+            caller.reply(Taken())
         elif handle.channel is not None and kind == REQUEST:
-            self._aside(caller, lambda: _taken(handle.request(unpacked(errand.what))))  # it may have to wait for room
+            self._aside(
+                caller, lambda: _taken(handle.request(unpacked(errand.what[0])))
+            )  # it may have to wait for room
         else:
             self._hand_over(handle.ref, errand, caller)
         return NoReply()
@@ -79,7 +99,7 @@ class Desk(GenServer):
     def _hand_over(self, session: Ref[Session], errand: Errand, caller: Caller[Any]) -> None:
         kind, what = errand.kind, errand.what
         if kind == REQUEST:
-            asked = request(session, Session.request, unpacked(what), errand.peer)
+            asked = request(session, Session.request, unpacked(what[0]), errand.peer, what[1])
         elif kind == NOTIFY:
             asked = request(session, Session.notify, unpacked(what))
         elif kind == RESPOND:
@@ -189,6 +209,11 @@ class Desk(GenServer):
 
 def _lent(feed: Feed, errand: Errand) -> Lent:
     return Lent(feed.name, spawn(lend, feed, errand.home))
+
+
+async def _once(company: Company, errand: Errand, message: Any, version: str, quiet: float | None) -> Any:
+    reply = await company.once(errand.peer, message, version, quiet)
+    return reply if reply is None or isinstance(reply, Answer) else _lent(reply, errand)
 
 
 async def _taken(work: Coroutine[Any, Any, object]) -> Taken:

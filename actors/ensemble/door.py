@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.actors.tasks import NO_TASK
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, encode_error, parse
 from greenroom.protocol.versions import LATEST
@@ -16,7 +17,7 @@ from greenroom.transports.seam import Answer
 from .elsewhere import Elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from greenroom.actors.company import Company
     from greenroom.protocol.messages import Notification, Request, Response
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .marks import Marks
 
 _OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
-_GONE: Final = "Task not found: the process that had it is gone"
 
 
 class EnsembleDoor:
@@ -56,19 +56,22 @@ class EnsembleDoor:
         if found is None or desk is None:
             return None
         there = Elsewhere(session_id, desk, peer, channel=found[1])
-        return _Owners(there, peer, self, found[0]) if self._has_tasks_elsewhere(peer) else there
+        return _Owners(there, peer, self, found[0], there.confirm) if self._has_tasks_elsewhere(peer) else there
 
     def _has_tasks_elsewhere(self, peer: Peer) -> bool:
         """Whether there may be tasks of this peer's that were not begun in the session that it comes with."""
         return peer.principal is not None or self._company.tasks.store.durable
 
-    async def once(self, peer: Peer, request: Request, version: str) -> Answer:
+    async def once(self, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Reply:
         """Answer one request without any session: here, unless it is about a task of another node."""
         here = self._marks.place
-        return await self.about_task(peer, request, version, here) or await self._company.once(peer, request, version)
+        elsewhere = await self.about_task(peer, request, version, here, quiet)
+        return elsewhere or await self._company.once(peer, request, version, quiet)
 
-    async def about_task(self, peer: Peer, request: Request, version: str, at: int) -> Answer | None:
-        """The answer, if it is about a task that is not at that place, where else it would be looked for."""
+    async def about_task(
+        self, peer: Peer, request: Request, version: str, at: int, quiet: float | None = None
+    ) -> Reply:
+        """The reply, if it is about a task that is not at that place, where else it would be looked for."""
         if request.method not in _OF_ONE_TASK or request.method in self._company.own:
             return None
         id: Any = request.params.get("taskId")
@@ -80,7 +83,7 @@ class EnsembleDoor:
         place = found[0]
         if place == at or not (place == self._marks.place or place in self._desks):
             return None
-        return await self._ask(place, peer, request, version)
+        return await self._ask(place, peer, request, version, quiet)
 
     async def _about_old_task(self, peer: Peer, request: Request, version: str, id: str) -> Answer | None:
         """Of one that was begun before all of us were: it is where its file is read now."""
@@ -89,30 +92,39 @@ class EnsembleDoor:
             return None
         for place in self._desks:
             answer = await self._ask(place, peer, request, version)
-            if not isinstance(parse(answer.body), Failure):
+            if isinstance(answer, Answer) and not isinstance(parse(answer.body), Failure):
                 return answer
         return None
 
-    async def _ask(self, place: int, peer: Peer, request: Request, version: str) -> Answer:
+    async def _ask(self, place: int, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Reply:
         """Have that node answer it, without a session."""
         if place == self._marks.place:
-            return await self._company.once(peer, request, version)
+            return await self._company.once(peer, request, version, quiet)
         try:
-            return await Elsewhere("", self._desks[place], peer, channel=False).once(request, version)
+            return await Elsewhere("", self._desks[place], peer, channel=False).once(request, version, quiet)
         except ProcessExited:
-            return Answer(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, _GONE)))
+            return Answer(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, NO_TASK)))
 
 
 class _Owners:
     """A session whose peer may have tasks on any node: those of its principal, or of an earlier session of its own."""
 
-    __slots__ = ("_at", "_door", "_peer", "_session")
+    __slots__ = ("_at", "_confirm", "_door", "_peer", "_session")
 
-    def __init__(self, session: Session, peer: Peer, door: EnsembleDoor, at: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        peer: Peer,
+        door: EnsembleDoor,
+        at: int,
+        confirm: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`confirm` raises `NeverAsked` for a session of another node that is not this peer's; None for one that is here."""
         self._session = session
         self._peer = peer
         self._door = door
         self._at = at
+        self._confirm = confirm
 
     @property
     def id(self) -> str:
@@ -126,12 +138,14 @@ class _Owners:
     def channel(self) -> Feed | None:
         return self._session.channel
 
-    async def request(self, request: Request) -> Reply:
-        if self.channel is None:
-            answer = await self._door.about_task(self._peer, request, self.version or LATEST, self._at)
+    async def request(self, request: Request, quiet: float | None = None) -> Reply:
+        if self.channel is None and request.method in _OF_ONE_TASK:
+            if self._confirm is not None:
+                await self._confirm()  # the node that answers may be another, which knows nothing of the session
+            answer = await self._door.about_task(self._peer, request, self.version or LATEST, self._at, quiet)
             if answer is not None:
                 return answer
-        return await self._session.request(request)
+        return await self._session.request(request, quiet)
 
     async def notify(self, notification: Notification) -> None:
         await self._session.notify(notification)

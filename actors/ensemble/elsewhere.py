@@ -27,7 +27,22 @@ from greenroom.supervision.kernel.reasons import SHUTDOWN
 from greenroom.transports.seam import Answer, Event, NeverAsked
 
 from .desk import Desk
-from .words import DESK, END, LISTEN, NOTIFY, ONCE, REQUEST, RESPOND, Errand, Gone, Lent, Taken, Unknown, packed
+from .words import (
+    CONFIRM,
+    DESK,
+    END,
+    LISTEN,
+    NOTIFY,
+    ONCE,
+    REQUEST,
+    RESPOND,
+    Errand,
+    Gone,
+    Lent,
+    Taken,
+    Unknown,
+    packed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,9 +74,9 @@ class Elsewhere:
         """Where everything goes; not here."""
         return _NOWHERE if self._channel else None
 
-    async def request(self, request: Request) -> Reply:
+    async def request(self, request: Request, quiet: float | None = None) -> Reply:
         """Have it answer a request."""
-        return self._reply(await self._errand(REQUEST, packed(request)), request.id)
+        return self._reply(await self._errand(REQUEST, (packed(request), quiet)), request.id)
 
     async def notify(self, notification: Notification) -> None:
         """Tell it something."""
@@ -82,11 +97,13 @@ class Elsewhere:
         """The peer has done with it."""
         await self._errand(END, None)
 
-    async def once(self, request: Request, version: str) -> Answer:
+    async def confirm(self) -> None:
+        """Raises `NeverAsked` unless that node has the session, and it is this peer's."""
+        await self._errand(CONFIRM, None)
+
+    async def once(self, request: Request, version: str, quiet: float | None = None) -> Reply:
         """Have that node answer it without any session."""
-        answer = await self._errand(ONCE, (packed(request), version))
-        assert isinstance(answer, Answer)
-        return answer
+        return self._reply(await self._errand(ONCE, (packed(request), version, quiet)), request.id)
 
     async def _errand(self, kind: int, what: Any) -> Any:
         home = whereis(DESK)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DESK: Final = "greenroom.desk"
 """What the desk of each node is registered as."""
 
-REQUEST, NOTIFY, RESPOND, LISTEN, END, ONCE = range(6)
+REQUEST, NOTIFY, RESPOND, LISTEN, END, ONCE, CONFIRM = range(7)
 _LIMITS: Final = Limits.of_size(1 << 30)  # it has been through somebody's limits already
 
 

@@ -11,27 +11,57 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from copy import copy
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from greenroom.actors.client.errors import RequestTimeout, Unavailable
+from greenroom.actors.client.task_only import call_as_task, is_task_only
 from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.paced_checks import paced
 from greenroom.errors import ConfigError, GreenroomError
+from greenroom.protocol.meter import IN_ALL, TooMuch
+from greenroom.protocol.outgoing import check_progress
 from greenroom.protocol.pins import ToolRefused, tool_hash
-from greenroom.protocol.tool_formats import BadCall, call_shape, read_call, to_anthropic, to_openai, to_result
+from greenroom.protocol.problems import too_much
+from greenroom.protocol.provider_rules import title_of
+from greenroom.protocol.tool_formats import (
+    NoCall,
+    call_shape,
+    called_name,
+    read_call,
+    shows,
+    to_anthropic,
+    to_gemini,
+    to_openai,
+    to_result,
+)
 from greenroom.protocol.validation import BadSchema, Validator
 from greenroom.protocol.wire import is_object
 
-from .agent_errors import InvalidArguments, ToolCollision, UnknownServer, UnknownTool
+from .agent_errors import (
+    InvalidArguments,
+    MisconfiguredServer,
+    NoSeparator,
+    ToolCollision,
+    UnknownServer,
+    UnknownTool,
+)
+from .specs import PATIENCE
 from .tool_catalogue import FederatedTool, Naming, ToolCatalogue, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
-    from greenroom.actors.client.seam import Pending
+    from greenroom.actors.client.seam import Line, Pending
     from greenroom.actors.consent.consent import Consent
     from greenroom.actors.output.limits import Limiter
+    from greenroom.protocol.meter import Meter
     from greenroom.protocol.pins import Finding, Pins, Policy
     from greenroom.protocol.problems import Problem
+    from greenroom.protocol.provider_rules import Provider
 
     from .offering import Offering
     from .seam import Upstreams
@@ -42,10 +72,8 @@ _log: Final = logging.getLogger("greenroom.agent")
 Invalid: TypeAlias = Literal["raise", "result", "send"]
 """What to do with arguments that do not fit: raise `InvalidArguments`, return a result with `isError` that lists the problems, or let the server see."""
 
-TIMEOUT: Final = 30.0
 AS_SET: Final[Any] = ...
 """As long as is said of the server: see `UpstreamSpec.tool_timeout`."""
-PATIENCE: Final = 5.0
 _TOLD: Final = 20
 _ANEW: Final = 3
 """So often somebody is asked about one call of a tool that becomes another meanwhile."""
@@ -81,10 +109,15 @@ class Agent:
         self._patience = patience
         self._consent = consent
         self._limiter = limiter
-        self._made: tuple[dict[str, Offering], ToolCatalogue] | None = None
+        self.misconfigured: Callable[[], Mapping[str, str]] = dict
+        """Servers that were to be there and could not be made, and why, with file and line. The host says it."""
+        self._made: tuple[dict[str, Offering], dict[str, Offering], ToolCatalogue] | None = None
         self._validators: dict[tuple[str, str], tuple[Mapping[str, Any], Validator | None]] = {}
         self._told: set[str] = set()
         self._skipped: set[str] = set()
+        self._refused: set[tuple[str, str, str]] = set()
+        self._waited: dict[str, int | None] = {}
+        """For which servers a catalogue has waited in vain: it waits once."""
 
     @property
     def separator(self) -> str:
@@ -106,6 +139,18 @@ class Agent:
         self._pins = pins
         self._made = None
 
+    def over(self, upstreams: Upstreams) -> Agent:
+        """The same names, pins and consent for servers that offer something else to one client."""
+        other = copy(self)
+        other._begin_over(upstreams)  # noqa: SLF001 - of this class
+        return other
+
+    def _begin_over(self, upstreams: Upstreams) -> None:
+        self._upstreams = upstreams
+        self._made = None
+        self._validators = {}
+        self._told, self._skipped = set(self._told), set(self._skipped)
+
     # --- what there is
 
     async def catalogue(self, *, timeout: float | None = None) -> ToolCatalogue:
@@ -115,19 +160,34 @@ class Agent:
         missing = [id for id, offering in known.items() if offering is None]
         if not missing:
             return self.snapshot()
+        loop = asyncio.get_running_loop()
         seconds = self._patience if timeout is None else timeout
+        began = loop.time()
         answers = await asyncio.gather(
-            *(upstreams.offering(id, timeout=seconds) for id in missing), return_exceptions=True
+            *(upstreams.offering(id, timeout=0.0 if self._in_vain(id) else seconds) for id in missing),
+            return_exceptions=True,
         )
+        took = loop.time() - began
         skipped: dict[str, Exception] = {}
         for id, answer in zip(missing, answers, strict=True):
             if isinstance(answer, Exception):
                 skipped[id] = answer
+                if took >= self._patience:
+                    self._waited[id] = upstreams.serial(id)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 known[id] = answer
+                self._waited.pop(id, None)
         return self._merged({id: one for id, one in known.items() if one is not None}, skipped)
+
+    def _in_vain(self, id: str) -> bool:
+        """Whether a catalogue has waited for this server already, which has not been ready since."""
+        return id in self._waited and self._waited[id] == self._upstreams.serial(id)
+
+    def expect(self, id: str) -> None:
+        """The next catalogue waits for this server again: it is tried again now."""
+        self._waited.pop(id, None)
 
     def snapshot(self) -> ToolCatalogue:
         """All tools that are known of, at once. Raises `ToolCollision`."""
@@ -136,9 +196,14 @@ class Agent:
 
     def _merged(self, offerings: dict[str, Offering], skipped: dict[str, Exception]) -> ToolCatalogue:
         """The catalogue that there is, if nothing is different."""
-        if self._made is None or not _same(self._made[0], offerings):
-            self._made = (offerings, self._fresh(offerings))
-        catalogue = self._made[1]
+        upstreams = self._upstreams
+        shown = {id: one for id in offerings if (one := upstreams.shown(id)) is not None and one is not offerings[id]}
+        if self._made is None or not (_same(self._made[0], offerings) and _same(self._made[1], shown)):
+            self._made = (offerings, shown, self._fresh(offerings, shown))
+        catalogue = self._made[2]
+        for id in {one.server for one in catalogue.withdrawn.values()}:
+            if (refusal := upstreams.refusal(id)) is not None:
+                skipped[id] = refusal
         if not skipped:
             self._skipped.clear()
             return catalogue
@@ -148,9 +213,9 @@ class Agent:
         self._skipped = set(skipped)
         return replace(catalogue, skipped=skipped)
 
-    def _fresh(self, offerings: dict[str, Offering]) -> ToolCatalogue:
+    def _fresh(self, offerings: dict[str, Offering], shown: dict[str, Offering]) -> ToolCatalogue:
         """What is different from what was pinned is told once."""
-        catalogue = merge(offerings, self._naming, pins=self._pins, policy=self._policy)
+        catalogue = merge(offerings, self._naming, shown=shown, pins=self._pins, policy=self._policy)
         self._validators = {id: one for id, one in self._validators.items() if id[0] in offerings}
         if catalogue.pins is not None:
             found = {str(one) for one in catalogue.pins.findings.values() if one.kind != "same"}
@@ -160,31 +225,50 @@ class Agent:
         return catalogue
 
     async def list_tools(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The definitions of all tools, over all pages of all servers, under their names here."""
-        return [one.renamed() for one in await self.catalogue(timeout=timeout)]
+        """The definitions of all tools that are not denied, over all pages of all servers, under their names here."""
+        return [one.renamed() for one in await self.catalogue(timeout=timeout) if not self.denies(one.server, one.tool)]
+
+    def denies(self, server: str, tool: str) -> bool:
+        """Whether the rules deny this tool, so that it is not listed."""
+        return self._consent is not None and self._consent.denies(server, tool)
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
-        """The catalogue as one provider takes it, under names that are legal there."""
-        return to_anthropic((await self.catalogue()).for_providers())
+        """The catalogue as Anthropic takes it, under names that are legal there."""
+        return to_anthropic(await self._for("anthropic"))
 
     async def to_openai(self) -> list[dict[str, Any]]:
-        """The catalogue as the other takes it, under names that are legal there."""
-        return to_openai((await self.catalogue()).for_providers())
+        """The catalogue as OpenAI takes it, under names that are legal there."""
+        return to_openai(await self._for("openai"))
+
+    async def to_gemini(self) -> list[dict[str, Any]]:
+        """The catalogue as Gemini takes it, under names that are legal there."""
+        return to_gemini(await self._for("gemini"))
+
+    async def _for(self, provider: Provider) -> list[dict[str, Any]]:
+        """The definitions for a provider. What it would refuse, and with it the whole request, is left out, and told once."""
+        catalogue = await self.catalogue()
+        refused = catalogue.refused_by(provider)
+        for name, why in refused.items():
+            if (provider, name, why) not in self._refused:
+                _log.warning("%s is left out for %s: %s", name, title_of(provider), why)
+        self._refused = {one for one in self._refused if one[0] != provider}
+        self._refused |= {(provider, name, why) for name, why in refused.items()}
+        denied = {one.name for one in catalogue if self.denies(one.server, one.tool)}
+        return catalogue.for_providers({*refused, *denied})
 
     # --- what can be done with it
 
-    async def find(self, name: str, *, timeout: float | None = None) -> FederatedTool:
+    async def find(self, name: str, *, timeout: float | None = AS_SET) -> FederatedTool:
         """The tool of this name. Raises `NoSeparator`, `UnknownServer`, `UnknownTool`, `ToolRefused`, or why its server does not answer."""
         if name.startswith("mcp__") and self.separator not in name:
             name = (await self.catalogue()).claude_names.get(name, name)
         ids = self._upstreams.ids()
         found: list[FederatedTool] = []
         names: list[str] = []
-        for server, tool in self._naming.candidates(name, ids):
+        for server, tool in self._candidates(name, ids):
             if server not in ids:
-                raise UnknownServer(server, ids)
-            seconds = TIMEOUT if timeout is None or timeout is AS_SET else timeout
-            offering = await self._upstreams.offering(server, timeout=seconds)
+                raise self.unknown(server)
+            offering = await self._awaited(server, timeout)
             definition = offering.tools.get(tool)
             if definition is not None:
                 found.append(FederatedTool(name, server, tool, definition))
@@ -195,6 +279,45 @@ class Agent:
             raise ToolCollision(name, (found[0].server, found[0].tool), (found[1].server, found[1].tool))
         self._admit(found[0])
         return found[0]
+
+    async def _awaited(self, server: str, timeout: float | None) -> Offering:
+        """What a server offers, where it is being started as soon as that is known: a call waits as long as its deadline and the patience allow."""
+        seconds = self._upstreams.timeout(server, "tools/call") if timeout is AS_SET else timeout
+        if seconds is None or seconds >= self._patience:
+            return await self._upstreams.offering(server, timeout=self._patience)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        try:
+            return await self._upstreams.offering(server, timeout=seconds)
+        except Unavailable as error:
+            if loop.time() < until:
+                raise
+            raise RequestTimeout("tools/call", seconds) from error
+
+    def _candidates(self, name: str, ids: Collection[str]) -> list[tuple[str, str]]:
+        """What the name may mean. One without a server's is answered with the full names of the tools that are called so."""
+        try:
+            return self._naming.candidates(name, ids)
+        except NoSeparator as error:
+            having = (one.name for one in self.snapshot() if one.tool == name)
+            error.separator = self.separator
+            error.suggestions = tuple(islice(having, 3)) or error.suggestions
+            raise
+        except UnknownServer as error:
+            raise self.unknown(error.name) from None
+
+    def unknown(self, server: str) -> UnknownServer:
+        """The error for the id of a server that is not there: with its mistake, where it is configured with one."""
+        why = self.misconfigured().get(server)
+        return UnknownServer(server, self._upstreams.ids()) if why is None else MisconfiguredServer(server, why)
+
+    def missing(self, name: str, skipped: Mapping[str, Exception]) -> tuple[str, Exception] | None:
+        """The server whose tool a name may be that is not known, where that server has never said what it offers; and why it has not."""
+        why: dict[str, Exception] = {id: self.unknown(id) for id in self.misconfigured()}
+        why.update(skipped)
+        found = [id for id in why if self._naming.may_be(name, id)]
+        id = max(found, key=len, default=None)  # `a__b` may be of `a` as well, but is of `a__b` rather
+        return None if id is None else (id, why[id])
 
     def _admit(self, tool: FederatedTool) -> None:
         """Raise `ToolRefused` for what is not as it was pinned, if that is the policy."""
@@ -209,14 +332,18 @@ class Agent:
         """What a server's tool is called here."""
         return self._naming.name_of(server, tool)
 
-    async def checked(self, name: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> FederatedTool:
+    async def checked(
+        self, name: str, arguments: Mapping[str, Any], *, timeout: float | None = AS_SET
+    ) -> FederatedTool:
         """The tool of this name, which takes these arguments and may be called.
 
         Raises what `find` raises, `InvalidArguments` unless such are to be sent, and `ConsentDenied`.
         """
         for _ in range(_ANEW):
             tool = await self.find(name, timeout=timeout)
-            if self._invalid != "send" and (problems := self._problems(tool, arguments)):
+            if (refusal := self._upstreams.refusal(tool.server)) is not None:
+                raise refusal  # before the user is asked for leave
+            if self._invalid != "send" and (problems := await self._problems(tool, arguments)):
                 raise InvalidArguments(name, problems)
             if await self._consented(tool, arguments):
                 return tool
@@ -232,6 +359,8 @@ class Agent:
         name = self.name_of(server, tool)
         for _ in range(_ANEW):
             definition = (await self._upstreams.offering(server, timeout=timeout)).tools.get(tool)
+            if (refusal := self._upstreams.refusal(server)) is not None:
+                raise refusal
             if definition is None:
                 raise UnknownTool(name, ())
             found = FederatedTool(name, server, tool, definition)
@@ -275,25 +404,17 @@ class Agent:
 
         Raises what `checked` raises.
         """
-        return (await self._begun(name, arguments, timeout=timeout, progress=progress, token=token, more=more))[1]
-
-    async def _begun(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        *,
-        timeout: float | None,
-        progress: bool = False,
-        token: str | int | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> tuple[FederatedTool, Pending]:
+        check_progress(progress)
         given = dict(arguments or {})
         tool = await self.checked(name, given, timeout=timeout)
-        line = self._upstreams.line(tool.server)
-        if line is None:
-            raise UnknownServer(tool.server, self._upstreams.ids())
         params = {**(more or {}), "name": tool.tool, "arguments": given}
-        return tool, line.begin("tools/call", params, timeout=timeout, progress=progress, token=token)
+        return self._line(tool.server).begin("tools/call", params, timeout=timeout, progress=progress, token=token)
+
+    def _line(self, server: str) -> Line:
+        line = self._upstreams.line(server)
+        if line is None:
+            raise self.unknown(server)
+        return line
 
     async def call_tool(
         self,
@@ -307,19 +428,48 @@ class Agent:
 
         The name is split at the first separator. Raises what `find` raises, and the client's own error.
         """
+        return await self._called(name, arguments, timeout=timeout, more=more)
+
+    async def _called(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        more: Mapping[str, Any] | None = None,
+        shape: str = "",
+    ) -> dict[str, Any]:
+        """The result, as much of it as fits into an answer of this shape."""
+        given = dict(arguments or {})
         try:
-            tool, pending = await self._begun(name, arguments, timeout=timeout, more=more)
+            tool = await self.checked(name, given, timeout=timeout)
         except InvalidArguments as error:
             return self.excused(error)
-        result = await pending.result()
-        return result if self._limiter is None else self._limiter.limited(tool.server, tool.tool, result)
+        params = {**(more or {}), "name": tool.tool, "arguments": given}
+        line = self._line(tool.server)
+        if is_task_only(tool.definition) and "task" not in params:
+            seconds = self._upstreams.timeout(tool.server, "tools/call") if timeout is AS_SET else timeout
+            result = await call_as_task(line, params, timeout=seconds)
+        else:
+            result = await line.begin("tools/call", params, timeout=timeout).result()
+        if self._limiter is None:
+            return result
+        return self._limiter.limited(tool.server, tool.tool, result, partial(shows, shape))
 
-    def _problems(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> list[Problem]:
+    async def _problems(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> list[Problem]:
+        """What is wrong with the arguments, by a schema that is the server's."""
         key = (tool.server, tool.tool)
-        kept = self._validators.get(key)
-        if kept is None or kept[0] is not tool.definition:
-            kept = self._validators[key] = (tool.definition, _validator(tool))
-        return [] if kept[1] is None else kept[1].errors(arguments)
+
+        def check(meter: Meter) -> list[Problem]:
+            kept = self._validators.get(key)
+            if kept is None or kept[0] is not tool.definition:
+                kept = self._validators[key] = (tool.definition, _validator(tool, meter))
+            return [] if kept[1] is None else kept[1].check(arguments, meter)
+
+        try:
+            return await paced(check, tool.server)
+        except TooMuch:
+            return [too_much(IN_ALL)]
 
     def excused(self, error: InvalidArguments) -> dict[str, Any]:
         """The result that stands for it, if that is the policy; else it is raised."""
@@ -337,28 +487,39 @@ class Agent:
         """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
         return await self._meant(call)
 
+    async def from_gemini_call(self, call: Any) -> tuple[str, dict[str, Any]]:
+        """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
+        return await self._meant(call)
+
     async def _meant(self, call: Any) -> tuple[str, dict[str, Any]]:
         read = read_call(call)
-        return (await self.catalogue()).named(read.name), read.arguments
+        try:
+            return self.snapshot().named(read.name), read.arguments
+        except UnknownTool:  # of a server that has not said yet what it offers, perhaps
+            catalogue = await self.catalogue()
+        try:
+            return catalogue.named(read.name), read.arguments
+        except UnknownTool:
+            if (missing := self.missing(read.name, catalogue.skipped)) is not None:
+                raise missing[1] from None
+            raise
 
     async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
         """Do what a model wants, and give back what it gets: the provider's own shape of a tool's result.
 
         Whatever goes wrong is a result as well, which says so: a name that there is not, arguments that do not fit, a server that is away. Only
-        a catalogue that cannot be made (`ToolCollision`) is raised, since no model can do anything about it.
+        a catalogue that cannot be made (`ToolCollision`) is raised, since no model can do anything about it, and so is `NoCall`, for what
+        is no call of a tool.
         """
+        id, shape = call_shape(call)
         try:
             name, arguments = await self._meant(call)
-            result = await self.call_tool(name, arguments, timeout=timeout)
-        except ToolCollision:
+            result = await self._called(name, arguments, timeout=timeout, shape=shape)
+        except (ToolCollision, NoCall):
             raise
-        except BadCall as error:
-            id, shape = call_shape(call)
-            return to_result(id, shape, failure(error))
         except GreenroomError as error:
             result = failure(error)
-        id, shape = call_shape(call)
-        return to_result(id, shape, result)
+        return to_result(id, shape, result, called_name(call))
 
 
 def failure(error: Exception) -> dict[str, Any]:
@@ -366,13 +527,13 @@ def failure(error: Exception) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 
-def _validator(tool: FederatedTool) -> Validator | None:
+def _validator(tool: FederatedTool, meter: Meter) -> Validator | None:
     """None when the schema is none that can be used: its own server will know."""
     schema = tool.definition.get("inputSchema")
     if not is_object(schema):
         return None
     try:
-        return Validator(schema)
+        return Validator(schema, meter=meter)
     except BadSchema as error:
         _log.warning("the arguments of %s are not looked at: %s", tool.name, error)
         return None

@@ -5,6 +5,7 @@
     FederationError
     ├─ NoSeparator        the name does not say whose tool it is
     ├─ UnknownServer      nobody in the federation is called that
+    │  └─ MisconfiguredServer   it stands in a file, with a mistake
     ├─ UnknownTool        the server has no such tool
     ├─ ToolCollision      two tools would have the same name
     └─ InvalidArguments   the arguments are not what the tool's own schema asks for: nothing was sent
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _MOST_COMPARED = 2000
 _SHOWN = 100
+_FEW = 5
+_LONG = 24
 
 
 class FederationError(GreenroomError):
@@ -38,24 +41,40 @@ class _Unfound(FederationError):
     """A name that leads nowhere; `suggestions` sound like it."""
 
     _what: ClassVar[str] = ""
+    _lists: ClassVar[bool] = False
+    """Whether all that there is may be named, where nothing sounds like it: a host has a few servers, and hundreds of tools."""
+
+    separator = ":"
+    """What stands between a server's id and a name of its own."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         """`known` are the names that there are."""
         self.name = name
-        self.suggestions = close(name, known)
+        there = list(known)
+        self.suggestions = close(name, there)
+        self._there = [each if len(each) <= _LONG else f"{each[:_LONG]}…" for each in there[:_FEW]]
+        if len(there) > _FEW:
+            self._there.append(f"{len(there) - _FEW} more")
         super().__init__(name, self.suggestions)
 
     def __str__(self) -> str:
         shown = self.name if len(self.name) <= _SHOWN else f"{self.name[:_SHOWN]}…"
-        instead = f"; did you mean {' or '.join(self.suggestions)}?" if self.suggestions else ""
+        instead = f"; there is {', '.join(self._there)}" if self._there and self._lists else ""
+        if self.suggestions:
+            instead = f"; did you mean {' or '.join(self.suggestions)}?"
         return f"{self._what.format(name=repr(shown))}{instead}"
 
 
 class NoSeparator(_Unfound):
-    """The name does not say whose tool it is."""
+    """The name does not say whose tool it is. What is suggested are whole names, which can be written as they are."""
 
     reason = "no_separator"
     _what = "{name} does not say which server's it is"
+
+    def __str__(self) -> str:
+        shown = self.name if len(self.name) <= _SHOWN else f"{self.name[:_SHOWN]}…"
+        meant = " or ".join(self.suggestions) or f"SERVER{self.separator}{shown}"
+        return f"{self._what.format(name=repr(shown))}: write {meant}"
 
 
 class UnknownServer(_Unfound):
@@ -63,6 +82,21 @@ class UnknownServer(_Unfound):
 
     reason = "unknown_server"
     _what = "there is no server called {name}"
+    _lists = True
+
+
+class MisconfiguredServer(UnknownServer):
+    """There is such a server in the configuration, with a mistake: it was not started."""
+
+    reason = "misconfigured"
+
+    def __init__(self, name: str, why: str) -> None:
+        """`why` has the file, the line and the mistake."""
+        super().__init__(name)
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"the server {self.name!r} was not started: {self.why}"
 
 
 class UnknownTool(_Unfound):

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from greenroom.actors.client.errors import InitFailed, RequestLost, RequestTimeout
+from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import PeerError, RemoteProtocolError
 from greenroom.supervision import Backoff
@@ -76,7 +77,7 @@ def is_failure(error: BaseException | None, peer_codes: Collection[int] = frozen
             return False
         case PeerError():
             return error.code in peer_codes
-        case WireFull() | RequestLost(cause=WireFull()):
+        case WireFull() | SignInError() | RequestLost(cause=WireFull() | SignInError()):
             return None
         case RequestTimeout() | RequestLost() | InitFailed() | TransportError() | RemoteProtocolError():
             return True
@@ -87,7 +88,7 @@ def is_failure(error: BaseException | None, peer_codes: Collection[int] = frozen
 class Breaker:
     """The machine. Each method takes the moment on whatever clock, as long as it is always the same."""
 
-    __slots__ = ("_buckets", "_due", "_expires", "_source", "_tries", "_turn", "cause", "settings", "state")
+    __slots__ = ("_buckets", "_due", "_expires", "_source", "_tries", "_turn", "cause", "settings", "state", "tripped")
 
     def __init__(self, settings: BreakerSettings, source: random.Random) -> None:
         """Closed. `source` is where the jitter comes from."""
@@ -95,6 +96,8 @@ class Breaker:
         self.state = BreakerState.CLOSED
         self.cause: BaseException | None = None
         """Why it is not closed."""
+        self.tripped = False
+        """Whether it is open because the server is gone: the connection tries to reach it again, so no probe is sent."""
         self._source = source
         self._buckets: list[
             list[int]
@@ -134,8 +137,29 @@ class Breaker:
         self._open(now, cause)
         return True
 
+    def opens(self, turn: int, now: float, cause: BaseException | None) -> bool:
+        """The server could not be reached, which is worth any number of failures. Whether the breaker opens for it."""
+        if turn != self._turn or not self.closed:
+            return False
+        self._open(now, cause)
+        return True
+
+    def trip(self, now: float, cause: BaseException | None) -> None:
+        """The server was there and is gone: open, until it is `restored`."""
+        if not self.tripped:
+            self._open(now, cause)
+            self.tripped = True
+        self.cause = cause
+
+    def restored(self) -> None:
+        """It is there again, or is tried once more before anything is refused."""
+        if self.tripped:
+            self._close()
+
     def retry_in(self, now: float) -> float | None:
-        """In how many seconds the next probe may go; None while it is closed."""
+        """In how many seconds the next probe may go; None where none is to be sent."""
+        if self.tripped:
+            return None
         match self.state:
             case BreakerState.CLOSED:
                 return None
@@ -148,7 +172,7 @@ class Breaker:
         """The right to send the one probe, if it is time for it; give it back with `probed`."""
         if self.state is BreakerState.HALF_OPEN and now >= self._expires:
             self._open(now, self.cause)  # nobody will ever say how that one ended
-        if self.state is not BreakerState.OPEN or now < self._due:
+        if self.state is not BreakerState.OPEN or self.tripped or now < self._due:
             return None
         self.state = BreakerState.HALF_OPEN
         self._turn += 1
@@ -181,6 +205,7 @@ class Breaker:
 
     def _close(self) -> None:
         self.state = BreakerState.CLOSED
+        self.tripped = False
         self.cause = None
         self._turn += 1
         self._tries = 0

@@ -111,7 +111,9 @@ class Curator(GenServer):
             parts, self._wanted = self._wanted, set()
             try:
                 lists: dict[Part, list[Any]] = {
-                    part: await self._every_page(_LISTS[part]) for part in PARTS if part in parts
+                    part: await every_entry(upstream.line, part, upstream.spec.settings.max_pages)
+                    for part in PARTS
+                    if part in parts
                 }
             except GreenroomError as error:
                 self._wanted |= parts
@@ -122,22 +124,33 @@ class Curator(GenServer):
                 tries = 0
                 upstream.publish(upstream.offering.with_lists(lists), parts)
 
-    async def _every_page(self, what: _List) -> list[Any]:
-        line = self._upstream.line
-        welcome = line.welcome
-        if welcome is None or what.capability not in welcome.capabilities:
-            return []
-        try:
-            return await every_page(line, what.method, what.key, self._upstream.spec.settings.max_pages)
-        except PeerError as error:
-            if error.code == ErrorCode.METHOD_NOT_FOUND:
-                return []  # many declare resources, and know nothing of templates
-            raise
-
     def report_state(self) -> str:
         """How much it keeps."""
         offering = self._upstream.offering
         return ", ".join(f"{len(offering.part(part))} {part}" for part in PARTS)
+
+
+def parts_changed(method: str) -> tuple[Part, ...]:
+    """The lists that this notification says have changed."""
+    return tuple(part for part, each in _LISTS.items() if each.changed == method)
+
+
+def changed_method(part: Part) -> str:
+    """The notification that says that this list has changed."""
+    return _LISTS[part].changed
+
+
+async def every_entry(line: Line, part: Part, most: int) -> list[Any]:
+    """One of a server's lists, over all pages; empty where it has none. Raises as `every_page`."""
+    what, welcome = _LISTS[part], line.welcome
+    if welcome is None or what.capability not in welcome.capabilities:
+        return []
+    try:
+        return await every_page(line, what.method, what.key, most)
+    except PeerError as error:
+        if error.code == ErrorCode.METHOD_NOT_FOUND:
+            return []  # many declare resources, and know nothing of templates
+        raise
 
 
 async def every_page(line: Line, method: str, key: str, most: int) -> list[Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,11 +28,11 @@ from .annex import Annex
 from .lines import FederatedLine
 from .news import Bell, News
 from .offering import NOTHING
-from .specs import Change, Standing, State
+from .specs import PATIENCE, Change, Standing, State
 from .steward import Steward
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Hashable, Mapping
+    from collections.abc import AsyncGenerator, Collection, Generator, Hashable, Mapping
 
     from greenroom.actors.client.seam import Line
     from greenroom.supervision import ChildSpec, Pid
@@ -51,8 +52,19 @@ _MANNED: Final = 5.0
 class Federation:
     """One federation, before and while it runs."""
 
-    def __init__(self, first: Mapping[str, UpstreamSpec] | None = None, *, name: str = "federation") -> None:
-        """`first` are the servers to begin with, by id; `start` adds more. One that does not come up holds up nobody."""
+    def __init__(
+        self,
+        first: Mapping[str, UpstreamSpec] | None = None,
+        *,
+        name: str = "federation",
+        patience: float | None = PATIENCE,
+    ) -> None:
+        """`first` are the servers to begin with, by id; `start` adds more. One that does not come up does not hold up the others.
+
+        A request waits for a server that is started, or started again, as long as its deadline and `patience` allow; it is refused at once where an
+        attempt has failed. None waits as long as the deadline allows, whatever has failed.
+        """
+        self.patience = patience
         self.key = Key.new(name)
         self.first: Mapping[str, UpstreamSpec] = dict(first or {})
         self.roster: Mapping[str, Upstream] = MappingProxyType({})
@@ -132,6 +144,11 @@ class Federation:
         await self._manned()
         return await self._steward.call(Steward.replace, id, spec, ready_within, keep_old=keep_old)
 
+    async def departed(self, upstream: Upstream) -> None:
+        """Wait until the processes of one that was removed or replaced have ended: what was under way has its outcome then."""
+        while upstream.running and not upstream.gone:
+            await upstream.bell.wait()
+
     async def _manned(self) -> None:
         """Between two stewards, wait for the next one: nobody has heard yet of what is wanted, so it need not be lost."""
         if whereis(self.name("steward")) is None and whereis(self.name("federation")) is not None:
@@ -139,7 +156,10 @@ class Federation:
 
     def retry(self, id: str) -> None:
         """Try now: whatever was parked, backs off or has its breaker open. Nothing when there is no such server."""
-        if id in self.roster:
+        upstream = self.roster.get(id)
+        if upstream is not None:
+            upstream.hasten()  # at once: requests wait for it from now on
+            upstream.line.retry()
             self._steward.cast(Steward.retry, id)
 
     def ids(self) -> Collection[str]:
@@ -174,7 +194,7 @@ class Federation:
         """Another connection to such a server: the child that keeps it, and the line. It runs where that of the federation does."""
         upstream = self.roster.get(id)
         own = None if upstream is None or upstream.spec.isolation != spec.isolation else upstream.room
-        return spec.connected(id, own or self.room(id, spec))
+        return spec.connected(id, own or self.room(id, spec), self.patience)
 
     def line(self, id: str, who: Hashable = None) -> FederatedLine | None:
         """The way to a server; None when there is no such server. It stays good whatever happens to that.
@@ -199,6 +219,19 @@ class Federation:
         """All of them."""
         return {id: each.standing for id, each in self.roster.items()}
 
+    @contextmanager
+    def calling(self, id: str) -> Generator[None]:
+        """Count a call of a server that goes over `another` connection: it is in progress for as long as the block lasts."""
+        upstream = self.roster.get(id)
+        if upstream is None:
+            yield
+            return
+        upstream.calls_beside += 1
+        try:
+            yield
+        finally:
+            upstream.calls_beside -= 1
+
     def watch(self) -> AsyncGenerator[Standing, None]:
         """How each server is, and then each change of that, from now on without end. Who reads slowly gets the latest of each."""
         return self._watch(self.news.reader(self.roster, lambda id: self.standing(cast("str", id))))
@@ -221,6 +254,21 @@ class Federation:
         """What a server offers as far as that is known, at once; None when its lists were never had."""
         upstream = self.roster.get(id)
         return upstream.offering if upstream is not None and upstream.fetched else None
+
+    def refusal(self, id: str) -> Exception | None:
+        """Why calls of this server fail just now, before they are sent; None where they would go, or wait for it to be started."""
+        upstream = self.roster.get(id)
+        return None if upstream is None else upstream.gate.refusal()
+
+    def shown(self, id: str) -> Offering | None:
+        """What is known of a server's offering as it is to be listed: while calls of it fail, as its spec's `away` says."""
+        upstream = self.roster.get(id)
+        return upstream.shown if upstream is not None and upstream.fetched else None
+
+    def timeout(self, id: str, method: str) -> float | None:
+        """How long such a request of a server may take whose caller does not say."""
+        upstream = self.roster.get(id)
+        return None if upstream is None else upstream.spec.patience(method)
 
     def keep(self, *parts: Part) -> None:
         """Keep these lists of all servers from now on, also of those whose specs leave them to whoever wants them."""
@@ -258,18 +306,17 @@ class Federation:
                 raise refusal
             left = None if until is None else until - loop.time()
             if left is not None and left <= 0:
-                cause = upstream.line.status.cause
-                if cause is None:
-                    raise InitTimeout(f"{id} is {upstream.standing.state.value} after {timeout:g} s")
-                raise Unavailable(upstream.name, cause, upstream.line.status.retry_in)
+                state = upstream.standing.state.value
+                slow = InitTimeout(f"it is still {state} after {timeout:g} s" if timeout else f"it is {state}")
+                raise Unavailable(upstream.name, upstream.line.status.cause or slow, upstream.line.status.retry_in)
             await upstream.bell.wait(left)
 
     def changes(self) -> AsyncGenerator[Change, None]:
-        """What is different in what servers offer, each difference once, from now on without end.
+        """What is different in what servers offer, as it is `shown`: each difference once, from now on without end.
 
-        A server that comes has everything new, and one that is stopped has everything gone. Who reads slowly gets several at once.
+        A server that comes has everything new, and one that is stopped has everything gone. A reader that is slow gets several at once.
         """
-        seen = {id: each.offering for id, each in self.roster.items()}
+        seen = {id: each.shown for id, each in self.roster.items()}
         return self._changes(seen, self.news.reader((), self._offered))
 
     async def _changes(
@@ -286,7 +333,7 @@ class Federation:
 
     def _offered(self, id: Hashable) -> tuple[str, Offering]:
         upstream = self.roster.get(cast("str", id))
-        return cast("str", id), NOTHING if upstream is None else upstream.offering
+        return cast("str", id), NOTHING if upstream is None else upstream.shown
 
     # --- for the steward
 
@@ -298,6 +345,7 @@ class Federation:
         """Another one has its place. What that offers is what the old one did, until it is known."""
         if not new.fetched:
             new.offering, new.fetched, new.had = old.offering, old.fetched, old.had
+            new.inherited = old.fetched
         old.tell = None
         self._put(new)
         old.bell.ring()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from greenroom.actors.client.errors import CircuitOpen, ClientClosed, NotReady, Parked
+from greenroom.actors.client.errors import ClientClosed, InitTimeout, NotReady, RequestLost, Unavailable
+from greenroom.transports.client.errors import ConnectFailed
 
 from .breaker import is_failure
 from .errors import UpstreamBusy
@@ -54,6 +55,11 @@ class Gate:
         """How many wait for one of those to end."""
         return self._book.waiting
 
+    @property
+    def in_progress(self) -> int:
+        """How many requests have no outcome yet."""
+        return self._book.under_way + self._book.waiting
+
     def enter(self, request: GuardedRequest) -> None:
         """A request comes."""
         refusal = self.refusal()
@@ -72,22 +78,24 @@ class Gate:
         if entry.granted:
             request.send(self._upstream.line, self, self._breaker.turn)
             return
-        request.queue(self)
+        request.queue(self, None if self._book.is_open else self._upstream.patience)
         if entry.displaced is not None:
             entry.displaced.fail(self._book.refusal())
+
+    def stalled(self, patience: float) -> Exception | None:
+        """Why a request that has waited so long for the upstream's processes waits no more; None where they run now."""
+        if self._book.is_open:
+            return None
+        upstream = self._upstream
+        slow = InitTimeout(f"it is still {upstream.standing.state.value} after {patience:g} s")
+        return Unavailable(upstream.name, slow)
 
     def refusal(self) -> Exception | None:
         """Why nothing may pass."""
         upstream = self._upstream
         if self._closed or (upstream.stopped and not upstream.connected):
             return ClientClosed(f"{upstream.name} was stopped")
-        if upstream.parked is not None:
-            return Parked(upstream.name, upstream.parked)
-        if not self._breaker.closed:
-            cause = self._breaker.cause
-            why = cause if isinstance(cause, Exception) else None
-            return CircuitOpen(upstream.name, why, self._breaker.retry_in(_now()))
-        return None
+        return upstream.refusal()
 
     def open(self) -> None:
         """Its processes run."""
@@ -122,8 +130,14 @@ class Gate:
         """One that had gone has its outcome."""
         now = _now()
         self._book.leave(request, now)
-        failed = is_failure(error, self._breaker.settings.peer_codes)
-        if failed is not None and self._breaker.settle(request.turn, failed=failed, now=now, cause=error):
+        breaker = self._breaker
+        failed = is_failure(error, breaker.settings.peer_codes)
+        self._upstream.signs_in(error)
+        if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
+            opens = breaker.opens(request.turn, now, error)  # it was tried twice, and no peer answers there
+        else:
+            opens = failed is not None and breaker.settle(request.turn, failed=failed, now=now, cause=error)
+        if opens:
             self.refuse_waiting()
             self._upstream.refresh()
         self.pump()

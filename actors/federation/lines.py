@@ -7,6 +7,7 @@ ask just now fails at once, and says why.
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Parked, Unavailable
@@ -154,17 +155,19 @@ class FederatedLine:
             upstream = self._upstream
             if upstream is None:
                 raise self._closed()
-            state, cause = upstream.standing[1:]
+            _, state, cause = upstream.standing
             welcome = upstream.line.welcome
             if upstream.running and upstream.line.status.phase is Phase.READY and welcome is not None:
                 return welcome
             why = cause if isinstance(cause, Exception) else None
+            if state is State.NEEDS_SIGN_IN:
+                raise copy(why) if why is not None else Parked(self.name)
             if state is State.PARKED:
                 raise Parked(self.name, why)
             left = None if until is None else until - loop.time()
             if left is not None and left <= 0:
                 if why is None:
-                    raise InitTimeout(f"{self.name} is {state.value} after {timeout:g} s")
+                    raise InitTimeout(f"{self.name} is still {state.value} after {timeout:g} s")
                 raise Unavailable(self.name, why, upstream.line.status.retry_in)
             await upstream.bell.wait(left)
 
@@ -205,7 +208,10 @@ class FederatedLine:
 
 
 class Relay:
-    """Updates from whoever is behind an id: when that one is replaced the reader is told of a gap, and hears its successor."""
+    """Updates of the server behind an id: when it is replaced the reader is told of a gap, and hears its successor.
+
+    As any reader, it may be iterated without its block, and then listens for as long as the loop lasts.
+    """
 
     def __init__(self, federation: Federation, id: str, open: Callable[[Line], Updates]) -> None:  # noqa: A002 - what it does
         """`open` asks a line for its updates."""
@@ -214,27 +220,37 @@ class Relay:
         self._open = open
         self._upstream: Upstream | None = None
         self._updates: Updates | None = None
+        self._entered = False
 
     async def __aenter__(self) -> Self:
         if not await self._enter():
             raise ClientClosed(f"{self._id} is not in the federation")
+        self._entered = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._entered = False
         await self._leave()
 
     async def __aiter__(self) -> AsyncIterator[Told]:
-        while (updates := self._updates) is not None:
-            async for told in updates:
-                yield told
-            before = self._upstream
-            await self._leave()
-            while before is not None and self._awaits(before):
-                await before.bell.wait()
-            if await self._enter():
-                yield GAP
+        alone = not self._entered
+        if alone:
+            await self.__aenter__()
+        try:
+            while (updates := self._updates) is not None:
+                async for told in updates:
+                    yield told
+                before = self._upstream
+                await self._leave()
+                while before is not None and self._awaits(before):
+                    await before.bell.wait()
+                if await self._enter():
+                    yield GAP
+        finally:
+            if alone:
+                await self.__aexit__(None, None, None)
 
     def _awaits(self, before: Upstream) -> bool:
         """Whether nobody has come yet: neither its processes again (they were parked, perhaps) nor another upstream."""

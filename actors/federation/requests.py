@@ -37,6 +37,7 @@ class GuardedRequest:
         "_error",
         "_future",
         "_gate",
+        "_impatience",
         "_over",
         "_owner",
         "_seconds",
@@ -53,6 +54,7 @@ class GuardedRequest:
     )
 
     _context: Context
+    _impatience: asyncio.TimerHandle | None
     _owner: Process | None
     _sent: Bell
     _timer: asyncio.TimerHandle | None
@@ -115,13 +117,13 @@ class GuardedRequest:
                 raise
             raise self._error from None
 
-    async def progress(self) -> AsyncIterator[Progress]:
+    async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
         """How it goes, once it was sent."""
         while self.inner is None:
             if self.settled:
                 return
             await self._sent.wait()
-        async for each in self.inner.progress():
+        async for each in self.inner.progress(of_task=of_task):
             yield each
 
     def cancel(self, reason: str = "") -> None:
@@ -156,8 +158,8 @@ class GuardedRequest:
             return self._future.done()
         return self._over or self._error is not None or bool(getattr(self.inner, "settled", False))
 
-    def queue(self, gate: Gate) -> None:
-        """It waits. From now on it sees to it itself that it does not wait too long, or for nobody."""
+    def queue(self, gate: Gate, patience: float | None = None) -> None:
+        """It waits. From now on it sees to it itself that it does not wait too long: `patience` is for processes that do not run."""
         self._gate = gate
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
@@ -166,7 +168,9 @@ class GuardedRequest:
         owner = self._owner = current.get()
         if owner is not None:
             owner.await_death(self)
-        self._timer = None
+        self._timer = self._impatience = None
+        if patience is not None and (self._seconds is None or patience < self._seconds):
+            self._impatience = loop.call_later(patience, self._weary, patience)
         if self._seconds is not None:
             self._until = loop.time() + self._seconds
             self._timer = loop.call_later(self._seconds, self._expire)
@@ -194,9 +198,10 @@ class GuardedRequest:
         elif not self._over and self._error is None:
             self._error = error
 
-    def give_up(self, error: BaseException) -> None:
-        """Nobody will ever answer it."""
-        self.fail(error)
+    def give_up(self, error: Exception) -> None:
+        """Fail it: no answer will come. What has gone may have been done, whatever has become of its server since."""
+        waits = self.inner is None or getattr(self.inner, "wire", self) is None  # for its line to have a server again
+        self.fail(error if waits else RequestLost(self.method, error))
         if self.inner is not None:
             self.inner.cancel("nobody is there")
 
@@ -213,6 +218,12 @@ class GuardedRequest:
         gate.ended(self, error)
         if self._future is not None:
             self._settle(result, error)
+
+    def _weary(self, patience: float) -> None:
+        """Its server has not even begun to start: where it runs now, the request waits for its turn."""
+        self._impatience = None
+        if self._gate is not None and (slow := self._gate.stalled(patience)) is not None:
+            self.fail(slow)
 
     def _expire(self) -> None:
         self.fail(RequestTimeout(self.method, self._seconds or 0.0))
@@ -235,8 +246,9 @@ class GuardedRequest:
         gate, self._gate = self._gate, None
         if gate is None:
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._impatience):
+            if timer is not None:
+                timer.cancel()
         if self._owner is not None:
             self._owner.forget(self)
             self._owner = None

@@ -34,6 +34,18 @@ class Upstreams(Protocol):
         """What it offers as far as that is known, at once; None when it was never asked. The same object as long as nothing has changed."""
         ...
 
+    def shown(self, id: str) -> Offering | None:
+        """The same as it is to be listed: a server that is away may show nothing, or tools that say so."""
+        ...
+
+    def refusal(self, id: str) -> Exception | None:
+        """Why calls of it fail just now, before they are sent; None where they would go, or wait for it to be started."""
+        ...
+
+    def timeout(self, id: str, method: str) -> float | None:
+        """How long such a request of a server may take whose caller does not say; None for no limit."""
+        ...
+
     async def offering(self, id: str, *, timeout: float | None = ...) -> Offering:
         """What it offers. Asked of the server where that is not known. Raises `ClientError` or `PeerError`."""
         ...

@@ -30,7 +30,6 @@ class Sentry(GenServer):
         """What it watches."""
         self._upstream = upstream
         self._wakings = 0
-        self._wake_at: float | None = None
         self._task: asyncio.Task[None] | None = None
 
     def init(self) -> None:
@@ -69,16 +68,16 @@ class Sentry(GenServer):
         """In how many seconds a connection that has given up is told to try again; None when it has not."""
         upstream = self._upstream
         if upstream.line.status.phase is not Phase.PARKED:
-            self._wake_at = None
+            upstream.wake_at = None
             if upstream.line.status.phase is Phase.READY:
                 self._wakings = 0
             return None
         now = self._now()
-        if self._wake_at is None:
-            self._wake_at = now + upstream.spec.revive.delay(self._wakings, current_node().random)
-        if self._wake_at <= now:
-            self._wake_at = None
+        if upstream.wake_at is None:
+            upstream.wake_at = now + upstream.spec.revive.delay(self._wakings, current_node().random)
+        if upstream.wake_at <= now:
+            upstream.wake_at = None
             self._wakings += 1
             upstream.line.retry()
             return None
-        return self._wake_at - now
+        return upstream.wake_at - now

@@ -7,12 +7,15 @@ different in what it offers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.settings import ClientSettings
+from greenroom.auth.client.per_caller import CallerCredentials, CallerNotSignedIn
+from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 from greenroom.supervision import Backoff
 from greenroom.transports.client.far_route import FarRoute
@@ -23,15 +26,20 @@ from .breaker import BreakerSettings
 from .offering import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line
+    from greenroom.auth.client.per_caller import CallerAuth, CallerIdentity
     from greenroom.supervision import ChildSpec
     from greenroom.transports.client.far_route import Place
     from greenroom.transports.client.seam import Route
 
     from .offering import Differences, Offering, Part
+
+
+PATIENCE: Final = 5.0
+"""For how long a catalogue, or a call, waits for a server that is just being started."""
 
 
 class State(Enum):
@@ -46,17 +54,38 @@ class State(Enum):
     """It failed so often that nothing is sent but a probe now and then."""
     PARKED = "parked"
     """It is left alone for long, or until `retry`."""
+    NEEDS_SIGN_IN = "needs_sign_in"
+    """A user has to sign in at it first: `Standing.sign_in_url` says where, its reason what to do."""
     STOPPING = "stopping"
     """It takes no more requests; those under way have some time left."""
     STOPPED = "stopped"
 
 
-class Standing(NamedTuple):
-    """How one upstream is. `cause` is why it is not ready."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one upstream is at a moment: ``id, state, cause = standing``, and what changes from one moment to the next."""
 
     id: str
     state: State
     cause: BaseException | None = None
+    """Why it is not ready."""
+    next_attempt: float | None = field(default=None, compare=False)
+    """In how many seconds it is tried again: 0 while an attempt is under way, None when no attempt is due."""
+    in_progress: int = field(default=0, compare=False)
+    """How many calls are under way at it, or wait for their turn."""
+
+    @property
+    def sign_in_url(self) -> str:
+        """The server at which a user has to sign in, where that is what is missing."""
+        return self.cause.url if self.state is State.NEEDS_SIGN_IN and isinstance(self.cause, SignInError) else ""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.id, self.state, self.cause))
+
+    @property
+    def reason(self) -> str:
+        """Why it is not ready, in words; empty when there is nothing to say."""
+        return "" if self.cause is None else str(self.cause) or type(self.cause).__name__
 
 
 class Change(NamedTuple):
@@ -69,9 +98,26 @@ class Change(NamedTuple):
 
 _AS_ANY: Final[Any] = ...
 
+Away: TypeAlias = Literal["mark", "withdraw", "keep"]
+"""What becomes of the tools of a server that is away: their descriptions say so, they are not listed, or nothing."""
+AWAY: Final[tuple[Away, ...]] = get_args(Away)
+_NOT_NOW: Final = "[Not available now: the server of this tool is away.]"
+
+
+def marked(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The definition of a tool whose server is away, for its users. It does not change from one attempt to reach the server to the next."""
+    said: Any = definition.get("description")
+    return {**definition, "description": f"{_NOT_NOW} {said}" if isinstance(said, str) and said else _NOT_NOW}
+
 
 def _revive() -> Backoff:
     return Backoff(first=30.0, factor=2.0, longest=600.0, jitter=0.5, quiet=600.0)
+
+
+def check_away(away: Any) -> None:
+    """Raise `ConfigError` for what says nothing about tools of a server that is away."""
+    if away not in AWAY:
+        raise ConfigError(f"away is {', '.join(map(repr, AWAY))}, not {away!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +148,13 @@ class UpstreamSpec:
     """For how long changes of a list are collected before it is fetched anew."""
     isolation: Isolation = field(default=None, kw_only=True)
     """"process": its connections run in a process of their own; an `Annex`: in one that is shared by all who have the same."""
+    away: Away = field(default="mark", kw_only=True)
+    """What becomes of its tools while calls of them are refused, since it cannot be reached."""
+    caller_auth: CallerAuth | None = field(default=None, kw_only=True, repr=False)
+    """Of a gateway's caller, the login that the caller's own connection shows: a token, `OAuth(…)` or other `auth` of a client; None refuses the caller.
+
+    For a server at a URL. It may be async. The route's own credentials are then for the host alone: its lists, and its program's calls.
+    """
     connect: Callable[[str, UpstreamSpec], tuple[ChildSpec[Any], Line]] | None = field(default=None, kw_only=True)
     """Another kind of client: makes the child that is connected, and the line to it."""
 
@@ -112,7 +165,15 @@ class UpstreamSpec:
             raise ConfigError(
                 f"lists are some of {', '.join(PARTS)}, tools among them, not {', '.join(self.lists) or 'none'}"
             )
+        check_away(self.away)
         check_isolation(self.isolation)
+        if self.caller_auth is not None:
+            check: Any = getattr(self.route, "check_personal", None)
+            if check is None or self.connect is not None or not callable(self.caller_auth):
+                raise ConfigError(
+                    "caller_auth is a function of the caller, for a server at a URL: there are no logins elsewhere"
+                )
+            check()
         if self.isolation is not None:
             if self.connect is not None:
                 raise ConfigError("isolation is for a route: whoever makes the connection decides where it runs")
@@ -132,11 +193,23 @@ class UpstreamSpec:
             else self.tool_timeout
         )
 
-    def connected(self, id: str, place: Place | None = None) -> tuple[ChildSpec[Any], Line]:
-        """The child that keeps a connection, and the line to it. `place` is where its wires run, if not here."""
+    def personal(self, caller: CallerIdentity | None) -> UpstreamSpec:
+        """The same for connections of one caller of a gateway. Raises `CallerNotSignedIn`."""
+        ask = self.caller_auth
+        if ask is None:
+            return self
+        if caller is None:
+            raise CallerNotSignedIn("each caller's own login is used there, and the caller is not known")
+        route: Any = self.route
+        return replace(self, route=route.personal(partial(CallerCredentials, ask, caller)))
+
+    def connected(
+        self, id: str, place: Place | None = None, patience: float | None = None
+    ) -> tuple[ChildSpec[Any], Line]:
+        """The child that keeps a connection, and the line to it. `place` is where its wires run, if not here; `patience` is the line's."""
         if self.connect is not None:
             return self.connect(id, self)
         handler = None if self.handler is None else self.handler()
-        line = ConnectionLine(str(id), self.settings)
+        line = ConnectionLine(str(id), self.settings, patience=patience)
         route = self.route if place is None else FarRoute(self.route, place)
         return connection_spec(route, handler, line=line), line

@@ -76,7 +76,7 @@ class Steward(GenServer):
 
     def __init__(self, federation: Federation) -> None:
         """Whose roster it writes."""
-        self._federation = federation
+        self.federation = federation
         self._downs: dict[Monitor, Callable[[ExitReason], Any]] = {}
         self._replacing: dict[str, _Replacing] = {}
         self._leaving: dict[int, list[Caller[None]]] = {}
@@ -84,7 +84,7 @@ class Steward(GenServer):
 
     async def init(self) -> None:
         """Take up what a predecessor left, or begin with what the federation was made with."""
-        federation = self._federation
+        federation = self.federation
         federation.bell.ring()
         for upstream in federation.roster.values():
             upstream.stopped = False
@@ -110,18 +110,18 @@ class Steward(GenServer):
     def terminate(self, reason: ExitReason) -> None:
         """In order: the federation stops, and whoever waits for its servers does so in vain."""
         if is_orderly(reason):
-            for upstream in self._federation.roster.values():
+            for upstream in self.federation.roster.values():
                 upstream.stopped = True
 
     # --- for callers
 
     async def start(self, id: str, spec: UpstreamSpec) -> Pid | None:
         """Begin with a server."""
-        known = self._federation.roster.get(id)
+        known = self.federation.roster.get(id)
         if known is not None:
             raise Reject(AlreadyRegistered(id, known.pid or self.pid))
         upstream = self._make(id, spec)
-        arriving = self._federation.arriving
+        arriving = self.federation.arriving
         try:
             await self._run(upstream)
         except ActorError as error:
@@ -136,11 +136,11 @@ class Steward(GenServer):
         upstream = self._known(id)
         replacing = self._replacing.pop(id, None)
         if replacing is not None:
-            self._federation.arriving.pop(replacing.new.serial, None)
+            self.federation.arriving.pop(replacing.new.serial, None)
             await self._leave(replacing.new, 0.0)
             replacing.caller.fail(ClientClosed(f"{id} was stopped"))
         self._leaving.setdefault(upstream.serial, []).append(self.caller)
-        self._federation.withdraw(upstream)
+        self.federation.withdraw(upstream)
         await self._leave(upstream, upstream.spec.grace if grace is None else grace)
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
 
@@ -154,7 +154,7 @@ class Steward(GenServer):
             await self._run(new)
             await self._errand(_usher, new, ready_within, then=lambda: self._ushered(id, new))
         except ActorError as error:
-            self._federation.arriving.pop(new.serial, None)
+            self.federation.arriving.pop(new.serial, None)
             await self._leave(new, 0.0)
             raise Reject(error) from None
         self._replacing[id] = _Replacing(new, self.caller, keep_old)
@@ -163,7 +163,7 @@ class Steward(GenServer):
     async def retry(self, id: str) -> None:
         """Somebody does not want to wait: try now."""
         upstream = self._known(id)
-        upstream.breaker.hasten(clock.now(self._otp_process.node.loop))
+        upstream.hasten()
         if upstream.parked is not None:
             upstream.parkings = 0
             await self._revive(upstream)
@@ -171,7 +171,7 @@ class Steward(GenServer):
         upstream.bell.ring()
 
     def _known(self, id: str) -> Upstream:
-        upstream = self._federation.roster.get(id)
+        upstream = self.federation.roster.get(id)
         if upstream is None:
             raise Reject(NotRegistered(NO_PROCESS, id))
         return upstream
@@ -183,21 +183,23 @@ class Steward(GenServer):
             upstream = self._fresh(id, spec)
         except Exception as error:  # whoever made the spec is told, and it is nobody else's end
             raise Reject(error) from error
-        self._federation.arriving[upstream.serial] = upstream
+        self.federation.arriving[upstream.serial] = upstream
         return upstream
 
     def _fresh(self, id: str, spec: UpstreamSpec) -> Upstream:
-        federation = self._federation
-        return Upstream(id, spec, current_node().random, federation.room(id, spec), federation.kept)
+        federation = self.federation
+        return Upstream(
+            id, spec, current_node().random, federation.room(id, spec), federation.kept, federation.patience
+        )
 
     def _enter(self, upstream: Upstream) -> None:
-        self._federation.admit(upstream)
+        self.federation.admit(upstream)
 
     async def _run(self, upstream: Upstream) -> None:
         """Start its tree."""
         options = Options(label=f"upstream {upstream.name}")
         spec = child(UpstreamTree, upstream).but(id=upstream.name, restart="temporary", options=options)
-        ref = await start_child(self._federation.upstreams, spec)
+        ref = await start_child(self.federation.upstreams, spec)
         self._watch(upstream, ref.pid)
 
     def _watch(self, upstream: Upstream, pid: Pid) -> None:
@@ -222,7 +224,7 @@ class Steward(GenServer):
 
     def _wanted(self, upstream: Upstream) -> bool:
         return upstream.leave_by is None and (
-            self._federation.roster.get(upstream.id) is upstream or upstream.serial in self._federation.arriving
+            self.federation.roster.get(upstream.id) is upstream or upstream.serial in self.federation.arriving
         )
 
     # --- upstreams fall
@@ -244,12 +246,13 @@ class Steward(GenServer):
         now = clock.now(self._otp_process.node.loop)
         if now - upstream.since >= upstream.spec.revive.quiet:
             upstream.parkings = 0
-        upstream.park(cause)
         self._wake_later(upstream)
+        upstream.park(cause)
 
     def _wake_later(self, upstream: Upstream) -> None:
         delay = upstream.spec.revive.delay(upstream.parkings, current_node().random)
         upstream.parkings += 1
+        upstream.revive_at = clock.now(self._otp_process.node.loop) + delay
         self._later(upstream, delay)
 
     def _later(self, upstream: Upstream, seconds: float) -> None:
@@ -264,23 +267,23 @@ class Steward(GenServer):
         if replacing is None or replacing.new is not new:
             return
         del self._replacing[id]
-        del self._federation.arriving[new.serial]
+        del self.federation.arriving[new.serial]
         if replacing.keep_old and not new.settled:
             await self._leave(new, 0.0)
             cause = new.line.status.cause
             replacing.caller.fail(Unavailable(new.name, cause))
             return
-        old = self._federation.roster[id]
-        self._federation.move(old, new)
+        old = self.federation.roster[id]
+        self.federation.move(old, new)
         if old.level is not None:
-            await supervise_job(self._federation.errands, _keep_level, new, old.level)
+            await supervise_job(self.federation.errands, _keep_level, new, old.level)
         await self._leave(old, old.spec.grace)
         replacing.caller.reply(new.pid)
 
     async def _leave(self, upstream: Upstream, grace: float) -> None:
         now = clock.now(self._otp_process.node.loop)
         upstream.leave_by = now + grace
-        self._federation.leaving[upstream.serial] = upstream
+        self.federation.leaving[upstream.serial] = upstream
         upstream.refresh()
         await self._see_off(upstream)
 
@@ -295,14 +298,14 @@ class Steward(GenServer):
         upstream.gate.abandon()
         upstream.running = False
         upstream.gone = True
-        self._federation.leaving.pop(upstream.serial, None)
+        self.federation.leaving.pop(upstream.serial, None)
         self._turns.pop(upstream.serial, None)
         upstream.refresh()
         for caller in self._leaving.pop(upstream.serial, ()):
             caller.reply(None)
 
     async def _errand(self, what: Callable[..., Any], *args: Any, then: Callable[[], Any]) -> None:
-        pid = await supervise_job(self._federation.errands, what, *args)
+        pid = await supervise_job(self.federation.errands, what, *args)
         self._downs[monitor(pid)] = lambda _: then()
 
     def handle_info(self, message: Any) -> Any:
@@ -318,7 +321,7 @@ class Steward(GenServer):
 
     def report_state(self) -> str:
         """How many there are."""
-        federation = self._federation
+        federation = self.federation
         return f"{len(federation.roster)} upstreams, {len(federation.arriving)} arriving, {len(federation.leaving)} leaving"
 
 

@@ -6,13 +6,14 @@ another name; it is what solves that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.provider_names import LONGEST, ProviderNames, claude_name
+from greenroom.protocol.provider_names import LONGEST, ProviderNames, claude_name, provider_name
+from greenroom.protocol.tool_formats import refused_by
 
 from .agent_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from greenroom.protocol.pins import PinReport, Pins, Policy
+    from greenroom.protocol.provider_rules import Provider
 
     from .offering import Offering
 
@@ -41,6 +43,8 @@ class FederatedTool:
     """What it is called there."""
     definition: Mapping[str, Any] = field(repr=False)
     """What its server says of it, as the wire has it."""
+    shown: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What is listed instead, where its server is away."""
 
     @property
     def pin_id(self) -> str:
@@ -48,8 +52,12 @@ class FederatedTool:
         return f"{self.server}:{self.tool}"
 
     def renamed(self) -> dict[str, Any]:
-        """The definition under the name that it has here."""
-        return {**self.definition, "name": self.name}
+        """The definition as it is listed, under the name that it has here."""
+        return self.listed_as(self.name)
+
+    def listed_as(self, name: str) -> dict[str, Any]:
+        """The definition as it is listed, under this name."""
+        return {**(self.definition if self.shown is None else self.shown), "name": name}
 
 
 class Naming:
@@ -86,6 +94,10 @@ class Naming:
         """What a tool is called here."""
         return self._aliases.get((server, tool)) or f"{server}{self.separator}{tool}"
 
+    def may_be(self, name: str, server: str) -> bool:
+        """Whether a name, here or at a provider, sounds like that of a tool of this server."""
+        return name.startswith((f"{server}{self.separator}", provider_name(f"{server}{self.separator}x")[:-1]))
+
     def candidates(self, name: str, ids: Collection[str]) -> list[ToolId]:
         """Whose tool a name may mean, the likeliest first. Raises `NoSeparator` or `UnknownServer`.
 
@@ -114,6 +126,11 @@ class ToolCatalogue:
     """What has become of what was pinned; None when nothing is."""
     separator: str = ":"
     longest: int = LONGEST
+    withdrawn: Mapping[str, FederatedTool] = field(default_factory=dict[str, FederatedTool])
+    """Tools that are not listed while their server is away. A name that was listed before still means them."""
+    _refusals: dict[Provider, Mapping[str, str]] = field(
+        default_factory=dict["Provider", "Mapping[str, str]"], repr=False
+    )
 
     def __iter__(self) -> Iterator[FederatedTool]:
         return iter(self.tools.values())
@@ -124,24 +141,32 @@ class ToolCatalogue:
     @cached_property
     def provider_names(self) -> ProviderNames:
         """Their names at models' providers."""
-        return ProviderNames(self.tools, self.separator, self.longest)
+        return ProviderNames((*self.tools, *self.withdrawn), self.separator, self.longest)
 
     @cached_property
     def claude_names(self) -> Mapping[str, str]:
         """The names here by what Claude Code would call them, `mcp__git__log`; those that two tools would have are nobody's."""
         found: dict[str, list[str]] = {}
-        for one in self.tools.values():
+        for one in (*self.tools.values(), *self.withdrawn.values()):
             found.setdefault(claude_name(one.server, one.tool), []).append(one.name)
         return {name: tools[0] for name, tools in found.items() if len(tools) == 1}
 
-    def for_providers(self) -> list[dict[str, Any]]:
-        """The definitions under names that every provider takes."""
+    def for_providers(self, without: Collection[str] = ()) -> list[dict[str, Any]]:
+        """The definitions under names that every provider takes, but for these tools."""
         names = self.provider_names
-        return [{**one.definition, "name": names.of(one.name)} for one in self.tools.values()]
+        return [one.listed_as(names.of(one.name)) for one in self.tools.values() if one.name not in without]
+
+    def refused_by(self, provider: Provider) -> Mapping[str, str]:
+        """Which of them a provider would refuse, by their names here, and why."""
+        if provider not in self._refusals:
+            names = self.provider_names
+            found = {one.name: refused_by(provider, one.listed_as(names.of(one.name))) for one in self.tools.values()}
+            self._refusals[provider] = {name: "; ".join(why) for name, why in found.items() if why}
+        return self._refusals[provider]
 
     def named(self, name: str) -> str:
         """The name here of what a provider, or anybody, calls by this name. Raises `UnknownTool`, which suggests names of the same kind."""
-        if name in self.tools:
+        if name in self.tools or name in self.withdrawn:
             return name
         found = self.provider_names.back(name) or self.claude_names.get(name)
         if found is None:
@@ -153,10 +178,14 @@ def merge(
     offerings: Mapping[str, Offering],
     naming: Naming,
     *,
+    shown: Mapping[str, Offering] | None = None,
     pins: Pins | None = None,
     policy: Policy = "report",
 ) -> ToolCatalogue:
-    """The catalogue of what these servers offer; what is refused by the pins is not in it. Raises `ToolCollision`."""
+    """The catalogue of what these servers offer; what is refused by the pins is not in it. Raises `ToolCollision`.
+
+    `shown` is what is to be listed of it, for servers of which that is not all.
+    """
     tools: dict[str, FederatedTool] = {}
     for server, offering in offerings.items():
         for tool, definition in offering.tools.items():
@@ -169,4 +198,12 @@ def merge(
         absent = [id for id in pins.to_json() if id.partition(":")[0] not in offerings]
         report = pins.compare({one.pin_id: one.definition for one in tools.values()}, policy, absent)
         tools = {name: one for name, one in tools.items() if one.pin_id not in report.refused}
-    return ToolCatalogue(MappingProxyType(tools), {}, report, naming.separator, naming.longest)
+    withdrawn: dict[str, FederatedTool] = {}
+    for server, offering in (shown or {}).items():
+        for name, one in [(name, one) for name, one in tools.items() if one.server == server]:
+            listed = offering.tools.get(one.tool)
+            if listed is None:
+                withdrawn[name] = tools.pop(name)
+            else:
+                tools[name] = replace(one, shown=listed)
+    return ToolCatalogue(MappingProxyType(tools), {}, report, naming.separator, naming.longest, withdrawn)

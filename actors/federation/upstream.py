@@ -14,10 +14,15 @@ the connection's successor by its name. When they die too often their supervisor
 
 from __future__ import annotations
 
+import asyncio
+from copy import copy
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.seam import Phase
+from greenroom.auth.errors import SignInError
+from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Crash, Exit, Ref, Supervisor, child, is_alive
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.supervisors.intensity import RestartWindow
@@ -28,7 +33,7 @@ from .gate import Gate
 from .news import Bell
 from .offering import NOTHING, PARTS, Offering
 from .sentry import Sentry
-from .specs import Standing, State
+from .specs import Standing, State, marked
 
 if TYPE_CHECKING:
     import random
@@ -64,26 +69,34 @@ class Upstream:
         source: random.Random,
         room: Room | None = None,
         also: Collection[Part] = (),
+        patience: float | None = None,
     ) -> None:
-        """`source` is where the jitter comes from; `room` is where its connections run, if not here; `also` are lists to keep besides its spec's."""
+        """`source` is where the jitter comes from; `room` is where its connections run, if not here; `also` are lists to keep besides its spec's.
+
+        `patience` is how long a request waits for it to be ready.
+        """
         self.id = id
+        self._loop = asyncio.get_running_loop()
         self.name = str(id)
         self.spec = spec
         self.serial = next(_serials)
         self.room = room
         self._also = also
-        self.connection, made = spec.connected(id, room)
+        self.patience = patience
+        self.connection, made = spec.connected(id, room, patience)
         self.line: Line = made
         """The bare line: nothing is bounded on it, and no breaker asked."""
         self.breaker = Breaker(spec.breaker, source)
         self.gate = Gate(self, self.breaker)
+        self.calls_beside = 0
+        """Calls in progress on other connections than `line`, which pass no gate: those of a gateway's clients."""
         self.bell = Bell()
         """Rings whenever anything of this is different."""
         self.offering: Offering = NOTHING
-        self.fetched = False
-        """Whether its lists were ever had,"""
+        self.fetched = self.inherited = False
+        """Whether its lists were ever had, and whether they are still those of the server that had the id before it."""
         self.had: frozenset[Part] = frozenset()
-        """and which of them."""
+        """Which of them."""
         self.curator: Pid | None = None
         """Who fetches them."""
         self.trouble: Exception | None = None
@@ -95,6 +108,14 @@ class Upstream:
         """Why the last of its processes that died did."""
         self.parked: Exception | None = None
         self.parkings = 0
+        self.given_up: Exception | None = None
+        """Why it was last parked, until it is ready again, or is to be tried at once."""
+        self._forgiven = 0
+        self._hastened = False
+        self.revive_at: float | None = None
+        """When it is tried again after it was parked, on the loop's clock,"""
+        self.wake_at: float | None = None
+        """and when a connection that has given up is."""
         self.since = 0.0
         """When its processes were started last."""
         self.falls = RestartWindow(spec.intensity, spec.period)
@@ -103,12 +124,15 @@ class Upstream:
         """What it was last told to log."""
         self.leave_by: float | None = None
         """Until when what is under way has time, once it is to go."""
+        self.sign_in: SignInError | None = None
+        """Why the last call that had an outcome had none of the server's: a user has to sign in first."""
         self.gone = False
         self.stopped = False
         """Whether the whole federation was stopped, so that nobody will start it again."""
         self.tell: Callable[[Upstream], object] | None = None
         """Whom a change of its state is told to, and of what it offers."""
         self._told: object = None
+        self._marked: tuple[Offering, Offering] | None = None
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name} {self.standing.state.value}>"
@@ -117,18 +141,35 @@ class Upstream:
     def standing(self) -> Standing:
         """How it is."""
         state, cause = self._judge()
-        return Standing(self.id, state, cause)
+        return Standing(self.id, state, cause, self._next_attempt(state), self.gate.in_progress + self.calls_beside)
+
+    def _next_attempt(self, state: State) -> float | None:
+        """In how many seconds it is tried again, in a state in which it is."""
+        match state:
+            case State.PARKED | State.NEEDS_SIGN_IN:
+                due = self.revive_at if self.parked is not None else self.wake_at
+                return None if due is None else max(0.0, due - self._loop.time())
+            case State.OPEN if not self.breaker.tripped:
+                return self.breaker.retry_in(self._loop.time())
+            case State.OPEN | State.DEGRADED:
+                status = self.line.status
+                trying = status.phase in (Phase.CONNECTING, Phase.INITIALIZING)
+                return 0.0 if trying else status.retry_in
+            case _:
+                return None
 
     def _judge(self) -> tuple[State, BaseException | None]:
         if self.gone or (self.stopped and not self.running):
             return State.STOPPED, None
         if self.leave_by is not None:
             return State.STOPPING, None
-        if self.parked is not None:
+        if self.parked is not None and not self._hastened:
             return State.PARKED, self.parked
         status = self.line.status
         if status.phase is Phase.PARKED:
-            return State.PARKED, status.cause
+            return (State.NEEDS_SIGN_IN if needs_user(status.cause) else State.PARKED), status.cause
+        if self.sign_in is not None and self.running and status.phase is Phase.READY:
+            return State.NEEDS_SIGN_IN, self.sign_in
         if not self.breaker.closed:
             return State.OPEN, self.breaker.cause
         if self.running and status.phase is Phase.READY:
@@ -139,6 +180,69 @@ class Upstream:
         if self.was_ready or status.attempts or cause is not None or self.last_end is not None:
             return State.DEGRADED, cause
         return State.STARTING, None
+
+    def signs_in(self, error: BaseException | None) -> None:
+        """A call has ended: with an error that a user has to sign in first, with another outcome, or with none that says anything of that."""
+        before = self.sign_in
+        if error is None or isinstance(error, PeerError):
+            self.sign_in = None
+        elif isinstance(error, SignInError) and needs_user(error):
+            self.sign_in = error
+        if (before is None) != (self.sign_in is None):
+            self.refresh()
+
+    def refusal(self) -> Exception | None:
+        """Why no request may go to it or wait for it, as far as that does not depend on the request.
+
+        One waits while it is started for the first time, or for the first time after it was lost. Once an attempt has failed the caller is told
+        so at once, with the time of the next one.
+        """
+        state, cause = self._judge()
+        why = cause if isinstance(cause, Exception) else None
+        if state is State.NEEDS_SIGN_IN:
+            return (
+                copy(why) if self.line.status.phase is not Phase.READY else None
+            )  # each caller adds its own traceback
+        if state is State.PARKED:
+            return Parked(self.name, why, self._next_attempt(state))
+        if not self.breaker.closed:
+            return CircuitOpen(self.name, why, self._next_attempt(State.OPEN))
+        if self._absent():
+            return Unavailable(self.name, why or self.given_up, self._next_attempt(State.DEGRADED))
+        return None
+
+    def _absent(self) -> bool:
+        """Whether an attempt has failed since it was last ready."""
+        status = self.line.status
+        if self.patience is None or status.phase is Phase.READY:
+            return False
+        return self.given_up is not None or status.attempts > self._forgiven
+
+    def hasten(self) -> None:
+        """It is tried again now, and requests wait for that as they do for a first start."""
+        self.breaker.hasten(self._loop.time())
+        self.breaker.restored()
+        self.given_up = None
+        self._hastened = True
+        self._forgiven = self.line.status.attempts
+
+    @property
+    def shown(self) -> Offering:
+        """What it offers to those who list it: while it is away, as its spec says."""
+        away = self.spec.away
+        if away == "keep" or not self.fetched or self.refusal() is None:
+            return self.offering
+        if away == "withdraw":
+            return self.offering.with_lists({"tools": ()})
+        if self._marked is None or self._marked[0] is not self.offering:
+            tools = [marked(one) for one in self.offering.tools.values()]
+            self._marked = self.offering, self.offering.with_lists({"tools": tools})
+        return self._marked[1]
+
+    @property
+    def own_offering(self) -> Offering | None:
+        """What it has listed itself; None before that."""
+        return self.offering if self.fetched and not self.inherited else None
 
     @property
     def lists(self) -> tuple[Part, ...]:
@@ -155,7 +259,7 @@ class Upstream:
     def settled(self) -> bool:
         """Whether it is as good as it will be for now: ready with its lists, or parked."""
         state = self.standing.state
-        return state is State.PARKED or (state is State.READY and self.fetched)
+        return state in (State.PARKED, State.NEEDS_SIGN_IN) or (state is State.READY and self.fetched)
 
     @property
     def connected(self) -> bool:
@@ -166,7 +270,15 @@ class Upstream:
     def refresh(self) -> None:
         """Something may be different: tell whoever wants to know."""
         status = self.line.status
-        self.was_ready = self.was_ready or (self.running and status.phase is Phase.READY)
+        if self.running and status.phase is Phase.READY:
+            self.was_ready = True
+            self.given_up, self._forgiven = None, 0
+            self.breaker.restored()
+        elif status.phase is Phase.PARKED:
+            self.given_up = status.cause
+        elif self.was_ready and status.attempts and self._absent():
+            self.breaker.trip(self._loop.time(), status.cause)
+            self.gate.refuse_waiting()
         now = (self._judge(), status.phase, status.generation, status.attempts, self.running, self.offering)
         if now != self._told:
             self._told = now
@@ -192,6 +304,7 @@ class Upstream:
         self.stopped = False
         self.since = now
         self.parked = None
+        self._hastened = False
         self.gate.open()
         self.refresh()
 
@@ -205,7 +318,8 @@ class Upstream:
 
     def park(self, cause: Exception) -> None:
         """Nothing of it is tried any more, for long."""
-        self.parked = cause
+        self.parked = self.given_up = cause
+        self._hastened = False
         self.gate.abandon()
         self.refresh()
 
@@ -214,6 +328,7 @@ class Upstream:
         self.offering = offering
         self.had |= frozenset(parts)
         self.fetched = True
+        self.inherited = False
         self.trouble = None
         self.refresh()
 
@@ -262,3 +377,13 @@ class UpstreamTree(Supervisor):
             self._upstream.last_end = message.reason
             self._upstream.refresh()
         return super().handle_info(message)
+
+
+def needs_user(error: BaseException | None) -> bool:
+    """Whether a user has to sign in before it goes on. A login that lacks a scope for one tool is good for the others."""
+    return (
+        isinstance(error, SignInError)
+        and not error.temporary
+        and bool(error.url)
+        and error.code != "insufficient_scope"
+    )

@@ -8,6 +8,7 @@ be at it.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +59,11 @@ class Desk:
         self._outside = outside
         self._numbers = count()
         self._calls: dict[int, Context] = {}
+        self._cancels: dict[int, Callable[[str], object]] = {}
+        self.closed = False
+        """Whether its server was removed, and the time for calls under way is over."""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._given_up: set[str] = set()
         self._visits: dict[str, None] = {}
 
@@ -66,16 +72,34 @@ class Desk:
         """Whether any call is under way."""
         return bool(self._calls)
 
+    async def quiet(self) -> None:
+        """Wait until no call is under way."""
+        await self._quiet.wait()
+
     def enter(self, ctx: Context) -> int:
         """A call begins: its number."""
         number = next(self._numbers)
         self._calls[number] = ctx
+        self._quiet.clear()
         self.sessions[ctx.session_id] = None
         return number
+
+    def carries(self, number: int, cancel: Callable[[str], object]) -> None:
+        """How the request is cancelled that a call has become."""
+        self._cancels[number] = cancel
+
+    def close(self) -> None:
+        """Cancel all requests under way: the upstream hears of it, and its process ends without waiting for them."""
+        self.closed = True
+        for cancel in tuple(self._cancels.values()):
+            cancel("the server was removed")
 
     def leave(self, number: int, *, answered: bool) -> None:
         """It is over. Without an answer, the upstream may still be at it."""
         ctx = self._calls.pop(number)
+        self._cancels.pop(number, None)
+        if not self._calls:
+            self._quiet.set()
         if not answered:
             self._given_up.add(ctx.session_id)
 
@@ -120,8 +144,13 @@ class DeskHandler(ClientHandler):
         abilities: Mapping[str, Any],
         completed: Callable[[str], object],
         may_ask: Callable[[], bool] = lambda: True,
+        lists_changed: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`completed` is told when an upstream says that a user has done with a page; `may_ask` is whether it may ask users anything."""
+        """`completed` is called when an upstream says that a user has done with a page, `lists_changed` with the notification that a list has changed.
+
+        `may_ask` is whether it may ask users anything.
+        """
+        self._lists_changed = lists_changed
         self._desk = desk
         self._may_ask = may_ask
         self._abilities = abilities
@@ -168,5 +197,7 @@ class DeskHandler(ClientHandler):
             case "notifications/elicitation/complete":
                 if (id := self._desk.came_back(params.get("elicitationId"))) is not None:
                     self._completed(id)
+            case _ if method.endswith("/list_changed"):
+                self._lists_changed(method)
             case _:
                 pass

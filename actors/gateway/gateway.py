@@ -10,28 +10,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.answers import ANSWERS
-from greenroom.actors.client.errors import ClientError, Unavailable
+from greenroom.actors.callers import share_of
+from greenroom.actors.cancellation import RequestCancelled
+from greenroom.actors.client.errors import ClientClosed, ClientError, RequestLost, Unavailable
 from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.task_only import call_as_task
 from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.context import peer_of
 from greenroom.actors.federation.agent import failure
 from greenroom.actors.federation.agent_errors import FederationError
 from greenroom.actors.federation.offering import PARTS
 from greenroom.actors.lists import LISTINGS
 from greenroom.actors.scopes import may_use
 from greenroom.actors.subscriptions import Subscriptions
+from greenroom.auth.client.per_caller import CallerNotSignedIn
+from greenroom.auth.errors import SignInError
 from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError
 from greenroom.protocol.pages import page
 from greenroom.protocol.pins import ToolRefused
+from greenroom.protocol.provider_names import provider_name
 from greenroom.protocol.wire import is_array, is_object
 
 from .addresses import Addresses
 from .following import Following
 from .lodgings import IDLE, MOST, Lodgings
-from .view import view_of
+from .view import Varied, Viewer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -39,15 +47,16 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Line, Pending
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
-    from greenroom.actors.federation.offering import Offering
-    from greenroom.actors.federation.tool_catalogue import FederatedTool, ToolCatalogue
     from greenroom.actors.jobs import Job, Own
 
     from .desk import Desk
+    from .lodgings import Lodger
     from .seam import Hosted
     from .view import Origin, View
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+_MOST_VARIED: Final = 64
+"""Views of single clients that are kept: one is made anew in milliseconds."""
 
 
 class Gateway:
@@ -70,14 +79,16 @@ class Gateway:
         self.host = host
         self.company = company
         self.addresses = Addresses(prefix)
-        self.lodgings = Lodgings(host, outside, completed, most, idle)
+        self.lodgings = Lodgings(host, outside, completed, company.peers.notify, most, idle)
+        host.on_departure(self.lodgings.depart)
         self.following = Following(self._line, outside, company.peers.notify)
         self.prefix = prefix
         self._beside = beside
         self._shared = shared
         self._beneath: Mapping[str, Own] = company.hooks.answers
         self._patient = True
-        self._made: tuple[Mapping[str, FederatedTool], dict[str, Offering], Any, View] | None = None
+        self._viewer = Viewer(host.agent, host.federation, self.addresses, prefix)
+        self._varied: dict[frozenset[Lodger], Viewer] = {}
 
     def answers(self) -> dict[str, Own]:
         """By method, what answers instead of the catalogue."""
@@ -95,47 +106,58 @@ class Gateway:
 
     # --- what there is
 
-    async def view(self) -> View:
-        """What is offered. Only whoever asks first waits for upstreams that are slow to begin, or to list what nobody has wanted before."""
-        agent = self.host.agent
-        patience = agent.patience if self._patient else 0.0
+    async def _viewer_of(self, ctx: Context) -> Viewer:
+        """The lists for this client: the host's, unless upstreams offer something else on the client's own connections."""
+        lodgers = await self.lodgings.varied(ctx)
+        if not lodgers:
+            return self._viewer
+        key = frozenset(lodgers.values())
+        viewer = self._varied.pop(key, None)
+        if viewer is None or viewer.agent.pins is not self.host.agent.pins:
+            varied = Varied(self.host.federation, lodgers)
+            viewer = Viewer(self.host.agent.over(varied), varied, self.addresses, self.prefix)
+        self._varied[key] = viewer  # the one that was used last is the last
+        while len(self._varied) > _MOST_VARIED:
+            del self._varied[next(iter(self._varied))]
+        return viewer
+
+    async def view(self, viewer: Viewer) -> View:
+        """What is offered. Upstreams that are slow to begin are waited for once, and so are lists that were not wanted before."""
+        catalogue = await viewer.agent.catalogue()
+        patience = viewer.agent.patience if self._patient else 0.0
         self._patient = False
-        catalogue = await agent.catalogue(timeout=patience)
-        await self.host.federation.listed(*PARTS, timeout=patience)  # whose lists are late is told when they come
-        return self._view(catalogue)
+        await self.host.federation.listed(*PARTS, timeout=patience)  # lists that are late are announced when they come
+        return viewer.view(catalogue, self.company.shelf.catalogue)
 
-    def _view(self, catalogue: ToolCatalogue) -> View:
-        host = self.host
+    async def _tool(self, name: str, viewer: Viewer) -> Origin | None:
+        """The upstream that has this tool. What is known already is enough, mostly."""
         own = self.company.shelf.catalogue
-        known = {id: host.federation.known(id) for id in host.federation.ids()}
-        offerings = {id: one for id, one in known.items() if one is not None}
-        made = self._made
-        if made is not None and made[0] is catalogue.tools and made[2] is own and _same(made[1], offerings):
-            return made[3]
-        view = view_of(catalogue, offerings, own, self.addresses, self.prefix)
-        self._made = (catalogue.tools, offerings, own, view)
-        return view
-
-    async def _tool(self, name: str) -> Origin | None:
-        """Whose tool it is. What is known already is enough, mostly."""
-        if self.company.shelf.catalogue.tool(name) is not None:
+        if own.tool(name) is not None:
             return None
-        return self._view(self.host.agent.snapshot()).tools.get(name) or (await self.view()).tools.get(name)
+        return viewer.view(viewer.agent.snapshot(), own).tools.get(name) or (await self.view(viewer)).tools.get(name)
 
-    async def _prompt(self, name: str) -> Origin | None:
-        """Whose prompt it is."""
-        if self.company.shelf.catalogue.prompt(name) is not None:
+    async def _prompt(self, name: str, ctx: Context) -> Origin | None:
+        """The upstream that has this prompt."""
+        own = self.company.shelf.catalogue
+        if own.prompt(name) is not None:
             return None
-        return self._view(self.host.agent.snapshot()).prompts.get(name) or (await self.view()).prompts.get(name)
+        viewer = await self._viewer_of(ctx)
+        known = viewer.view(viewer.agent.snapshot(), own)
+        return known.prompts.get(name) or (await self.view(viewer)).prompts.get(name)
 
-    async def entries(self, method: str) -> dict[str, Any]:
-        """What is listed of upstreams, by what it is sorted by."""
-        others = {} if self._beside is None else await self._beside.entries(method)
-        return {**others, **(await self.view()).lists[method]}
+    async def entries(self, method: str, ctx: Context) -> dict[str, Any]:
+        """What is listed of upstreams for this client, by what it is sorted by. Tools that are denied are not."""
+        others = {} if self._beside is None else await self._beside.entries(method, ctx)
+        view = await self.view(await self._viewer_of(ctx))
+        listed = view.lists[method]
+        if method == "tools/list":
+            denies = self.host.agent.denies
+            listed = {name: one for name, one in listed.items() if not denies(*view.tools[name][:2])}
+        return {**others, **listed}
 
     def _lists(self, method: str, member: str, kind: Any) -> Own:
-        async def answer(job: Job, ctx: Context) -> dict[str, Any]:  # noqa: ARG001 - as every answer
-            entries = await self.entries(method)
+        async def answer(job: Job, ctx: Context) -> dict[str, Any]:
+            entries = await self.entries(method, ctx)
             for entry in job.house.shelf.catalogue.all(kind).values():
                 if not may_use(entry, job.facts.peer):
                     continue
@@ -152,27 +174,31 @@ class Gateway:
 
     async def _call_tool(self, job: Job, ctx: Context) -> dict[str, Any]:
         name: str = job.params["name"]
-        origin = await self._tool(name)
+        viewer = await self._viewer_of(ctx)
+        origin = await self._tool(name, viewer)
         if origin is None:
-            return await self._from_beneath(job, ctx)
+            return await self._beneath_or_missing(
+                job, ctx, name, own=self.company.shelf.catalogue.tool(name) is not None
+            )
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         try:
-            serial = await self.host.agent.permitted(
+            serial = await viewer.agent.permitted(
                 origin.server, origin.name, params["arguments"], timeout=self.host.agent.patience
             )
         except (ConsentDenied, ToolRefused) as error:
             return failure(error)
-        except (ClientError, FederationError) as error:
+        except (ClientError, FederationError, SignInError) as error:
             raise away(origin.server, error) from error
-        result = await self._carry(origin.server, "tools/call", params, ctx, serial)
+        result = await self._carry(origin.server, "tools/call", params, ctx, serial, as_task=origin.task_only)
         return self.addresses.tool_result(origin.server, result, self._listed(origin.server))
 
     async def _get_prompt(self, job: Job, ctx: Context) -> dict[str, Any]:
         name: str = job.params["name"]
-        origin = await self._prompt(name)
+        origin = await self._prompt(name, ctx)
         if origin is None:
-            return await self._from_beneath(job, ctx)
+            own = self.company.shelf.catalogue.prompt(name) is not None
+            return await self._beneath_or_missing(job, ctx, name, own=own)
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         result = await self._carry(origin.server, "prompts/get", params, ctx)
@@ -189,7 +215,7 @@ class Gateway:
     async def _complete(self, job: Job, ctx: Context) -> dict[str, Any]:
         ref = job.params["ref"]
         if ref.get("type") == "ref/prompt":
-            found = await self._prompt(str(ref.get("name")))
+            found = await self._prompt(str(ref.get("name")), ctx)
             inner = None if found is None else {**ref, "name": found.name}
             server = None if found is None else found.server
         else:
@@ -209,6 +235,24 @@ class Gateway:
         offering = self.host.federation.known(server)
         return () if offering is None else offering.resources
 
+    async def _beneath_or_missing(self, job: Job, ctx: Context, name: str, *, own: bool) -> dict[str, Any]:
+        """The server's own answer; a name that it does not know either, of an upstream that was never reached, is told as that upstream's absence."""
+        if own:
+            return await self._from_beneath(job, ctx)
+        try:
+            return await self._from_beneath(job, ctx)
+        except McpError as error:
+            if error.code != ErrorCode.INVALID_PARAMS:
+                raise
+            agent = self.host.agent
+            here = name.removeprefix(provider_name(f"{self.prefix}x")[:-1]) if self.prefix else name
+            missing = agent.missing(here, (await agent.catalogue()).skipped)
+            if missing is None:
+                raise
+            server, why = missing
+            known = why if isinstance(why, ClientError | FederationError | SignInError) else Unavailable(server, why)
+            raise away(server, known) from error
+
     async def _from_beneath(self, job: Job, ctx: Context) -> dict[str, Any]:
         """The server's own answer."""
         answer: Any = self._beneath.get(job.method) or ANSWERS[job.method][1]
@@ -218,10 +262,14 @@ class Gateway:
     # --- carrying it
 
     async def _way(self, server: str, ctx: Context) -> tuple[Line, Desk | None]:
-        """The connection for this client. One that cannot be told from others (no principal, no session) uses the host's own."""
-        nobody = ctx.principal is None and not ctx.session_id
-        if nobody or self._shared is True or (not isinstance(self._shared, bool) and server in self._shared):
-            line = self.host.federation.line(server)
+        """The connection for this client. One that cannot be told from others (no principal, no session) uses the host's own.
+
+        Raises `CallerNotSignedIn` where callers have logins of their own: then nothing is shared, whatever `shared` says.
+        """
+        alone = ctx.principal is None and not ctx.session_id
+        shared = alone or (self._shared if isinstance(self._shared, bool) else server in self._shared)
+        if shared and not self.host.per_caller(server):
+            line = self.host.federation.line(server, share_of(peer_of(ctx), ctx.session_id))
             if line is None:
                 raise Unavailable(server)
             status = line.status
@@ -232,7 +280,14 @@ class Gateway:
         return lodger.line, lodger.desk
 
     async def _carry(
-        self, server: str, method: str, params: Mapping[str, Any], ctx: Context, serial: int | None = None
+        self,
+        server: str,
+        method: str,
+        params: Mapping[str, Any],
+        ctx: Context,
+        serial: int | None = None,
+        *,
+        as_task: bool = False,
     ) -> dict[str, Any]:
         """Ask the upstream on behalf of this call: that one, and none that takes its place while it is reached.
 
@@ -240,6 +295,7 @@ class Gateway:
         """
         meta = {key: value for key, value in ctx.meta.items() if key != "progressToken"}
         whole = {**params, "_meta": meta} if meta else dict(params)
+        desk: Desk | None = None
         try:
             line, desk = await self._way(server, ctx)
             if serial is not None and self.host.federation.serial(server) != serial:
@@ -247,8 +303,19 @@ class Gateway:
             number = None if desk is None else desk.enter(ctx)
             answered = False
             try:
-                pending = line.begin(method, whole, timeout=None, progress=ctx.progress_token is not None)
-                result = await _relayed(pending, ctx)
+                # The host's own line counts its calls itself.
+                with contextlib.nullcontext() if desk is None else self.host.federation.calling(server):
+                    cancel: Callable[[str], object]
+                    if as_task:
+                        task = asyncio.ensure_future(call_as_task(line, whole, timeout=None))
+                        cancel, ended = partial(_cancel, task), _waited_for(task, ctx)
+                    else:
+                        # Progress is asked for also where the client does not want it: each report begins the call's time of silence anew.
+                        pending = line.begin(method, whole, timeout=None, progress=True)
+                        cancel, ended = pending.cancel, _relayed(pending, ctx)
+                    if desk is not None and number is not None:
+                        desk.carries(number, cancel)
+                    result = await ended
                 answered = True
             except PeerError as error:
                 answered = True
@@ -262,7 +329,13 @@ class Gateway:
                     desk.leave(number, answered=answered)
         except PeerError as error:
             raise self._outward(server, error) from None
-        except (ClientError, FederationError) as error:
+        except RequestCancelled:
+            if desk is None or not desk.closed:
+                raise
+            raise away(server, ClientClosed(f"{server} was removed")) from None
+        except (ClientError, FederationError, SignInError) as error:
+            if desk is not None and _not_signed_in(error) is not None:
+                self.lodgings.dismiss(desk)
             raise away(server, error) from error
         return result
 
@@ -294,7 +367,7 @@ class Gateway:
             server, own = origin
             try:
                 await self.following.begin(ctx.session_id, uri, server, own)
-            except (PeerError, ClientError, FederationError) as error:
+            except (PeerError, ClientError, FederationError, SignInError) as error:
                 await company.subscriptions.call(Subscriptions.unsubscribe, session, uri)
                 raise (self._outward(server, error) if isinstance(error, PeerError) else away(server, error)) from error
         return {}
@@ -336,18 +409,35 @@ async def _relayed(pending: Pending, ctx: Context) -> dict[str, Any]:
     """The result, with all progress that was told before it; a client that does not want it any more is heeded."""
     loop = asyncio.get_running_loop()
     unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(pending.cancel, "cancelled by the client"))
-    telling = None if ctx.progress_token is None else asyncio.ensure_future(_tell(pending, ctx))
+    telling = asyncio.ensure_future(_tell(pending, ctx))
     try:
         result = await pending.result()
-        if telling is not None:
-            await telling
+        await telling
         return result
     finally:
         unsubscribe()
-        if telling is not None and not telling.done():
+        if not telling.done():
             telling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await telling
+
+
+def _cancel(task: asyncio.Future[dict[str, Any]], reason: str) -> None:
+    task.cancel(reason)
+
+
+async def _waited_for(task: asyncio.Future[dict[str, Any]], ctx: Context) -> dict[str, Any]:
+    """The result of a call that is made as a task; it is cancelled with the client's call."""
+    loop = asyncio.get_running_loop()
+    unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(_cancel, task, "cancelled by the client"))
+    try:
+        await asyncio.wait((task,))
+    finally:
+        unsubscribe()
+        task.cancel()
+    if task.cancelled():
+        raise RequestCancelled
+    return task.result()
 
 
 async def _tell(pending: Pending, ctx: Context) -> None:
@@ -370,17 +460,23 @@ def sent_first(error: PeerError) -> UrlElicitationRequired | None:
         return None  # nobody is sent to what is no page; the upstream's words are passed on as they are
 
 
-def away(server: str, error: ClientError | FederationError) -> McpError:
+def _not_signed_in(error: Exception) -> CallerNotSignedIn | None:
+    cause = getattr(error, "cause", None)
+    return next((each for each in (error, cause) if isinstance(each, CallerNotSignedIn)), None)
+
+
+def away(server: str, error: ClientError | FederationError | SignInError) -> McpError:
     """What a client is told of an upstream that does not answer: which, and why in a word. What is in the error may be the upstream's own secret."""
+    if (caller := _not_signed_in(error)) is not None:
+        told = {"server": server, "reason": caller.reason}
+        return McpError(ErrorCode.INVALID_REQUEST, f"The upstream server {server!r} was not asked: {caller}", told)
     cause: Any = getattr(error, "cause", None)
     data: dict[str, Any] = {"server": server, "reason": error.reason}
     if isinstance(reason := getattr(cause, "reason", None), str):
         data["cause"] = reason
+    if isinstance(error, RequestLost):
+        data["maybeDone"] = error.maybe_done
     retry_in = getattr(error, "retry_in", None)
     if isinstance(retry_in, int | float):
         data["retryIn"] = round(float(retry_in), 3)
     return McpError(ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} has not answered: {error.reason}", data)
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(one[id] is other[id] for id in one)

@@ -10,16 +10,21 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from greenroom.actors.client.task_only import is_task_only
 from greenroom.protocol.provider_names import ProviderNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from greenroom.actors.catalogue import Catalogue
+    from greenroom.actors.client.seam import Line
+    from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.offering import Offering
-    from greenroom.actors.federation.tool_catalogue import ToolCatalogue
+    from greenroom.actors.federation.seam import Upstreams
+    from greenroom.actors.federation.tool_catalogue import FederatedTool, ToolCatalogue
 
     from .addresses import Addresses
+    from .lodgings import Lodger
 
 _log: Final = logging.getLogger("greenroom.gateway")
 
@@ -29,6 +34,8 @@ class Origin(NamedTuple):
 
     server: str
     name: str
+    task_only: bool = False
+    """A tool that can only be called as a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +61,9 @@ def view_of(
         if own.tool(name) is not None:
             _hidden("tool", name, one.server)
             continue
-        tool_origins[name] = Origin(one.server, one.tool)
-        # No task of an upstream's is carried through here, so none is offered.
-        listed_tools[name] = {
-            key: value for key, value in {**one.definition, "name": name}.items() if key != "execution"
-        }
+        tool_origins[name] = Origin(one.server, one.tool, is_task_only(one.definition))
+        # No task of an upstream's is carried through here, so none is offered: the gateway waits for a task's result itself.
+        listed_tools[name] = {key: value for key, value in one.listed_as(name).items() if key != "execution"}
     prompts: dict[str, Origin] = {}
     listed_prompts: dict[str, Mapping[str, Any]] = {}
     found = {f"{prefix}{id}{separator}{name}": (id, name) for id, one in offerings.items() for name in one.prompts}
@@ -95,3 +100,73 @@ def _addressed(
 
 def _hidden(kind: str, name: str, server: str) -> None:
     _log.warning("the %s %s of %s is left out: the gateway's own server has one of that name", kind, name, server)
+
+
+class Varied:
+    """The host's servers as one client has them: some offer something else on its own connection."""
+
+    def __init__(self, upstreams: Upstreams, lodgers: Mapping[str, Lodger]) -> None:
+        """`lodgers` are the client's own connections, by the server's id."""
+        self._upstreams = upstreams
+        self._lodgers = lodgers
+
+    def ids(self) -> Collection[str]:
+        """Which servers there are."""
+        return self._upstreams.ids()
+
+    def line(self, id: str) -> Line | None:
+        """The host's way to a server."""
+        return self._upstreams.line(id)
+
+    def serial(self, id: str) -> int | None:
+        """Which server it is that has this id now."""
+        return self._upstreams.serial(id)
+
+    def known(self, id: str) -> Offering | None:
+        """What it offers this client."""
+        lodger = self._lodgers.get(id)
+        return lodger.own if lodger is not None and lodger.own is not None else self._upstreams.known(id)
+
+    def shown(self, id: str) -> Offering | None:
+        """The same as it is to be listed."""
+        lodger = self._lodgers.get(id)
+        return lodger.own if lodger is not None and lodger.own is not None else self._upstreams.shown(id)
+
+    def refusal(self, id: str) -> Exception | None:
+        """Why calls of it fail just now."""
+        return self._upstreams.refusal(id)
+
+    def timeout(self, id: str, method: str) -> float | None:
+        """How long such a request may take whose caller does not say."""
+        return self._upstreams.timeout(id, method)
+
+    async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
+        """The same, asked of the server where that is not known."""
+        return self.known(id) or await self._upstreams.offering(id, timeout=timeout)
+
+
+class Viewer:
+    """One set of lists, and the view of them: made anew when any list is another one."""
+
+    def __init__(self, agent: Agent, upstreams: Upstreams, addresses: Addresses, prefix: str) -> None:
+        """`agent` has the tools of these `upstreams`."""
+        self.agent = agent
+        self.upstreams = upstreams
+        self._addresses = addresses
+        self._prefix = prefix
+        self._made: tuple[Mapping[str, FederatedTool], dict[str, Offering], Catalogue, View] | None = None
+
+    def view(self, catalogue: ToolCatalogue, own: Catalogue) -> View:
+        """The view, beside what the server has itself."""
+        known = {id: self.upstreams.known(id) for id in self.upstreams.ids()}
+        offerings = {id: one for id, one in known.items() if one is not None}
+        made = self._made
+        if made is not None and made[0] is catalogue.tools and made[2] is own and _same(made[1], offerings):
+            return made[3]
+        view = view_of(catalogue, offerings, own, self._addresses, self._prefix)
+        self._made = (catalogue.tools, offerings, own, view)
+        return view
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(one[id] is other[id] for id in one)

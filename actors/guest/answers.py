@@ -15,7 +15,7 @@ from greenroom.protocol.errors import PeerError
 from greenroom.protocol.wire import is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Mapping
 
     from greenroom.actors.client.seam import Line
     from greenroom.actors.federation.agent import Agent
@@ -51,6 +51,8 @@ class Asked(NamedTuple):
 
     federation: Federation
     agent: Agent | None = None
+    who: Hashable = None
+    """On whose behalf: of requests that wait for one server, the guests take turns."""
 
 
 async def outcome(asked: Asked, kind: str, fields: Fields, seconds: float) -> Outcome:
@@ -83,12 +85,12 @@ def failed(reason: str, text: str, **data: Any) -> Outcome:
     return "Failed", {"reason": reason, "text": text, "data": data}
 
 
-def line_of(federation: Federation, fields: Fields) -> Line:
+def line_of(asked: Asked, fields: Fields) -> Line:
     """The way to the server that is asked. Raises `Refused`."""
     server = fields.get("server")
-    line = federation.line(server) if isinstance(server, str) else None
+    line = asked.federation.line(server, asked.who) if isinstance(server, str) else None
     if line is None:
-        there = ", ".join(federation.ids()) or "none"
+        there = ", ".join(asked.federation.ids()) or "none"
         raise Refused("unknown_server", f"there is no server {server!r} here; there is {there}")
     return line
 
@@ -102,10 +104,10 @@ def _text(fields: Fields, name: str) -> str:
 
 async def _list(asked: Asked, part: Part, fields: Fields, seconds: float) -> Outcome:
     """Who does not say in time what it offers is left out, unless nobody else was asked; and a tool that is not as it was pinned, if such are refused."""
-    federation, agent = asked
+    federation, agent = asked.federation, asked.agent
     one = fields.get("server")
     if one is not None:
-        line_of(federation, fields)
+        line_of(asked, fields)
     ids = list(federation.ids()) if one is None else [one]
     patience = seconds * 0.8 if one is not None else min(seconds * 0.8, PATIENCE)
     federation.keep(part)
@@ -136,9 +138,9 @@ def _listing(kind: str) -> Callable[[Asked, Fields, float], Awaitable[Outcome]]:
 
 
 async def _call(asked: Asked, fields: Fields, seconds: float) -> Outcome:
-    federation, agent = asked
+    agent = asked.agent
     params: dict[str, Any] = {"name": _text(fields, "tool"), "arguments": fields.get("arguments") or {}}
-    line = line_of(federation, fields)
+    line = line_of(asked, fields)
     if agent is not None:
         name = agent.name_of(fields["server"], params["name"])
         await agent.checked(name, params["arguments"], timeout=seconds)
@@ -152,15 +154,13 @@ async def _call(asked: Asked, fields: Fields, seconds: float) -> Outcome:
 
 
 async def _read(asked: Asked, fields: Fields, seconds: float) -> Outcome:
-    result = await line_of(asked.federation, fields).request(
-        "resources/read", {"uri": _text(fields, "uri")}, timeout=seconds
-    )
+    result = await line_of(asked, fields).request("resources/read", {"uri": _text(fields, "uri")}, timeout=seconds)
     return "ResourceContents", {"contents": _objects(result.get("contents"))}
 
 
 async def _prompt(asked: Asked, fields: Fields, seconds: float) -> Outcome:
     params: dict[str, Any] = {"name": _text(fields, "name"), "arguments": fields.get("arguments") or {}}
-    result = await line_of(asked.federation, fields).request("prompts/get", params, timeout=seconds)
+    result = await line_of(asked, fields).request("prompts/get", params, timeout=seconds)
     return "PromptMessages", {
         "messages": _objects(result.get("messages")),
         "description": result.get("description"),

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import socket
 import stat
@@ -17,13 +18,16 @@ import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom.errors import ConfigError
+from greenroom.supervision.acceptor import serve, tcp_sockets, unix_socket
 from greenroom.supervision.cluster.addresses import port_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from greenroom.supervision.acceptor import Acceptor
     from greenroom.supervision.cluster.link import Link
 
+log: Final = logging.getLogger("greenroom.guests")
 _BACKLOG: Final = 100
 _TRIES: Final = 100
 _WAIT: Final = 0.02
@@ -43,25 +47,26 @@ class Door:
 
     def __init__(self) -> None:
         """It is closed."""
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._file: _File | None = None
 
-    async def open(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Link], address: str) -> str:
+    async def open(self, make: Callable[[], Link], address: str) -> str:
         """Listen. The address, with the port that it has; raises `OSError`, with `EADDRINUSE` when it is somebody else's."""
         kind, _, where = address.partition(":")
         if kind == "tcp":
             host, _, port = where.rpartition(":")
-            self._server = server = await loop.create_server(make, host.strip("[]"), int(port))
-            return f"tcp:{host}:{server.sockets[0].getsockname()[1]}"
+            sockets = await tcp_sockets(host.strip("[]"), int(port), _BACKLOG)
+            self._acceptor = serve(make, sockets, log)
+            return f"tcp:{host}:{sockets[0].getsockname()[1]}"
         if where.startswith("@"):
-            self._server = await loop.create_unix_server(make, f"\0{where[1:]}")
+            self._acceptor = serve(make, [unix_socket(f"\0{where[1:]}", _BACKLOG)], log)
             return address
         async with _alone_in(os.path.dirname(where) or "."):  # noqa: PTH120 - a path that is a string everywhere else
             sock = _bound(where)
             try:
                 found = os.lstat(where)
                 self._file = _File(where, found.st_dev, found.st_ino)
-                self._server = await loop.create_unix_server(make, sock=sock)
+                self._acceptor = serve(make, [sock], log)
             except BaseException:
                 self.close()
                 sock.close()
@@ -76,9 +81,9 @@ class Door:
                 found = os.lstat(file.path)
                 if (found.st_dev, found.st_ino) == file[1:]:
                     os.unlink(file.path)  # noqa: PTH108 - as above
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            acceptor.close()
 
 
 def check_address(address: str) -> str:

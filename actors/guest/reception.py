@@ -142,7 +142,7 @@ class Doorman(GenServer):
     async def _listen(self) -> None:
         reception = self._reception
         try:
-            reception.address = await self._door.open(self._node.loop, self._welcome, reception.address)
+            reception.address = await self._door.open(self._welcome, reception.address)
         except (OSError, ValueError) as error:
             if reception.stands_by and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 self._stand_by()

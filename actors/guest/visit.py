@@ -70,7 +70,7 @@ class Visit(GenServer):
 
     def __init__(self, asked: Asked, link: Link, doorman: Pid) -> None:
         """Whom it asks, how it is reached, and who tells it that the guest is gone."""
-        self._asked = asked
+        self._asked = asked._replace(who=link)
         self._link = link
         self._doorman = doorman
         self._posted = 0
@@ -261,7 +261,7 @@ async def _follow(visit: Ref[Visit], asked: Asked, key: tuple[str, str], seconds
     me = self_pid()
     begun = False
     try:
-        line = line_of(asked.federation, {"server": server})
+        line = line_of(asked, {"server": server})
         updates = line.subscribe(uri)
         async with asyncio.timeout(seconds):
             await updates.__aenter__()

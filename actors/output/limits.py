@@ -5,12 +5,17 @@ Only what goes to a model is cut (`Host.run`, `Agent.call_tool`); what a program
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import dataclass, field
+from functools import partial
+from mimetypes import guess_extension
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from greenroom.errors import ConfigError
+from greenroom.protocol.tool_formats import KINDS
+from greenroom.protocol.tool_formats import shows as can_show
 from greenroom.protocol.wire import is_array, is_object
 
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ BYTES: Final = 1024 * 1024
 _HEAD: Final = 2 / 3
 """How much of what is kept is of the beginning."""
 _LEAST: Final = 100
+_LONGEST_TYPE: Final = 100
+"""How many characters of a MIME type are repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,41 +84,59 @@ class Limiter:
     def size(self, result: Mapping[str, Any]) -> Size:
         """How much an answer has."""
         content: Any = result.get("content")
-        texts = [_text(block) for block in content if is_object(block)] if is_array(content) else []
+        texts = [_text(block) for block in _blocks(result)]
         structured = result.get("structuredContent")
         written = b"" if structured is None else msgspec.json.encode(structured)
         said = sum(self._count(text) for text in texts)
         return Size(max(said, self._count(written.decode())), len(msgspec.json.encode(content)) + len(written))
 
-    def limited(self, server: str, tool: str, result: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or what of it fits. Where the rest cannot be kept it says so: what was called has done what it does."""
+    def limited(
+        self, server: str, tool: str, result: dict[str, Any], shows: Callable[[str, str], bool] | None = None
+    ) -> dict[str, Any]:
+        """The answer, or what of it fits. Where the rest cannot be kept it says so: what was called has done what it does.
+
+        Pictures that `shows` says can be shown, by their MIME type and base64, stay as they are, and do not count. Other binary content becomes a
+        text that says what it is and in which file it is kept.
+        """
+        shown: Callable[[str, str], bool] = shows or partial(can_show, "")
+        blocks: list[Mapping[str, Any]] = []
+        for block in _blocks(result):
+            media = _media(block)
+            if media is None or shown(media.mime_type, media.data):
+                blocks.append(block)
+            else:
+                blocks.append({"type": "text", "text": self._file(server, tool, media)})
+        if blocks != _blocks(result):
+            result = {**result, "content": blocks}
         limit = self.limits.of(server, tool)
-        size = self.size(result)
+        pictures = [block for block in blocks if _media(block) is not None]
+        others = [block for block in blocks if _media(block) is None]
+        rest = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
+        structured = result.get("structuredContent")
+        counted = {**result, "content": others} if pictures else result
+        size = self.size(counted)
         if size.tokens <= (limit.tokens or size.tokens) and size.bytes <= (limit.bytes or size.bytes):
             return result
-        content: Any = result.get("content")
-        blocks = [block for block in content if is_object(block)] if is_array(content) else []
-        plain = result.get("structuredContent") is None and bool(blocks)
-        only_text = plain and all(block.get("type") == "text" for block in blocks)
-        whole = "\n".join(map(_text, blocks))
-        data = whole.encode() if only_text else msgspec.json.format(msgspec.json.encode(result))
+        only_text = structured is None and bool(others) and all(block.get("type") == "text" for block in others)
+        whole = "\n".join(said for block in others if (said := _text(block)))
+        data = whole.encode() if only_text else msgspec.json.format(msgspec.json.encode(counted))
         kept: Kept | None = None
         try:
-            kept = self.spill.keep(f"{server}-{tool}", ".txt" if only_text else ".json", data)
+            kept = self.spill.keep(f"{server}-{tool}", ".txt" if only_text else ".json", data, server)
         except OSError as error:
             where = f"the rest could not be kept ({error.strerror or error})"
         else:
             where = f"all of it is in {kept.uri}"
-        head, tail = self._ends(whole or msgspec.json.encode(result.get("structuredContent")).decode(), limit)
+        unsaid = others if structured is None else structured
+        head, tail = self._ends(whole or msgspec.json.encode(unsaid).decode(), limit)
         note = (
             f"[This answer of {server}:{tool} has about {size.tokens} tokens ({size.bytes} bytes), more than the limit of "
             f"{_told(limit)}. Here are its beginning and its end; {where}]"
         )
         texts = [part for part in (head, note, tail) if part]
-        rest = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
         text = {"type": "text", "text": "\n\n".join(texts)}
         if kept is None:
-            return {**rest, "content": [text]}
+            return {**rest, "content": [text, *pictures]}
         link = {
             "type": "resource_link",
             "uri": kept.uri,
@@ -120,7 +145,20 @@ class Limiter:
             "mimeType": "text/plain" if only_text else "application/json",
             "size": len(data),
         }
-        return {**rest, "content": [text, link]}
+        return {**rest, "content": [text, link, *pictures]}
+
+    def _file(self, server: str, tool: str, media: _Media) -> str:
+        """What stands for binary content that cannot be shown: what it is, and where."""
+        what = f"a {media.what} ({media.mime_type}"
+        try:
+            data = b64decode(media.data)
+            what = f"{what}, {len(data):,} bytes)"
+            kept = self.spill.keep(f"{server}-{tool}", guess_extension(media.mime_type) or ".bin", data, server)
+        except OSError as error:
+            return f"[{what}, which cannot be shown here, and could not be kept ({error.strerror or error})]"
+        except ValueError:
+            return f"[{what}), which is no base64]"
+        return f"[{what}, which cannot be shown here, is in {kept.uri}]"
 
     def _ends(self, text: str, limit: OutputLimit) -> tuple[str, str]:
         """The beginning and the end of a text that together are no more than the limit."""
@@ -141,6 +179,32 @@ def _cut(text: str, keep: int) -> tuple[str, str]:
         return text, ""
     head = int(keep * _HEAD)
     return text[:head], text[len(text) - (keep - head) :] if keep > head else ""
+
+
+class _Media(NamedTuple):
+    """Binary content of an answer."""
+
+    what: str
+    mime_type: str
+    data: str
+
+
+def _blocks(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content: Any = result.get("content")
+    return [block for block in content if is_object(block)] if is_array(content) else []
+
+
+def _media(block: Mapping[str, Any]) -> _Media | None:
+    kind: Any = block.get("type")
+    inner: Any = block.get("resource") if kind == "resource" else block
+    data: Any = inner.get("blob" if kind == "resource" else "data") if is_object(inner) else None
+    if not isinstance(data, str) or not isinstance(kind, str):
+        return None
+    mime_type: Any = inner.get("mimeType")
+    if kind not in ("image", "audio", "resource") and not isinstance(mime_type, str):
+        return None
+    plain = mime_type if isinstance(mime_type, str) else "application/octet-stream"
+    return _Media(KINDS.get(kind, "file"), plain[:_LONGEST_TYPE], data)
 
 
 def _text(block: Mapping[str, Any]) -> str:

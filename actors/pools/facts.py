@@ -5,7 +5,7 @@ What cannot travel (an open connection in `ctx.state`) is missed only by the han
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import GreenroomError
 from greenroom.supervision.cluster import CannotTravel, values
@@ -57,6 +57,10 @@ class FarPeer:
     """Who calls."""
 
     __slots__ = ("_packed", "address", "transport")
+
+    proxied: Final = None
+    forwarded: Final = ""
+    """A worker has one call at a time, and shares nothing out."""
 
     def __init__(self, transport: str, address: str, packed: _Packed) -> None:
         """As home says."""

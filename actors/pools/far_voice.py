@@ -7,13 +7,15 @@ too far ahead is told that it speaks to nobody.
 from __future__ import annotations
 
 import asyncio
+import math
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.voice import AHEAD
 from greenroom.protocol.messages import encode_notification
+from greenroom.supervision.kernel import clock
 
-from .words import ASK, AWAY, LOG, SAID, UNASK
+from .words import ASK, AWAY, LOG, SAID, TOUCH, TOUCHES, UNASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class FarVoice:
     """The voice of one call."""
 
-    __slots__ = ("_call", "_cancelled", "_home", "_numbers", "_questions", "_said", "heard")
+    __slots__ = ("_call", "_cancelled", "_home", "_loop", "_numbers", "_questions", "_said", "_touched", "heard")
 
     def __init__(self, home: Ref[Any], call: int, cancelled: Cancellation) -> None:
         """`home` is whoever passes it on."""
@@ -33,6 +35,8 @@ class FarVoice:
         self._call = call
         self._cancelled = cancelled
         self._said = 0
+        self._loop = asyncio.get_running_loop()
+        self._touched = -math.inf
         self._numbers = count(1)
         self._questions: dict[int, asyncio.Future[Any]] = {}
         self.heard = 0
@@ -49,6 +53,13 @@ class FarVoice:
         """Send a log message."""
         encode_notification("notifications/message", {"data": data})
         return self._say([LOG, self._call, level, data, logger])
+
+    def touch(self, ahead: float = 0.0) -> None:  # noqa: ARG002 - home adds what is to be added
+        """Begin the call's time of silence anew. Home is told a few times a second at most, however often a handler reports."""
+        now = clock.now(self._loop)
+        if now - self._touched >= TOUCHES and not self._cancelled:
+            self._touched = now
+            self._home.send([TOUCH, self._call])
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer, and wait for its result."""
@@ -79,7 +90,12 @@ class FarVoice:
             question.set_exception(value)
 
     def _say(self, word: list[Any]) -> bool:
-        if self._cancelled or self._said - self.heard >= AHEAD or not self._home.send(word):
+        if self._cancelled:
+            return False
+        if self._said - self.heard >= AHEAD:
+            self.touch()
+            return False
+        if not self._home.send(word):
             return False
         self._said += 1
         return True

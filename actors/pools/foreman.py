@@ -1,4 +1,4 @@
-"""Who has a pool: the calls that wait for a worker, in order, and how many workers there are.
+"""Who has a pool: the calls that wait for a worker, whose principals take turns, and how many workers there are.
 
 ::
 
@@ -13,7 +13,6 @@ longer. Jobs call it; when it dies, they hear so, and its successor begins with 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.cancellation import RequestCancelled
@@ -33,6 +32,7 @@ from greenroom.supervision import (
     send_after,
     start_child,
 )
+from greenroom.supervision.fair_queue import FairQueue
 from greenroom.supervision.kernel import clock
 
 from .attempts import Attempts
@@ -90,7 +90,7 @@ class Foreman(GenServer):
         self._plans: dict[int, bytes] = {}
         self._hands: dict[Pid, Hand] = {}
         self._free: list[Hand] = []
-        self._waiting: OrderedDict[Order, None] = OrderedDict()
+        self._waiting: FairQueue[Order] = FairQueue()
         self._attempts = Attempts()
         self._hiring = False
         self._watching = False
@@ -124,20 +124,24 @@ class Foreman(GenServer):
         if cancelled:
             raise Reject(RequestCancelled(cancelled.reason or ""))
         order.caller = self.caller
-        self._waiting[order] = None
+        self._waiting.add(order.who, order)
         self._serve()
         self._give_ahead()
         if order not in self._waiting:
             return later()  # type: ignore[no-any-return]
         present = [hand for hand in self._hands.values() if not hand.is_leaving]
         if not present and not self._hiring:
-            del self._waiting[order]
+            self._waiting.remove(order)
             return Outcome(why=self._attempts.why)
         coming = sum(hand.is_coming for hand in present) + self._hiring
         if len(self._waiting) > self._pool.queue + coming:
-            del self._waiting[order]
             busy = f"{len(present)} process{'es are' if len(present) != 1 else ' is'} busy"
-            return Outcome(why=f"{busy}, and {len(self._waiting)} calls wait for that already; try again later")
+            why = f"{busy}, and {len(self._waiting) - 1} calls wait for that already; try again later"
+            displaced = self._waiting.displace(order.who, more=0)
+            if displaced is None:
+                self._waiting.remove(order)
+                return Outcome(why=why)
+            displaced.settle(Outcome(why=why))
         return later()  # type: ignore[no-any-return]
 
     def cancel(self, order: Order, why: str) -> None:
@@ -145,8 +149,7 @@ class Foreman(GenServer):
         hand = self._hand_of(order)
         if hand is not None and order is not hand.orders[0]:
             self._take_back(hand, [order])
-        if order in self._waiting:
-            del self._waiting[order]
+        if self._waiting.remove(order):
             order.caller.fail(RequestCancelled(why))
         elif hand is not None:
             hand.ref.cast(Minder.cancel, order, why)
@@ -157,9 +160,7 @@ class Foreman(GenServer):
         hand = self._hand_of(order)
         if hand is not None and order is not hand.orders[0]:
             self._take_back(hand, [order])
-        if order in self._waiting:
-            del self._waiting[order]
-        elif hand is not None:
+        if not self._waiting.remove(order) and hand is not None:
             hand.ref.cast(Minder.abandon, order)
             send_after(_DOUBT, self.pid, (_DOUBTED, order))
 
@@ -200,18 +201,18 @@ class Foreman(GenServer):
                 if not self._watching:
                     self._watching = True
                     self._arm(_TOO_LONG, _STUCK)
-                order, _ = self._waiting.popitem(last=False)
-                self._assign(hand, order)
+                order = self._waiting.take()
+                if order is not None:
+                    self._assign(hand, order)
 
     def _take_back(self, hand: Hand, orders: Sequence[Order]) -> None:
-        """These wait again, before all others; those of them that its worker has not begun."""
+        """These wait again, before all others of their owner; those of them that its worker has not begun."""
         for order in hand.take_back(orders):
             self._wait_again(order)
 
     def _wait_again(self, order: Order) -> None:
         order.minder = None
-        self._waiting[order] = None
-        self._waiting.move_to_end(order, last=False)
+        self._waiting.add_first(order.who, order)
 
     def _look_ahead(self) -> None:
         """What lies behind a call that lasts goes to somebody else, or waits for whoever is free first."""
@@ -252,8 +253,7 @@ class Foreman(GenServer):
 
     def _take(self, hand: Hand) -> None:
         """It can take a call: the first that waits, or none."""
-        while self._waiting:
-            order, _ = self._waiting.popitem(last=False)
+        while (order := self._waiting.take()) is not None:
             if self._assign(hand, order):
                 return
         hand.idle_since = self._now()
@@ -347,7 +347,7 @@ class Foreman(GenServer):
         if pause is not None and self._pool.warm:
             self._arm(pause, _AGAIN)
         if not any(not hand.is_leaving for hand in self._hands.values()):
-            waiting, self._waiting = self._waiting, OrderedDict()
+            waiting, self._waiting = self._waiting, FairQueue()
             for order in waiting:
                 order.settle(Outcome(why=why))
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from .places import Found, Main
 
 
+NOT_LOADED: Final = "a worker could not import its handler"
+"""What callers are told of that: the message of the error quotes what the import has raised."""
+
+
 class NotLoaded(GreenroomError):
     """A worker cannot load a handler; the message says which and why."""
 
@@ -103,7 +107,8 @@ def _module(found: Found, main: Main | None) -> ModuleType:
         assert main is not None
         return _program(main)
     except BaseException as error:  # a program may end in any way, and whoever calls wants to know why
-        raise NotLoaded(f"{found} cannot be imported by a worker: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise NotLoaded(f"{found} cannot be imported by a worker: {why}") from error
 
 
 def imported(name: str) -> ModuleType:

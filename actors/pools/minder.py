@@ -6,6 +6,7 @@ and says why in its reason; its own end takes the worker with it. Whatever happe
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -24,7 +25,7 @@ from greenroom.supervision import (
 from greenroom.supervision.kernel.node import Gone
 
 from . import words
-from .losses import WorkerLost, is_cut_off, why_lost, why_not_started
+from .losses import WorkerLost, is_cut_off, told_of_start, why_lost, why_not_begun, why_not_started
 from .seat import Seat
 from .words import Outcome
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from .order import Order
     from .pool import Pool
     from .premises import Bench, Premises
+
+log = logging.getLogger("greenroom.pools")
 
 _OPEN: Final = object()
 _HARD: Final = object()
@@ -108,9 +111,11 @@ class Minder(GenServer):
             self._seat = await bench.seat(self.ref(), self._settings, self._plans)
             claims = bench.claims if await self._seat.within(None).call(Seat.takes_ahead) else None
         except Exception as error:  # noqa: BLE001 - whatever kept it from coming up, the callers hear of it
-            why = why_not_started(error)
+            logged = why_not_started(error, self._pool)
+            why = logged if self._settings.get("expose_errors") else told_of_start(error, self._pool)
             if gone is not None and is_cut_off(error) and await gone.within(_LAST_WORDS):
-                why = f"{why_lost(gone.future.result(), self._pool)} when it was to begin"
+                why = logged = why_not_begun(gone.future.result(), self._pool)
+            log.error("a worker of %s did not come up: %s", self._pool, logged)  # noqa: TRY400 - that has the traceback
             return self._over(why)
         self._watching = monitor(self._seat)
         self._foreman.send(Ready(self.pid, claims=claims))
@@ -222,6 +227,8 @@ class Minder(GenServer):
             case words.LOG, [str() as level, data, logger]:
                 self._count(order)
                 job.voice.log(level, data, logger)
+            case words.TOUCH, []:
+                job.voice.touch(words.TOUCHES)
             case words.ASK, [int() as question, str() as method, params, timeout]:
                 order.ask(self._seat, order.number, question, (method, params, timeout))
             case words.UNASK, [int() as question]:

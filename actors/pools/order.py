@@ -11,6 +11,8 @@ from contextvars import copy_context
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from greenroom.actors.callers import whose
+
 from .facts import packed
 from .words import ANSWER, Errand, errand_to_bytes
 
@@ -39,6 +41,7 @@ class Order:
         "moved",
         "number",
         "taken",
+        "who",
     )
 
     def __init__(self, job: Job, entry: Entry, node: str) -> None:
@@ -46,6 +49,8 @@ class Order:
         facts = job.facts
         self.job = job
         self.entry = entry
+        self.who = whose(job)
+        """Whose part of the pool it takes."""
         self.errand: bytes = errand_to_bytes(
             Errand(
                 job.request_id,

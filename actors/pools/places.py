@@ -6,12 +6,13 @@ any other, except that a worker runs it under another name (`loading`).
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, Final
 
 from greenroom.actors.catalogue import RegistrationError
@@ -93,9 +94,28 @@ def checked(what: str, function: Any, found: Found) -> Found:
     inner = 0
     while here is not None:
         if here is function:
+            if found.module == MAIN and _is_guarded(inspect.unwrap(function).__code__):
+                raise RegistrationError(
+                    f'{what}: it stands under `if __name__ == "__main__":`, where the import by a worker process does not come: '
+                    "define and register it above"
+                )
             return Found(found.module, found.name, inner)
         here, inner = getattr(here, "__wrapped__", None), inner + 1
     raise RegistrationError(
         f"{what}: {found} is not the function that was registered, so another process would import something else: "
         "give the function the name that it has in its module, or register it under isolation in another way"
+    )
+
+
+def _is_guarded(code: CodeType) -> bool:
+    """Whether the program's file defines it under `if __name__ == …`. A file that is not there any more is for the worker to find out."""
+    try:
+        tree = ast.parse(Path(code.co_filename).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(
+        isinstance(each, ast.If)
+        and each.lineno <= code.co_firstlineno <= (each.body[-1].end_lineno or 0)
+        and any(isinstance(word, ast.Name) and word.id == "__name__" for word in ast.walk(each.test))
+        for each in tree.body
     )

@@ -24,7 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from greenroom.errors import GreenroomError
+from greenroom.errors import GreenroomError, suggests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +49,7 @@ class BadPool(GreenroomError, ValueError):
         self.name = name
 
 
+@suggests("Pool")
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pool:
     """Processes that handlers run in, each with one call at a time. Give one to several handlers, and they share it.
@@ -87,7 +88,7 @@ class Pool:
         _check_count("max_calls", self.max_calls, least=1, or_none=" or None for no end")
         _check_count("queue", self.queue, least=0)
         if self.memory != "half":
-            _check_count("memory", self.memory, least=_LEAST_MEMORY, or_none=" or None for no limit", of=" bytes")
+            _check_memory(self.memory)
         if self.cpu is not None:
             _check_seconds("cpu", self.cpu)
         _check_seconds("idle", self.idle)
@@ -108,11 +109,25 @@ class Pool:
         return memory_of_the_machine() // 2 if self.memory == "half" else self.memory
 
 
-def _check_count(name: str, value: Any, *, least: int, or_none: str = "", of: str = "") -> None:
+def _check_memory(value: Any) -> None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= _LEAST_MEMORY):
+        return
+    least = f"a whole number of bytes, {_LEAST_MEMORY // MIB} MiB ({_LEAST_MEMORY // MIB} * 1024 * 1024) or more, or None for no limit"
+    raise BadPool("memory", _InMib(value) if type(value) is int and value >= MIB else value, least)
+
+
+class _InMib(int):
+    """Bytes that are shown in MiB."""
+
+    def __repr__(self) -> str:
+        return f"{self / MIB:g} MiB"
+
+
+def _check_count(name: str, value: Any, *, least: int, or_none: str = "") -> None:
     if value is None and or_none:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BadPool(name, value, f"a whole number, {least}{of} or more{or_none}")
+        raise BadPool(name, value, f"a whole number, {least} or more{or_none}")
 
 
 def _check_seconds(name: str, value: Any) -> None:

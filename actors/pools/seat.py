@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,13 +38,15 @@ from greenroom.supervision import (
 from greenroom.supervision.behaviours.threads import in_thread
 from greenroom.supervision.cluster.framing import LARGEST
 from greenroom.supervision.cluster.peers import Peers
+from greenroom.supervision.kernel.current import current_process
+from greenroom.supervision.kernel.tracebacks import told
 
 from . import words
 from .at_home import at_home
 from .claims import Claims
 from .facts import FarFacts
 from .far_voice import FarVoice
-from .loading import NotLoaded, become_worker
+from .loading import NOT_LOADED, NotLoaded, become_worker
 from .plans import entry_of
 from .words import Outcome, errand_of
 
@@ -107,7 +108,7 @@ class _Desk:
 class _Call:
     """The one call that is under way."""
 
-    __slots__ = ("cancelled", "desk", "job", "number", "task", "voice", "watching")
+    __slots__ = ("cancelled", "crash", "desk", "job", "number", "task", "voice", "watching")
 
     def __init__(self, number: int, voice: FarVoice, cancelled: Cancellation) -> None:
         self.number = number
@@ -115,6 +116,7 @@ class _Call:
         self.cancelled = cancelled
         self.desk = _Desk()
         self.job: Job | None = None
+        self.crash: BaseException | None = None
         self.task: Pid
         self.watching: Monitor
 
@@ -228,6 +230,21 @@ class Seat(GenServer):
         call.watching = monitor(task.pid)
 
     async def _perform(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
+        """Run a call. What it raises is told to home, which reports it: a crash of this process's own task would be in the log twice."""
+        try:
+            await self._run(call, plan, data, facts)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError | GeneratorExit) or current_process("run a call").life:
+                raise
+            if call.job is None or self._is_limit(error):
+                raise  # of these home hears a clause, and no more: the report is this process's
+            call.crash = error
+
+    def _is_limit(self, error: BaseException) -> bool:
+        """Whether it ran into the memory that its process may have."""
+        return isinstance(error, MemoryError) and self._memory is not None
+
+    async def _run(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
         shelf = self._shelves.get(plan) or await self._shelf(plan)
         errand = errand_of(data)
         seen: Any = FarFacts(errand, facts)
@@ -283,23 +300,23 @@ class Seat(GenServer):
         self._go_on()
 
     def _outcome(self, call: _Call, reason: ExitReason) -> Outcome:
-        error = reason.error if isinstance(reason, Crash) else None
-        told = None if error is None else _told_of(error)
-        if isinstance(error, MemoryError) and self._memory is not None:
+        error = reason.error if isinstance(reason, Crash) else call.crash
+        crash = None if error is None else _told_of(error)
+        if error is not None and self._is_limit(error) and self._memory is not None:
             limit = f"{self._memory // _MIB} MiB"
             return Outcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
         if isinstance(error, NotLoaded):
-            return Outcome(why=str(error), crash=told)
+            return Outcome(why=str(error) if self.settings.expose_errors else NOT_LOADED, crash=crash)
         ending = call.desk.ending
         if ending is None and error is not None and call.job is not None:
             ending = crashed(call.job, error)
         match ending:
             case Finished(body=body):
-                return Outcome(body=body, crash=told)
+                return Outcome(body=body, crash=crash)
             case Failed(error=answer):
-                return Outcome(error=[int(answer.code), str(answer.message), plain(answer.data)], crash=told)
+                return Outcome(error=[int(answer.code), str(answer.message), plain(answer.data)], crash=crash)
             case None:
-                return Outcome(why=f"its worker ended it ({reason})", crash=told)
+                return Outcome(why=f"its worker ended it ({reason})", crash=crash)
 
     def _limit_processor(self, *, off: bool = False) -> None:
         """The soft limit counts what this process has used since it began, so it moves on before each call."""
@@ -322,4 +339,4 @@ def _told_of(error: BaseException) -> list[str]:
         text = str(error)
     except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
         text = "(its str raised)"
-    return [type(error).__qualname__, text, "".join(traceback.format_exception(error))[-20_000:]]
+    return [type(error).__qualname__, text, told(error)[-20_000:]]

@@ -10,6 +10,7 @@
                      HEARD call, count     so many of its words have arrived
     seat -> home     SAID call, method, params
                      LOG call, level, data, logger
+                     TOUCH call            its handler has reported something that is not sent
                      ASK call, q, method, params, timeout
                      UNASK call, q         whoever asked does not wait any more
                      EXPECT call, ids
@@ -30,6 +31,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from greenroom.protocol.json import to_float
+
 PLAN: Final = 1
 RUN: Final = 2
 CANCEL: Final = 3
@@ -47,8 +50,11 @@ UPDATED: Final = 18
 CHANGED: Final = 19
 PART: Final = 20
 VISITED: Final = 21
+TOUCH: Final = 22
 DONE: Final = 17
 
+TOUCHES: Final = 0.25
+"""How many seconds lie between two `TOUCH` of a call at least; home adds them to its time of silence, so that none is missed."""
 PIECE: Final = 255 * 1024
 """How long a part is: it fits into one frame of the link, with what stands around it."""
 
@@ -84,4 +90,4 @@ class Outcome(NamedTuple):
 
 
 errand_to_bytes: Final = msgspec.json.Encoder().encode
-errand_of: Final = msgspec.json.Decoder(Errand).decode
+errand_of: Final = msgspec.json.Decoder(Errand, float_hook=to_float).decode
