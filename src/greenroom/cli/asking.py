@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .door import echo, is_terminal, styled
+from .endings import DENIED, FINE
 from .prompting import Left, Prompt
 from .spelling import visible
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .targets import Reached, Way
 
 _OPENS_WITHIN: Final = 5.0
+_NOT_IN_ADDRESSES: Final = frozenset(" \"'<>\\^`{|}")
 _LONGEST_NAME: Final = 60
 _LONGEST_MESSAGE: Final = 4000
 _LONGEST_LABEL: Final = 200
@@ -72,13 +74,17 @@ class Desk:
         self._prompt: Prompt | None = Prompt() if is_terminal() else None
         self._limit: asyncio.Timeout | None = None
         self._leaving = False
+        self.unanswered = 0
+        """How many questions were declined because no terminal is here."""
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command whose server has answered."""
+        return DENIED if self.unanswered else FINE
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Answer, for as long as it lasts. Where nobody is there to, nobody subscribes, and the bridge says no."""
-        if self._prompt is None and not self._yes:
-            yield
-            return
+        """Answer, for as long as it lasts: without a terminal by declining, which is said."""
         async with self._bridge.subscribe() as questions:
             answering = asyncio.ensure_future(self._answer_all(questions))
             try:
@@ -128,6 +134,10 @@ class Desk:
             if self._yes and question.url is None:
                 _with_defaults(question)
             elif self._prompt is None:
+                self.unanswered += 1
+                _introduce(f"{question.server} asks:", question.message)
+                better = "" if question.url is not None else ", or say --yes to accept what its form suggests"
+                _wrong(f"declined, as no terminal is here to answer at: run it in one{better}")
                 question.decline()
             else:
                 with self._aside(), self._time_out():
@@ -224,12 +234,26 @@ async def _visit(question: OpenQuestion, prompt: Prompt) -> None:
     url = str(question.url)
     _introduce(f"{question.server} sends you to a page:", question.message)
     echo(f"  {visible(url)}", error=True)
+    if not is_plain(url):
+        _wrong("that is no plain address, and is not opened: it holds a quote, a space, a control or the like")
+        question.decline()
+        return
     if not await prompt.confirmed("Open it in your browser?"):
         question.decline()
         return
     if not await _opened(url):
         echo("no browser opens here: go there yourself", error=True)
     question.accept()
+
+
+def is_plain(url: str) -> bool:
+    """Whether a browser's command line may get it: nothing in it that a shell, a script or a terminal on the way there could read as its own."""
+    return (
+        url.lower().startswith(("http://", "https://"))
+        and url.isascii()
+        and url.isprintable()
+        and not set(url) & _NOT_IN_ADDRESSES
+    )
 
 
 async def _opened(url: str) -> bool:

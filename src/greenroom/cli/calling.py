@@ -23,6 +23,7 @@ from .progress import Progress
 from .showing import as_json
 from .spelling import harmless, visible
 from .targets import first, way
+from .writing import within_project, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,15 +48,17 @@ def call(
     """Call it; 1 when the tool says that it failed."""
     target, (tool, *rest) = first(words, command, "which tool")
     where = way(target, command, given)
-    reply = asyncio.run(_called(where, tool, rest, args_json, yes=yes))
+    reply, code = asyncio.run(_called(where, tool, rest, args_json, yes=yes))
     if json:
         as_json(reply.raw or reply.to_wire())
     else:
         _show(reply, save)
-    return FAILED if reply.is_error else FINE
+    return code or (FAILED if reply.is_error else FINE)
 
 
-async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | None, *, yes: bool) -> ToolReply:
+async def _called(
+    where: Any, tool: str, words: Sequence[str], args_json: str | None, *, yes: bool
+) -> tuple[ToolReply, int]:
     with Progress() as bar:
         async with asked(where, yes=yes, aside=bar.aside) as (client, desk):
             schema: Mapping[str, Any] = {}
@@ -74,7 +77,7 @@ async def _called(where: Any, tool: str, words: Sequence[str], args_json: str | 
                 if not words and error.code == ErrorCode.INVALID_PARAMS:
                     await _is_there(client, tool)
                 raise
-            return reply
+            return reply, desk.code
 
 
 async def _is_there(client: ClientTools, tool: str) -> None:
@@ -216,8 +219,8 @@ def _file(data: str, kind: str, number: int, save: Path | None) -> str:
         raise Ended(FAILED, f"the tool's answer has {kind or 'data'} in it that is no base64: {error}") from None
     if save is None:
         return f"[{kind or 'data'}, {len(content)} bytes: --save FOLDER writes it down]"
-    save.mkdir(parents=True, exist_ok=True)
+    within_project(save).mkdir(parents=True, exist_ok=True)
     ending = kind.partition("/")[2].partition("+")[0].partition(";")[0]
     path = save / f"{number}.{ending if ending.isalnum() else 'bin'}"
-    path.write_bytes(content)
+    write_file(path, content)
     return f"→ {path} ({kind or 'data'}, {len(content)} bytes)"

@@ -81,6 +81,8 @@ def _runner(suite: str | None) -> list[str]:
         raise Ended(UNREACHED, f"the official suite needs Node {NODE} or newer, and {there}")
     if suite is not None:
         assert node is not None
+        if not Path(suite).exists():
+            raise Misused(f"--suite: there is no file {suite}")
         return [node, suite]
     npx = shutil.which("npx")
     if npx is None:

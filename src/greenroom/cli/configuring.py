@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .door import echo, styled
@@ -12,8 +15,8 @@ from .spelling import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
+    from greenroom.config.mistakes import Mistake
     from greenroom.config.routes import SignIn
     from greenroom.config.values import HostConfig, ServerConfig
 
@@ -24,13 +27,15 @@ def _read(files: Sequence[Path]) -> HostConfig:
     return read(*files)
 
 
-def check(*, files: Sequence[Path], json: bool) -> int:
+def check(*, files: Sequence[Path], config: Path | None = None, json: bool) -> int:
     """Say all that is wrong, each with its file and line. 3 when something is."""
     from greenroom.config.mistakes import DOUBT  # noqa: PLC0415 - not for help
 
-    config = _read(files)
-    there = [str(file) for file in config.files if file.exists()]
-    mistakes = [one for one in config.mistakes if there or one != DOUBT]  # where nothing is there, there are no rules
+    found = _read(files if config is None else (*files, config))
+    there = [str(file) for file in found.files if file.exists()]
+    mistakes = [one for one in found.mistakes if there or one != DOUBT]  # where nothing is there, there are no rules
+    mistakes += _absent(found)
+    good = found.good and not any(one.field == "command" and not one.harmless for one in mistakes)
     if json:
         wrong = [
             {
@@ -44,25 +49,42 @@ def check(*, files: Sequence[Path], json: bool) -> int:
             }
             for one in mistakes
         ]
-        as_json({"mistakes": wrong, "servers": list(config.servers)})
-        return FINE if config.good else CONFIG
+        as_json({"mistakes": wrong, "servers": list(found.servers)})
+        return FINE if good else CONFIG
     for one in mistakes:
         echo(styled(visible(str(one)), "odd" if one.harmless else "bad"))
-    if not there and config.good:
-        echo(f"there is no configuration: {' or '.join(map(str, config.files))} would be it")
-    elif config.good:
-        count = len(config.servers)
+    if not there and found.good:
+        echo(f"there is no configuration: {' or '.join(map(str, found.files))} would be it")
+    elif good:
+        count = len(found.servers)
         echo(styled(f"{count} server{'' if count == 1 else 's'} in {', '.join(there)}: all is well", "good"))
-    return FINE if config.good else CONFIG
+    return FINE if good else CONFIG
 
 
-def show(*, files: Sequence[Path], json: bool) -> int:
+def _absent(config: HostConfig) -> list[Mistake]:
+    """The programs that are not on this machine. A host says so when it starts them; here it is said before."""
+    from greenroom.config.mistakes import Mistake  # noqa: PLC0415 - not for help
+
+    found: list[Mistake] = []
+    for name, server in config.enabled.items():
+        if server.command is None:
+            continue
+        path = {**os.environ, **server.env}.get("PATH")
+        named = len(Path(server.command).parts) > 1 and not Path(server.command).is_absolute()
+        program = str(Path(server.cwd or ".") / server.command) if named else server.command
+        if shutil.which(program, path=path) is None:
+            what = f"there is no program {server.written.get('command')!r} that can be run here"
+            found.append(Mistake(server.source, name, "command", what, "give its whole path, or install it"))
+    return found
+
+
+def show(*, files: Sequence[Path], config: Path | None = None, json: bool) -> int:
     """Show what the files come to, without values that may be secret."""
-    config = _read(files)
+    found = _read(files if config is None else (*files, config))
     if json:
-        as_json({name: _shown(server) for name, server in config.servers.items()})
-        return FINE if config.good else CONFIG
-    for name, server in config.servers.items():
+        as_json({name: _shown(server) for name, server in found.servers.items()})
+        return FINE if found.good else CONFIG
+    for name, server in found.servers.items():
         written = server.written
         where = written.get("url") or " ".join(map(str, (written.get("command"), *written.get("args", ()))))
         notes = [f"from {server.source}"]
@@ -71,11 +93,11 @@ def show(*, files: Sequence[Path], json: bool) -> int:
         if server.oauth != "off":
             notes.append(f"signs in: {server.oauth}")
         entry(name, "disabled" if server.disabled else where, notes)
-    if not config.servers and not config.failed:
+    if not found.servers and not found.failed:
         echo("no server is configured")
-    for name, mistakes in config.failed.items():
+    for name, mistakes in found.failed.items():
         entry(name, "wrong", list(map(str, mistakes)), style="bad")
-    return FINE if config.good else CONFIG
+    return FINE if found.good else CONFIG
 
 
 def _shown(server: ServerConfig) -> dict[str, Any]:
@@ -103,6 +125,8 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     asked = [name for name in names if ":" in name or name.startswith("Elicit(")]
     if strange := [name for name in names if name not in asked and name not in found.servers]:
         raise Misused(f"{strange[0]!r} is neither a server nor server:tool")
+    for name in asked:
+        _known(name.removeprefix("Elicit(").removesuffix(")") if name.startswith("Elicit(") else name, found)
     servers = [name for name in found.enabled if not names or name in names]
     decided: dict[str, tuple[str, str]] = {}
     for name in asked:
@@ -135,6 +159,18 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     for name, why in away.items():
         heading(f"{name} does not answer")
         echo(f"  {visible(why)}")
+
+
+def _known(name: str, config: HostConfig) -> None:
+    """Raises `ConfigError` for a tool of a server that is not configured: no rule would ever be asked about it."""
+    from greenroom.config.mistakes import nearest  # noqa: PLC0415 - as above
+    from greenroom.errors import ConfigError  # noqa: PLC0415 - as above
+
+    known = [*config.servers, *config.failed]
+    if not any(name == each or name.startswith(f"{each}:") for each in known):
+        server = name.partition(":")[0]
+        there = f"there are {', '.join(known)}" if known else "none is configured"
+        raise ConfigError(f"no server is called {server!r}; {nearest(server, known, there)}")
 
 
 async def _of_servers(

@@ -20,9 +20,9 @@ from .spelling import spell_what_is_logged, tamed, visible
 from .words import COMMANDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from .words import Argument, Command, Option
+    from .option_types import Argument, Command, Option
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic since click 8.5
@@ -30,23 +30,58 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic sinc
 
     name = "seconds"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def __init__(self, option: Option) -> None:
+        self._option = option
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        if value == "none" and self._option.unset:
+            return "none"
         try:
             seconds = float(value)
         except ValueError:
-            seconds = 0.0
-        if not 0 < seconds < math.inf:
-            self.fail(f"{value!r} is no number of seconds, more than 0.", param, ctx)
+            seconds = -1.0
+        if not (0 < seconds < math.inf or (seconds == 0 and self._option.zero)):
+            least = "0 or more" if self._option.zero else "more than 0"
+            self.fail(f"{value!r} is no number of seconds, {least}{_or_none(self._option)}.", param, ctx)
         return seconds
 
 
 class _Whole(click.IntRange):
     name = "whole number"
 
+    def __init__(self, option: Option) -> None:
+        super().__init__(1, option.most)
+        self._option = option
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        typed: Any = value
+        if typed == "none" and self._option.unset:
+            return typed
+        return super().convert(value, param, ctx)
+
+
+class _Json(click.ParamType):  # type: ignore[type-arg]  # as above
+    """A value as JSON."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - few options are JSON
+        from greenroom.protocol.json import decode  # noqa: PLC0415 - as above
+
+        try:
+            return decode(str(value).encode())
+        except RemoteProtocolError as error:
+            self.fail(f"{value!r} is no JSON: {error.message}.", param, ctx)
+
+
+def _or_none(option: Option) -> str:
+    return f", or none for {option.unset}" if option.unset else ""
+
 
 _KINDS: Final[dict[str, Any]] = {
     "text": click.STRING,
-    "seconds": _Seconds(),
+    "json": _Json(),
     "path": click.Path(path_type=Path),
 }
 
@@ -65,6 +100,22 @@ class _Typed(click.Command):
         if self.refused and ctx.obj is not None and not {"-h", "--help"} & set(args):
             raise Misused(self.refused)
         return super().parse_args(ctx, args)
+
+    sections: Mapping[str, str] = {}
+    """Under which heading an option is listed, by its parameter's name; those of no heading come first."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, heading by heading."""
+        listed: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is not None:
+                listed.setdefault(self.sections.get(each.name or "", "Options"), []).append(record)
+        *others, last = dict.fromkeys((*self.sections.values(), "Options"))
+        for heading in (last, *others):
+            if heading in listed:
+                with formatter.section(heading):
+                    formatter.write_dl(listed[heading])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it
         """Line by line, as it was written."""
@@ -105,8 +156,11 @@ def run(words: Sequence[str]) -> int:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # whoever read has gone: Python flushes once more at the end
         return FINE
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it was, whoever typed is told in a line
-        return _told(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - an error of any kind is one line, and an exit code
+        code = _told(error)
+        if "--json" in typed:
+            _as_json(error, code)
+        return code
     return code if isinstance(code, int) else FINE
 
 
@@ -137,6 +191,13 @@ def _told(error: BaseException) -> int:
     return code
 
 
+def _as_json(error: BaseException, code: int) -> None:
+    """For a program that reads stdout: it gets JSON whatever comes of the command."""
+    from .showing import as_json  # noqa: PLC0415 - which writes by `echo`
+
+    as_json({"error": {"kind": type(error).__name__, "message": _text(error), "exit_code": code}})
+
+
 def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and isinstance(error.errno, int) and error.strerror:
         return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
@@ -150,8 +211,8 @@ def _say(text: str) -> None:
 
 
 def _coloured() -> bool | None:
-    """False for who wants no colours anywhere (https://no-color.org); otherwise click looks whether there is a terminal."""
-    return False if os.environ.get("NO_COLOR") else None
+    """False where colours are not wanted (https://no-color.org) or not shown; otherwise click looks whether there is a terminal."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 # --- the table, as click has it
@@ -215,6 +276,7 @@ def _made(command: Command) -> click.Command:
         short_help=command.help,
         epilog=command.more or None,
     )
+    made.sections = {each.name.replace("-", "_"): each.section for each in command.options if each.section}
     if not command.behind:
         why = f": {command.not_behind}" if command.not_behind else ""
         made.refused = f"greenroom {command.name} takes no command behind --{why}"
@@ -227,13 +289,17 @@ def _completion(argument: Argument) -> Any:
         return None
 
     def offered(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-        if argument.completes == "target" and argument.many and ctx.params.get(argument.name):
+        if argument.completes != "name" and argument.many and ctx.params.get(argument.name):
             return []
-        from .completing import names  # noqa: PLC0415 - only for a shell that asks
+        from .completing import names, programs  # noqa: PLC0415 - only for a shell that asks
 
-        found = [CompletionItem(name, help=help_) for name, help_ in names(begun, ctx.params.get("config"))]
-        if argument.completes == "target" and not found:
-            found.append(CompletionItem(begun, type="file"))
+        found: list[CompletionItem] = []
+        if argument.completes != "file":
+            found += [CompletionItem(name, help=help_) for name, help_ in names(begun, ctx.params.get("config"))]
+        if argument.completes != "name":
+            found += [CompletionItem(name) for name in programs(begun)]
+            if not found:
+                found.append(CompletionItem(begun, type="file"))
         return found
 
     return offered
@@ -241,9 +307,14 @@ def _completion(argument: Argument) -> Any:
 
 def _option(option: Option) -> click.Option:
     names = [f"--{option.name}", option.name.replace("-", "_")] + ([f"-{option.short}"] if option.short else [])
-    told: dict[str, Any] = {"help": option.help + (f" [or {option.variable}]" if option.variable else "")}
+    told: dict[str, Any] = {
+        "help": option.help + (f" [or {option.variable}]" if option.variable else "") + _or_none(option)
+    }
     if option.kind == "flag":
         return click.Option(names, is_flag=True, **told)
+    if option.kind == "switch":
+        names[0] += f"/--no-{option.name}"
+        return click.Option(names, default=None, **told)
     kind = _kind(option)
     if option.shown:
         told["metavar"] = option.shown
@@ -257,7 +328,9 @@ def _kind(option: Option) -> Any:
         case "choice":
             return click.Choice(list(option.choices))
         case "whole":
-            return _Whole(1, option.most)
+            return _Whole(option)
+        case "seconds":
+            return _Seconds(option)
         case kind:
             return _KINDS[kind]
 

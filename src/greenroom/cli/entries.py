@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 def entry_for(
-    target: str | None, command: Sequence[str] | None, header: Sequence[str], env: Sequence[str], *, typed: bool
+    target: str | None, command: Sequence[str] | None, header: Sequence[str], env: Sequence[str], host: Program
 ) -> Entry:
     """Of what was typed."""
     variables = dict(_pair(each, "=", "--env", "NAME=value") for each in env)
@@ -50,8 +50,14 @@ def entry_for(
     if target is not None and is_url(target):
         if variables:
             raise Misused("--env is for a command")
+        if not host.http:
+            raise Misused(_no_urls(host, target, headers))
         return Entry(
-            {**({"type": "http"} if typed else {}), "url": target, **({"headers": headers} if headers else {})}
+            {
+                **({"type": "http"} if host.typed else {}),
+                host.http: target,
+                **({host.headers: headers} if headers else {}),
+            }
         )
     if headers:
         raise Misused("--header is for a URL")
@@ -64,7 +70,7 @@ def entry_for(
         raise Misused(f"there is no program {words[0]!r} here")
     if command is None or os.sep in words[0]:
         words[0] = found
-    entry: dict[str, Any] = {**({"type": "stdio"} if typed else {}), "command": words[0], "args": words[1:]}
+    entry: dict[str, Any] = {**({"type": "stdio"} if host.typed else {}), "command": words[0], "args": words[1:]}
     return Entry(entry | ({"env": variables} if variables else {}))
 
 
@@ -87,7 +93,43 @@ def _serving(target: str) -> tuple[list[str], dict[str, str]]:
     return [*words, f"{place}:{attribute}" if attribute else place], variables
 
 
+def _no_urls(host: Program, url: str, headers: Mapping[str, str]) -> str:
+    """What to write for a program that starts commands only. No value of a header is in it."""
+    lines = [f"[server.{name_for(url, None)}]", 'transport = "http"', f'url = "{url}"']
+    if headers:
+        named = ", ".join(f'{name} = "${{VARIABLE}}"' for name in headers)
+        lines.append(f"headers = {{ {named} }}")
+    written = "\n".join(lines)
+    title = host.title
+    return (
+        f"{title} starts programs, and takes no URL from its file. Write this into greenroom.toml:\n{written}\n"
+        f"and have {title} start a gateway to it: greenroom install --config greenroom.toml --to claude"
+        f"{f'; or, {host.remote}' if host.remote else ''}"
+    )
+
+
 # --- of our own configuration
+
+
+def gateway_entry(config: Path, header: Sequence[str], env: Sequence[str], host: Program, only: str = "") -> Entry:
+    """All servers of a file as one, or one of them: a gateway that the program starts. Raises `ConfigError`."""
+    from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - only for files
+    from greenroom.config.reader import read  # noqa: PLC0415 - as above
+
+    if header:
+        raise Misused("--header is for a URL: the file has the headers of its servers")
+    found = read(config)
+    if not found.good or not config.is_file():
+        raise (
+            BadConfig([one for one in found.mistakes if not one.harmless])
+            if found.mistakes
+            else Misused(f"there is no file {config}")
+        )
+    variables = dict(_pair(each, "=", "--env", "NAME=value") for each in env)
+    words = ["-P", "-m", "greenroom.cli", "serve", "--config", str(config.resolve())]
+    words += ["--only", only] if only else []
+    value: dict[str, Any] = {**({"type": "stdio"} if host.typed else {}), "command": sys.executable, "args": words}
+    return Entry(value | ({"env": variables} if variables else {}))
 
 
 def configured(name: str, config: Path | None, header: Sequence[str], env: Sequence[str], host: Program) -> Entry:
@@ -99,12 +141,16 @@ def configured(name: str, config: Path | None, header: Sequence[str], env: Seque
     server = server_named(name, config)
     left = sorted(set(server.written) - _THEIRS)
     words = _Words(host.variable)
+    if server.url is not None and not host.http:
+        return gateway_entry(Path(server.source.file), header, env, host, only=name)
+    if server.url is not None and host.key == "mcp_servers":
+        return _for_codex(server, host, left)
     if server.url is not None:
         headers = words.of(server.written.get("headers"), dict(server.headers))
         value = {
             **({"type": server.transport} if host.typed else {}),
-            "url": words.of(server.written.get("url"), server.url),
-            **({"headers": headers} if headers else {}),
+            host.sse if server.transport == "sse" else host.http: words.of(server.written.get("url"), server.url),
+            **({host.headers: headers} if headers else {}),
         }
         return Entry(value, left, frozenset(words.hidden))
     if server.cwd is not None:
@@ -117,6 +163,31 @@ def configured(name: str, config: Path | None, header: Sequence[str], env: Seque
         **({"env": variables} if variables else {}),
     }
     return Entry(value, left, frozenset(words.hidden))
+
+
+def _for_codex(server: ServerConfig, host: Program, left: Sequence[str]) -> Entry:
+    """It puts variables into headers by members of its own, and into nothing else."""
+    written: Any = server.written.get("headers") or {}
+    fixed: dict[str, Any] = {}
+    named: dict[str, str] = {}
+    value: dict[str, Any] = {host.http: server.url}
+    hidden: set[str] = set()
+    for name, text in server.headers.items():
+        found = _PLAIN.fullmatch(str(written.get(name)).removeprefix("Bearer "))
+        if found is None:
+            fixed[name] = text
+            hidden |= {text} if "${" in str(written.get(name)) else set()
+        elif name.lower() == "authorization" and str(written.get(name)).startswith("Bearer "):
+            value["bearer_token_env_var"] = found["name"]
+        elif str(written.get(name)).startswith("Bearer "):
+            fixed[name] = text
+            hidden.add(text)
+        else:
+            named[name] = found["name"]
+    if "${" in str(server.written.get("url")):
+        hidden.add(str(server.url))
+    value |= ({host.headers: fixed} if fixed else {}) | ({"env_http_headers": named} if named else {})
+    return Entry(value, left, frozenset(hidden))
 
 
 def _inherited(server: ServerConfig, host: Program) -> dict[str, str]:

@@ -16,6 +16,7 @@ from .oddities import oddities
 from .showing import arguments, as_json, entry, first_line, heading
 from .spelling import visible
 from .targets import connected, way
+from .writing import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ def inspect(
     before = None if against is None else _read(against)
     found = asyncio.run(_looked_at(way(target, command, given)))
     if save is not None:
-        save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        write_file(save, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         echo(f"→ {save}", error=True)
     odd = oddities(found["lists"], found["instructions"])
     changed = [] if before is None else list(differences(before, found))

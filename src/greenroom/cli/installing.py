@@ -17,32 +17,42 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.attaching import desktop_file
 from greenroom.protocol.wire import is_array, is_object
 
+from . import toml_file
 from .door import echo, is_terminal, styled
 from .endings import CONFIG, DENIED, FAILED, Ended, Misused
-from .entries import Entry, configured, entry_for, name_for
+from .entries import Entry, configured, entry_for, gateway_entry, name_for
 from .loading import is_server_name, is_url
-from .program_file import Changed, read, text_of, write
+from .program_file import Changed, is_toml, read, text_at, text_of, write
 from .showing import as_json
 from .spelling import visible
+from .writing import within_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
 class Program(NamedTuple):
-    """One that uses servers: where it looks for them, and what it calls them."""
+    """A program that uses servers: where it looks for them, and how it writes them."""
 
     title: str
-    user: Path
+    user: Path | None
+    """None: nothing is written, the entry is shown."""
     project: Path | None
     key: str
-    typed: bool
+    typed: bool = False
     """Whether each entry says its `type`."""
-    variable: str | None
+    variable: str | None = None
     """How a variable of the environment is written there; None where it cannot be."""
+    http: str = "url"
+    """The member for a server's URL; empty where the program starts commands only."""
+    sse: str = "url"
+    """The same where the server speaks the transport of before."""
+    headers: str = "headers"
+    remote: str = ""
+    """What to do about a URL, where the program takes none from its file."""
 
 
-_SECRET: Final = frozenset({"env", "headers"})
+_SECRET: Final = frozenset({"env", "headers", "http_headers"})
 _TYPES: Final = frozenset({"stdio", "http", "sse"})
 _TRIES: Final = 20
 """So often a change is made anew, because the program has written to its file meanwhile."""
@@ -53,8 +63,39 @@ def program(name: str) -> Program:
     home = Path.home()
     support = {"darwin": home / "Library" / "Application Support", "win32": Path(os.environ.get("APPDATA", home))}
     shared = support.get(sys.platform, Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config"))
+    codex = Path(os.environ.get("CODEX_HOME") or home / ".codex")
+    zed = Path(os.environ.get("APPDATA", home)) / "Zed" if sys.platform == "win32" else zed_folder(home)
     known = {
-        "claude": Program("Claude Desktop", desktop_file(), None, "mcpServers", typed=False, variable=None),
+        "claude": Program(
+            "Claude Desktop",
+            desktop_file(),
+            None,
+            "mcpServers",
+            http="",
+            remote="for a server that the internet reaches, Settings > Connectors > Add custom connector",
+        ),
+        "codex": Program(
+            "Codex", codex / "config.toml", Path(".codex") / "config.toml", "mcp_servers", headers="http_headers"
+        ),
+        "gemini": Program(
+            "Gemini CLI",
+            home / ".gemini" / "settings.json",
+            Path(".gemini") / "settings.json",
+            "mcpServers",
+            variable="${%s}",
+            http="httpUrl",
+        ),
+        "windsurf": Program(
+            "Windsurf",
+            home / ".codeium" / "windsurf" / "mcp_config.json",
+            None,
+            "mcpServers",
+            variable="${env:%s}",
+            http="serverUrl",
+            sse="serverUrl",
+        ),
+        "zed": Program("Zed", zed / "settings.json", Path(".zed") / "settings.json", "context_servers"),
+        "json": Program("JSON", None, Path("mcp.json"), "mcpServers"),
         "claude-code": Program(
             "Claude Code", home / ".claude.json", Path(".mcp.json"), "mcpServers", typed=True, variable="${%s}"
         ),
@@ -78,7 +119,13 @@ def program(name: str) -> Program:
     return known[name]
 
 
-def install(  # noqa: PLR0913 - a keyword for each option
+def zed_folder(home: Path) -> Path:
+    """Where Zed keeps its settings on Linux and macOS."""
+    configured = os.environ.get("XDG_CONFIG_HOME") if sys.platform != "darwin" else None
+    return Path(configured or home / ".config") / "zed"
+
+
+def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
     *,
     target: str | None,
     to: str,
@@ -98,6 +145,16 @@ def install(  # noqa: PLR0913 - a keyword for each option
     if project and host.project is None:
         raise Misused(f"{host.title} has no configuration of a project")
     path = host.project if project and host.project is not None else host.user
+    if path is None:
+        if remove:
+            raise Misused(
+                "--remove is for a file: say --project for mcp.json in this folder, or another program with --to"
+            )
+        shown = _wanted(target, name, header, env, config, command, host)
+        echo(text_of({host.key: {shown[0]: shown[1].value}}), newline=False)
+        return
+    if project:
+        within_project(path)
     before = read(path)
     if remove:
         called, entry = name or target, None
@@ -123,8 +180,15 @@ def install(  # noqa: PLR0913 - a keyword for each option
         if dry_run:
             break
         _ask(path, yes=yes)
+        if project:
+            within_project(path)
         try:
-            kept = write(path, after, before)
+            whole = (
+                toml_file.changed(text_at(path), path, host.key, called, None if entry is None else entry.value)
+                if is_toml(path)
+                else text_of(after)
+            )
+            kept = write(path, whole, before)
             break
         except Changed:
             echo(styled(f"greenroom: {path} has been written to meanwhile: the change anew", "odd"), error=True)
@@ -149,12 +213,17 @@ def _wanted(  # noqa: PLR0913, PLR0917 - what was typed of it
     host: Program,
 ) -> tuple[str, Entry]:
     """What it is to be called there, and how it is written."""
+    if target is None and not command and config is not None:
+        return name or "greenroom", gateway_entry(config, header, env, host)
     if target is None and not command:
-        raise Misused("say which server: a URL, a name of your configuration, module:server, or a command behind --")
+        raise Misused(
+            "say which server: a URL, a name of your configuration, module:server, a command behind --; "
+            "or --config FILE alone, for all servers of that file as one"
+        )
     if target is not None and command is not None:
         raise Misused(f"either {target} or the command behind --, and not both")
     if target is None or is_server_name(target) or is_url(target):
-        return name or name_for(target, command), entry_for(target, command, header, env, typed=host.typed)
+        return name or name_for(target, command), entry_for(target, command, header, env, host)
     return name or target, configured(target, config, header, env, host)
 
 
@@ -216,8 +285,7 @@ def diff(
         return text in fresh or _is_plain(text)
 
     old, new = (
-        text_of(_pictured(whole, host.key, name, may)).splitlines() if whole else []
-        for whole, may in ((before, known), (after, fresh.__contains__))
+        _lines(path, whole, host.key, name, may) for whole, may in ((before, known), (after, fresh.__contains__))
     )
     lines = list(difflib.unified_diff(old, new, str(path), str(path), lineterm="", n=2))
     if not lines:
@@ -225,6 +293,16 @@ def diff(
     colours = {"+": "good", "-": "bad", "@": "dim"}
     lines = [visible(line, lines=True) for line in lines]
     return "\n".join(styled(line, colours[line[0]]) if line[:1] in colours else line for line in lines)
+
+
+def _lines(path: Path, whole: Mapping[str, Any], key: str, name: str, may: Callable[[str], bool]) -> list[str]:
+    if not whole:
+        return []
+    if not is_toml(path):
+        return text_of(_pictured(whole, key, name, may)).splitlines()
+    servers: Any = whole.get(key)
+    entry: Any = servers.get(name) if is_object(servers) else None
+    return toml_file.table(key, name, _veiled(entry, may)).splitlines() if is_object(entry) else []
 
 
 def _pictured(whole: Mapping[str, Any], key: str, name: str, may: Callable[[str], bool]) -> dict[str, Any]:

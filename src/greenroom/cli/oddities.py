@@ -94,10 +94,24 @@ def _of_tool(tool: Any) -> Iterator[Oddity]:
         yield Oddity("wrong", where, "its name has to be 1 to 128 letters, digits, _, - and .")
     elif not _EVERYWHERE.fullmatch(name):
         yield Oddity("odd", where, "its name is not legal at every model provider: at most 64 letters, digits, _ and -")
+    yield from _refused(where, tool)
     yield from _said(where, tool, needed=True)
     for key in ("inputSchema", "outputSchema"):
         if key in tool or key == "inputSchema":
             yield from _schema(where, key, tool.get(key))
+
+
+def _refused(where: str, tool: Mapping[str, Any]) -> Iterator[Oddity]:
+    """What makes a provider refuse the tool, and with it every request that has it; its name is looked at before that."""
+    from greenroom.protocol.provider_rules import PROVIDERS, title_of  # noqa: PLC0415 - much to load
+    from greenroom.protocol.tool_formats import refused_by  # noqa: PLC0415 - as above
+
+    by_reason: dict[str, list[str]] = {}
+    for provider in PROVIDERS:
+        for why in refused_by(provider, {**tool, "name": "legal"}):
+            by_reason.setdefault(why, []).append(title_of(provider))
+    for why, titles in by_reason.items():
+        yield Oddity("wrong", where, f"{' and '.join(titles)} refuses it, and every request that has it: {why}")
 
 
 def _schema(where: str, key: str, schema: Any) -> Iterator[Oddity]:

@@ -10,18 +10,18 @@ import math
 import os
 import shutil
 import stat
-import tempfile
 from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.wire import is_array, is_object
+from greenroom.supervision.private_files import write_beside
 
 from .endings import CONFIG, Ended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
 _KEPT: Final = 9
 """So many files from before a change are kept; the first of them for good."""
@@ -58,13 +58,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What stands there; nothing when there is no such file. Raises `Ended` for one that is no JSON object."""
-    try:
-        text = _bytes(path).decode("utf-8-sig")
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise Ended(CONFIG, f"{path} cannot be read ({error}): nothing was written") from None
+    """What stands there; nothing when there is no such file. Raises `Ended` for one that is no JSON object, and no TOML where that is its kind."""
+    text = text_at(path)
+    if is_toml(path):
+        from .toml_file import parsed  # noqa: PLC0415 - one program has such
+
+        return parsed(text, path)
     if not text.strip():
         return {}
     found: Any = None
@@ -85,6 +84,21 @@ def read(path: Path) -> dict[str, Any]:
     if not is_object(found):
         raise Ended(CONFIG, f"{path} has to be an object: nothing was written")
     return dict(found)
+
+
+def is_toml(path: Path) -> bool:
+    """Whether the program keeps it in TOML."""
+    return path.suffix == ".toml"
+
+
+def text_at(path: Path) -> str:
+    """The text of a file; empty when there is no such file. Raises `Ended`."""
+    try:
+        return _bytes(path).decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise Ended(CONFIG, f"{path} cannot be read ({error}): nothing was written") from None
 
 
 def _bytes(path: Path) -> bytes:
@@ -118,25 +132,18 @@ def text_of(value: Mapping[str, Any]) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def write(path: Path, value: Mapping[str, Any], before: Mapping[str, Any]) -> Path | None:
+def write(path: Path, text: str, before: Mapping[str, Any]) -> Path | None:
     """Put it there at once, with the rights that the file had; returns where the one before is kept. Raises `Changed` when it is not as it was `before`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     target = path.resolve()  # a link stays one
     kept: Path | None = None
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
 
-    def fill(name: Path) -> None:
-        name.write_text(text_of(value), encoding="utf-8")
-        name.chmod(mode)
-
-    def copy(name: Path) -> None:
-        shutil.copyfile(target, name)
-        shutil.copystat(target, name)
-
-    made = [_made(target, fill)]
+    made = [write_beside(target, text.encode(), mode=mode)]
     try:
         if target.exists():
-            made.append(_made(target, copy))
+            made.append(write_beside(target, target.read_bytes()))
+            shutil.copystat(target, made[-1])
         if read(path) != before:
             raise Changed
         if len(made) > 1:
@@ -147,21 +154,6 @@ def write(path: Path, value: Mapping[str, Any], before: Mapping[str, Any]) -> Pa
         for each in made:
             each.unlink(missing_ok=True)
     return kept
-
-
-def _made(target: Path, fill: Callable[[Path], None]) -> Path:
-    """A new file in the same folder, which is nobody else's while it is filled."""
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    made = Path(name)
-    try:
-        fill(made)
-        os.fsync(descriptor)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-    return made
 
 
 def _beside(target: Path) -> Path:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
+from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.wire import is_array
 
 from .asking import asked
@@ -14,39 +15,41 @@ from .endings import Misused
 from .showing import as_json, heading
 from .spelling import harmless, visible
 from .targets import first, way
+from .writing import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from greenroom.client import Client
     from greenroom.protocol.received import PromptReply, ResourceReply
 
 
-def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequence[str] | None, **given: Any) -> None:
+def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequence[str] | None, **given: Any) -> int:
     """Read it."""
     target, (resource, *rest) = first(words, command, "which resource")
     where = way(target, command, given)
-    reply = asyncio.run(_read(where, resource, rest))
+    reply, code = asyncio.run(_read(where, resource, rest))
     if json:
         as_json(reply.raw)
-        return
+        return code
     if save is not None:
         _save(reply, save)
-        return
+        return code
     for one in reply.contents:
         echo(
             harmless(one.text)
             if one.text is not None
             else styled(f"[{visible(one.uri)}: {len(one.blob or b'')} bytes: --save writes them]", "dim")
         )
+    return code
 
 
-async def _read(where: Any, resource: str, words: Sequence[str]) -> ResourceReply:
+async def _read(where: Any, resource: str, words: Sequence[str]) -> tuple[ResourceReply, int]:
     async with asked(where) as (client, desk):
         read = client.within(None).read_resource(await _uri(client, resource, words))
         reply: ResourceReply = await desk.patiently(client.settings.request_timeout, "resources/read", read)
-        return reply
+        return reply, desk.code
 
 
 async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
@@ -57,45 +60,97 @@ async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
         return resource
     for template in await client.list_resource_templates():
         if resource in (template.name, template.title, template.uri_template):
-            return expand(template.uri_template, list(words))
+            return expand(template.uri_template, _in_order(template.uri_template, words))
     if words:
         raise Misused(f"{resource!r} is no template, and takes no words")
-    for each in await client.list_resources():
+    there = await client.list_resources()
+    for each in there:
         if resource in (each.name, each.title, each.uri):
             return each.uri
-    return resource  # the server knows best what it is called
+    if ":" in resource:
+        return resource  # a URI that is not listed: the server knows it or not
+    names = [each.name for each in there] + [each.name for each in await client.list_resource_templates()]
+    raise Misused(_no(resource, "resource", names))
+
+
+def _in_order(template: str, words: Sequence[str]) -> list[str]:
+    """The words in the order of the template's places, where all were typed as `name=value` with its names."""
+    from greenroom.actors.mentions.expansion import placeholders  # noqa: PLC0415 - not for help
+
+    names = placeholders(template)
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(given) < len(words) or not given.keys() <= set(names):
+        return list(words)  # a value may have an = in it
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise Misused(f"{template} wants {', '.join(f'{name}=…' for name in missing)} as well")
+    return [given[name] for name in names]
+
+
+def _no(name: str, what: str, there: Sequence[str]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    near = get_close_matches(name, there, 1)
+    return f"the server has no {what} {name!r}" + (
+        f": did you mean {visible(near[0])}?" if near else f"; it has {', '.join(map(visible, there)) or 'none'}"
+    )
 
 
 def _save(reply: ResourceReply, path: Path) -> None:
     data = b"".join(one.text.encode() if one.text is not None else (one.blob or b"") for one in reply.contents)
     if str(path) == "-":
-        sys.stdout.buffer.write(data)
+        if sys.stdout.isatty():
+            echo(harmless(data.decode(errors="replace")), newline=False)
+        else:
+            sys.stdout.buffer.write(data)
         return
-    path.write_bytes(data)
+    write_file(path, data)
     echo(f"→ {path} ({len(data)} bytes)", error=True)
 
 
-def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> None:
+def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> int:
     """Get it."""
     target, (name, *rest) = first(words, command, "which prompt")
     where = way(target, command, given)
-    reply = asyncio.run(_prompt(where, name, dict(_pair(word) for word in rest)))
+    reply, code = asyncio.run(_prompt(where, name, dict(_pair(word) for word in rest)))
     if json:
         as_json(reply.raw)
-        return
+        return code
     for message in reply.raw.get("messages", ()):
         heading(str(message.get("role")))
         content = message.get("content")
         for block in content if is_array(content) else [content]:
             text = block.get("type") == "text"
             echo(harmless(str(block.get("text"))) if text else styled(visible(f"[{block.get('type')}]"), "dim"))
+    return code
 
 
-async def _prompt(where: Any, name: str, arguments: dict[str, str]) -> PromptReply:
+async def _prompt(where: Any, name: str, arguments: dict[str, str]) -> tuple[PromptReply, int]:
     async with asked(where) as (client, desk):
         got = client.within(None).get_prompt(name, arguments)
-        reply: PromptReply = await desk.patiently(client.settings.request_timeout, "prompts/get", got)
-        return reply
+        try:
+            reply: PromptReply = await desk.patiently(client.settings.request_timeout, "prompts/get", got)
+        except PeerError as error:
+            if error.code == ErrorCode.INVALID_PARAMS:
+                await _is_there(client, name, arguments)
+            raise
+        return reply, desk.code
+
+
+async def _is_there(client: Client, name: str, arguments: Mapping[str, str]) -> None:
+    """Raises `Misused` for a prompt that the server does not list, and for arguments that it does not take or lacks."""
+    try:
+        prompts = {each.name: each for each in await client.list_prompts()}
+    except PeerError:
+        return
+    if name not in prompts:
+        raise Misused(_no(name, "prompt", list(prompts))) from None
+    known = {each.name: each for each in prompts[name].arguments}
+    if strange := [each for each in arguments if each not in known]:
+        there = ", ".join(map(visible, known)) or "none"
+        raise Misused(f"{name} has no argument {strange[0]!r}; it has {there}") from None
+    if missing := [each.name for each in known.values() if each.required and each.name not in arguments]:
+        raise Misused(f"{name} wants {', '.join(f'{visible(each)}=…' for each in missing)}") from None
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -9,17 +9,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import anyio
 
 from .door import echo, styled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from anyio.abc import Process
+
 _EVERY: Final = 0.3
 _GRACE: Final = 10.0
+"""Seconds that the server may take to stop, and as many beyond its own grace where that is set."""
 _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
 _MOST: Final = 5000
 
@@ -65,69 +69,81 @@ def wrong(paths: Sequence[Path]) -> str | None:
 class Renewed:
     """The process that serves."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        """It is started at once."""
-        self._words = list(words)
-        self.process = self._started()
+    def __init__(self, words: Sequence[str], process: Process, grace: float = 0.0) -> None:
+        """Made by `started`."""
+        self._words = words
+        self.process = process
+        self._grace = grace
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._words, stdin=subprocess.DEVNULL)  # noqa: S603 - ourselves
+    @classmethod
+    async def started(cls, words: Sequence[str], grace: float = 0.0) -> Renewed:
+        """Start it, with the terminal for what it says. `grace` is what it takes to stop itself."""
+        return cls(words, await _started(words), grace)
 
-    def renew(self) -> None:
-        """Another one in its place."""
-        self.end()
-        self.process = self._started()
+    async def renew(self) -> None:
+        """End it, and start another one in its place."""
+        await self.end()
+        self.process = await _started(self._words)
 
-    def end(self) -> None:
-        """In order; and if that takes too long, at once."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        self.process.wait()
+    async def end(self) -> None:
+        """In order; and if that takes too long, at once. Not to be cancelled."""
+        with anyio.CancelScope(shield=True):
+            if self.process.returncode is None:
+                self.process.terminate()
+                with anyio.move_on_after(self._grace + _GRACE):
+                    await self.process.wait()
+                if self.process.returncode is None:
+                    self.process.kill()
+            await self.process.wait()
 
 
-def serve_again(words: Sequence[str], folder: Path) -> int:
+async def _started(words: Sequence[str]) -> Process:
+    return await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
+
+
+def serve_again(words: Sequence[str], folder: Path, grace: float = 0.0) -> int:
     """Serve, and look at the files, until a signal comes."""
+    return anyio.run(_until_told, words, folder, grace)
 
-    def told(signum: int, _frame: object) -> None:
-        raise SystemExit(128 + signum)
 
-    before = signal.signal(signal.SIGTERM, told)
+async def _until_told(words: Sequence[str], folder: Path, grace: float) -> int:
+    """Ctrl-C, SIGTERM, or the SIGHUP of a terminal that closes, ends the server in order. One that was ignored (nohup) still is."""
+    wanted = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+    heard = [each for each in wanted if signal.getsignal(each) is not signal.SIG_IGN]
+    with anyio.open_signal_receiver(
+        *heard
+    ) as signals:  # open until the server has ended: a second signal changes nothing
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_serve, words, folder, grace)
+            await anext(aiter(signals))
+            tasks.cancel_scope.cancel()
+    return 0  # as the server itself does when it is told to stop
+
+
+async def _serve(words: Sequence[str], folder: Path, grace: float) -> None:
     seen = files(folder)
-    served = Renewed([sys.executable, "-P", "-m", "greenroom.cli", "serve", *words])
+    served = await Renewed.started([sys.executable, "-P", "-m", "greenroom.cli", "serve", *words], grace)
     ended = False
     try:
         while True:
-            time.sleep(_EVERY)
-            now = files(folder)
+            await anyio.sleep(_EVERY)
+            now = await anyio.to_thread.run_sync(files, folder)
             if different := changed(seen, now):
                 seen = now
                 broken = wrong(different)
                 if broken is not None:
                     echo(styled(f"greenroom: {broken}: the server goes on as it was", "bad"), error=True)
                     continue
-                echo(
-                    styled(
-                        f"greenroom: {', '.join(path.name for path in different[:3])} changed: beginning anew", "dim"
-                    ),
-                    error=True,
-                )
-                served.renew()
+                names = ", ".join(path.name for path in different[:3])
+                echo(styled(f"greenroom: {names} changed: beginning anew", "dim"), error=True)
+                await served.renew()
                 ended = False
-            elif not ended and served.process.poll() is not None:
+            elif not ended and served.process.returncode is not None:
                 ended = True
+                code = served.process.returncode
                 echo(
-                    styled(
-                        f"greenroom: the server has ended with {served.process.returncode}: it begins anew when a file changes",
-                        "bad",
-                    ),
+                    styled(f"greenroom: the server has ended with {code}: it begins anew when a file changes", "bad"),
                     error=True,
                 )
-    except KeyboardInterrupt:
-        return 0
     finally:
-        signal.signal(signal.SIGTERM, before)
-        served.end()
+        await served.end()

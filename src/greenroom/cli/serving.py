@@ -1,94 +1,292 @@
-"""``greenroom serve``: a server of somebody's code, on stdin and stdout or over HTTP."""
+"""``greenroom serve``: a server of the user's own code, on stdin and stdout or over HTTP."""
 
 from __future__ import annotations
 
+import ast
+import json
+import sys
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from .endings import FINE, Misused
-from .loading import blaming, load_server
+from .door import echo
+from .endings import FAILED, FINE, Ended, Misused
+from .loading import blaming, load_server, parted
+from .serve_options import SERVE_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from greenroom.server import Server
     from greenroom.transports.http_config import HttpConfig
 
+    from .option_types import Option
 
-def serve(  # noqa: PLR0913 - a keyword for each option
+
+@dataclass(frozen=True)
+class Typed:
+    """What was typed of settings: by the names of their fields, and as the words themselves."""
+
+    http: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    server: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    words: Sequence[str] = ()
+    of_http_alone: Sequence[str] = ()
+    """The options that nothing but HTTP has a use for."""
+    grace: float | None = None
+    """How long the program may take to stop."""
+
+
+_NOTHING: Final = Typed()
+
+
+def typed_settings(given: Mapping[str, Any]) -> Typed:
+    """The settings in what click found, by the options' names. Raises `Ended` for a file that cannot be read."""
+    found: dict[str, dict[str, Any]] = {"http": {}, "server": {}}
+    words: list[str] = []
+    of_http: list[str] = []
+    for option in SERVE_OPTIONS:
+        value = given.get(option.name.replace("-", "_"))
+        if not option.setting or value is None or value == ():
+            continue
+        words += _words(option, value)
+        fields = [each.split(".") for each in option.setting.split()]
+        if all(kind == "http" for kind, _ in fields):
+            of_http.append(f"--{option.name}")
+        if option.name != "origin":  # which is read with the address
+            for kind, name in fields:
+                found[kind][name] = _value(option, value)
+    return Typed(found["http"], found["server"], words, of_http)
+
+
+def _words(option: Option, value: Any) -> Iterator[str]:
+    name = f"--{option.name}"
+    if option.kind == "switch":
+        yield name if value else f"--no-{option.name}"
+    else:
+        for each in value if option.many else (value,):
+            yield from (name, json.dumps(each) if option.kind == "json" else str(each))
+
+
+def _value(option: Option, value: Any) -> Any:
+    if value == "none" and option.unset:
+        return None
+    if option.many:
+        stands_alone = {"none": (), "any": "any"} if option.name == "allowed-host" else {"none": ()}
+        if len(value) > 1 and not stands_alone.keys().isdisjoint(value):
+            raise Misused(f"--{option.name} {' and '.join(stands_alone)} stand alone")
+        return stands_alone.get(value[0], value)
+    if option.name == "keyfile-password-file":
+        try:
+            return Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise Ended(FAILED, f"--{option.name}: {value} cannot be read: {error}") from None
+    return value
+
+
+def serve(  # noqa: PLR0913 - a keyword for each option that is no setting
     *,
-    server: str,
+    server: str | None,
+    config: Path | None = None,
+    only: Sequence[str] = (),
     stdio: bool,
     http: str | None,
     origin: Sequence[str],
     workers: int | None,
     watch: bool,
     inspect: bool,
+    no_access_log: bool = False,
+    log_json: bool = False,
+    grace: float | None = None,
+    **settings: Any,
 ) -> int:
-    """Serve it until a signal comes, or whoever is at the other end of stdin has gone."""
+    """Serve it until a signal comes, or the client on stdin has gone."""
     if stdio and http is not None:
         raise Misused("either --stdio or --http: a server has one of them here")
     if workers is not None and http is None:
         raise Misused("--workers is for --http: on stdio there is one client, and one process")
     if origin and http is None:
         raise Misused("--origin is for --http: on stdio nobody is a web page")
-    if watch:
-        return _watched(server, http, origin, workers, inspect=inspect)
-    serve_once(server, http, origin, workers, inspect=inspect)
+    typed = typed_settings(settings)
+    if typed.of_http_alone and http is None:
+        raise Misused(f"{typed.of_http_alone[0]} is for --http: it says nothing of stdio")
+    drain = typed.http.get("drain_grace")
+    if grace is not None and drain is not None and drain > grace:
+        raise Misused(
+            f"--drain-grace {drain:g} is longer than --grace {grace:g}, after which the program has ended: type --grace {drain:g} alone"
+        )
+    words = [word for word, said in (("--no-access-log", no_access_log), ("--log-json", log_json)) if said]
+    words += [] if grace is None else ["--grace", str(grace)]
+    typed = replace(typed, words=(*typed.words, *words), grace=grace)
+    if config is not None and (server is not None or workers is not None or watch):
+        other = server or ("--workers" if workers is not None else "--watch")
+        follows = ": it follows its file anyway" if other == "--watch" else ""
+        raise Misused(f"--config serves the servers of a file, and goes without {other}{follows}")
+    if config is None and server is None:
+        raise Misused("say which server: module:server or file.py, or --config FILE for the servers of a file")
+    if only and config is None:
+        raise Misused("--only is for --config: it names servers of that file")
+    if server is not None and watch:
+        return _watched(server, http, origin, workers, typed, inspect=inspect)
+    from greenroom.console_log import LogOptions  # noqa: PLC0415 - not for help
+
+    with LogOptions(access=not no_access_log, json=log_json).applied():
+        if config is not None:
+            _serve_gateway(config, only, http, origin, typed, inspect=inspect)
+        elif server is not None:
+            serve_once(server, http, origin, workers, typed, inspect=inspect)
     return FINE
 
 
-def _watched(server: str, http: str | None, origin: Sequence[str], workers: int | None, *, inspect: bool) -> int:
+def _serve_gateway(
+    config: Path, only: Sequence[str], http: str | None, origin: Sequence[str], typed: Typed, *, inspect: bool
+) -> None:
+    from .gateway import gateway  # noqa: PLC0415 - not for help
+
+    if http is None:
+        _set_up(gateway(config, only), typed).run("stdio", inspect=inspect, grace=typed.grace)
+    else:
+        where = configured(http, origin, typed)
+        _set_up(gateway(config, only), typed).run("http", config=where, inspect=inspect, grace=typed.grace)
+
+
+def _watched(
+    server: str, http: str | None, origin: Sequence[str], workers: int | None, typed: Typed, *, inspect: bool
+) -> int:
     from .renewing import serve_again  # noqa: PLC0415 - for who is at work on it
 
     if http is None:
         raise Misused("--watch is for --http: a client on stdio would lose what it said with the process that heard it")
-    configured(http, origin)
-    words = [server, "--http", http, *(word for each in origin for word in ("--origin", each))]
+    configured(http, origin, typed)
+    words = [server, "--http", http, *(word for each in origin for word in ("--origin", each)), *typed.words]
     words += [] if workers is None else ["--workers", str(workers)]
     words += ["--inspect"] if inspect else []
     file = server if server.endswith(".py") else server.rpartition(":")[0]
-    return serve_again(words, Path(file).resolve().parent if file.endswith(".py") else Path.cwd())
+    stopping = max(typed.grace or 0.0, typed.http.get("drain_grace") or 0.0)
+    return serve_again(words, Path(file).resolve().parent if file.endswith(".py") else Path.cwd(), stopping)
 
 
-def serve_once(server: str, http: str | None, origin: Sequence[str], workers: int | None, *, inspect: bool) -> None:
+def serve_once(
+    server: str,
+    http: str | None,
+    origin: Sequence[str],
+    workers: int | None,
+    typed: Typed,
+    *,
+    inspect: bool,
+) -> None:
     """Import it, and serve. On stdio, what its import prints goes to stderr: stdout belongs to the protocol from the first moment."""
     if http is None:
         from greenroom.transports.standard import StandardStreams  # noqa: PLC0415 - not for help
 
         streams = StandardStreams()
         try:
-            found = load_server(server)
+            found = _loaded(server, typed)
         finally:
             streams.give_back()
         with blaming(server):
-            found.run("stdio", inspect=inspect)
+            found.run("stdio", inspect=inspect, grace=typed.grace)
         return
-    config = configured(http, origin)
-    found = load_server(server)
+    config = configured(http, origin, typed)
+    found = _loaded(server, typed)
+    beside: dict[str, object] = {
+        "allowed_origins": origin,
+        "workers": workers,
+        "inspect": inspect,
+        "grace": typed.grace is not None,
+    }
+    beside["log_json"] = "--log-json" in typed.words
+    said = {*typed.http, *(name for name, value in beside.items() if value)}
+    if unused := [each for each in settings_of_run(server) if each not in said]:
+        what = f"the run() of {server} is not called here, and what it says is not used"
+        echo(f"greenroom: {what}: {', '.join(unused)}; say it with options", error=True)
     with blaming(server):
-        found.run("http", config=config, inspect=inspect, workers=workers)
+        found.run("http", config=config, inspect=inspect, workers=workers, grace=typed.grace)
 
 
-def configured(http: str, origin: Sequence[str]) -> HttpConfig:
-    """Where to listen, and which pages may call. Raises `Misused`."""
-    from greenroom.transports.http_checks import origin as parsed  # noqa: PLC0415 - not for help
+def _loaded(name: str, typed: Typed) -> Server:
+    return _set_up(load_server(name), typed)
+
+
+def _set_up(server: Server, typed: Typed) -> Server:
+    from greenroom.actors.settings import BadSetting  # noqa: PLC0415 - not for help
+
+    if typed.server:
+        try:
+            server.set_up(**typed.server)
+        except BadSetting as error:
+            raise Misused(_as_option(error.name, "server", error)) from None
+    return server
+
+
+_SAID_IN_ANY_CASE: Final = frozenset({"host", "port", "access_log"})
+"""By `--http`, and by `--no-access-log`, which is there or not."""
+
+
+def settings_of_run(server: str) -> Sequence[str]:
+    """What the file of a loaded server gives to `server.run("http", …)`, by name: `greenroom serve` runs it itself, and never comes to that line."""
+    place, _ = parted(server)
+    path = place if place.endswith(".py") else getattr(sys.modules.get(place), "__file__", None)
+    try:
+        tree = ast.parse(Path(path or "").read_bytes())
+    except (OSError, SyntaxError, ValueError):  # an extension, or an archive: it was imported all the same
+        return ()
+    made = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "run"):
+            continue
+        if not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == "http"):
+            continue
+        for given in node.keywords:
+            value = made.get(given.value.id) if isinstance(given.value, ast.Name) else given.value
+            inner = value.keywords if given.arg == "config" and isinstance(value, ast.Call) else [given]
+            found.update((each.arg, None) for each in inner if each.arg is not None)
+    return [each for each in found if each not in _SAID_IN_ANY_CASE]
+
+
+def configured(http: str, origin: Sequence[str], typed: Typed = _NOTHING) -> HttpConfig:
+    """Where to listen, and how. Raises `Misused`."""
+    from greenroom.errors import ConfigError  # noqa: PLC0415 - not for help
+    from greenroom.transports.http_checks import Hosts, Origins  # noqa: PLC0415 - as above
+    from greenroom.transports.http_checks import origin as parsed  # noqa: PLC0415 - as above
     from greenroom.transports.http_config import HttpConfig, is_loopback  # noqa: PLC0415 - as above
 
     host, port = place(http)
+    allowed: Any = None
     if not origin:
         if not is_loopback(host):
             raise Misused(
                 f"{host} can be reached from other machines: say which web pages may call, with --origin and theirs, "
-                "--origin none or --origin any; or listen on 127.0.0.1"
+                "--origin none or --origin any (programs may call whatever it says); or listen on 127.0.0.1"
             )
-        return HttpConfig(host=host, port=port)
-    if len(origin) > 1 and {"none", "any"} & set(origin):
+    elif len(origin) > 1 and {"none", "any"} & set(origin):
         raise Misused("--origin none and --origin any stand alone")
-    if origin[0] in ("none", "any"):
-        return HttpConfig(host=host, port=port, allowed_origins=() if origin[0] == "none" else "any")
-    if wrong := [each for each in origin if each != "null" and parsed(each) is None]:
+    elif origin[0] in ("none", "any"):
+        allowed = () if origin[0] == "none" else "any"
+    elif wrong := [each for each in origin if each != "null" and parsed(each) is None]:
         raise Misused(f"--origin is written scheme://host[:port], or null, none or any, not {wrong[0]!r}")
-    return HttpConfig(host=host, port=port, allowed_origins=tuple(origin))
+    else:
+        allowed = tuple(origin)
+    try:
+        config = HttpConfig(host=host, port=port, allowed_origins=allowed, **typed.http)
+        Hosts(config)
+        Origins(config)
+    except ConfigError as error:
+        raise Misused(_as_option(str(error).partition(" ")[0], "http", error)) from None
+    return config
+
+
+def _as_option(name: str, kind: str, error: Exception) -> str:
+    """A setting's error, with the option for its name."""
+    known = {each: option.name for option in SERVE_OPTIONS for each in option.setting.split()}
+    option = known.get(f"{kind}.{name}")
+    return str(error) if option is None else str(error).replace(name, f"--{option}", 1)
 
 
 def place(text: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_library
 import shutil
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -11,17 +12,18 @@ import msgspec
 from greenroom.protocol.wire import is_array, is_object
 
 from .door import echo, styled
-from .spelling import visible
+from .spelling import spelt_in_json, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _WIDEST = 100
+_FEW = 6
 
 
 def as_json(value: Any) -> None:
-    """One JSON value, indented."""
-    echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    """One JSON value, indented; what is not seen in it is escaped."""
+    echo(spelt_in_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def width() -> int:
@@ -44,7 +46,7 @@ def entry(name: str, about: str = "", notes: Iterable[str] = (), *, style: str =
 
 
 def arguments(schema: Any) -> str:
-    """A tool's arguments in short: `city, days?`. Of what is no schema, none."""
+    """A tool's arguments in short: `city: string, days?: integer`. Of what is no schema, none."""
     if not is_object(schema):
         return ""
     properties: Any = schema.get("properties")
@@ -52,7 +54,35 @@ def arguments(schema: Any) -> str:
     if not is_object(properties):
         return ""
     needed = {each for each in required if isinstance(each, str)} if is_array(required) else set[str]()
-    return ", ".join(name if name in needed else f"{name}?" for name in properties)
+    return ", ".join(
+        f"{name}{'' if name in needed else '?'}{f': {kind}' if (kind := _kind(each)) else ''}"
+        for name, each in properties.items()
+    )
+
+
+def _kind(schema: Any) -> str:
+    """A schema's type in a word or a few; empty where any value fits, or it takes more words."""
+    return "|".join(dict.fromkeys(_kinds(schema, 3)))
+
+
+def _kinds(schema: Any, depth: int) -> list[str]:
+    if not is_object(schema) or not depth:
+        return []
+    said: Any = schema.get("type")
+    enum: Any = schema.get("enum")
+    if is_array(enum) and 0 < len(enum) <= _FEW:
+        return [json_library.dumps(each) if isinstance(each, str) else str(each) for each in enum]
+    kinds = [each for each in (said if is_array(said) else [said]) if isinstance(each, str)]
+    if kinds:
+        inner = "|".join(dict.fromkeys(_kinds(schema.get("items"), depth - 1)))
+        listed = "array" if not inner else f"({inner})[]" if "|" in inner else f"{inner}[]"
+        return [listed if each == "array" else each for each in kinds]
+    for word in ("anyOf", "oneOf"):
+        parts: Any = schema.get(word)
+        if is_array(parts) and 0 < len(parts) <= _FEW:
+            found = [_kinds(each, depth - 1) for each in parts]
+            return [each for some in found for each in some] if all(found) else []
+    return []
 
 
 def first_line(text: object) -> str:

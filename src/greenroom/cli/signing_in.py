@@ -52,7 +52,7 @@ def login(  # noqa: PLR0913 - a keyword for each option
     if not is_terminal() and not device:
         raise Ended(SIGN_IN, "nobody is at this terminal to sign in: run it where a browser is, or say --device")
     port = environment().oauth_port
-    place = _place(target, config, usual=port, port=mcp_oauth_port, account=account, scopes=scope)
+    place = _place(target, config, usual=port, port=mcp_oauth_port, account=account, also=scope)
     if device:
         from greenroom.auth.client.browsers import show_code  # noqa: PLC0415 - not for help
 
@@ -64,16 +64,21 @@ def login(  # noqa: PLR0913 - a keyword for each option
     if record is None:
         echo(f"{place.name} asks nobody who they are: there is nothing to sign in to")
         return FINE
-    echo(styled(f"signed in at {place.name}", "good") + _until(record))
+    scopes = f", with {' '.join(record.scopes)}" if scope else ""
+    echo(styled(f"signed in at {place.name}", "good") + _until(record) + scopes)
     return FINE
 
 
 async def _signed_in(place: _Place) -> Record | None:
+    """The login, which the user is asked for where none is kept, or the one that is kept lacks one of these scopes."""
     from greenroom.client import Client  # noqa: PLC0415 - as above
 
     async with Client(place.url, auth=place.auth) as client:
         await client.ping()
-        return await _kept(place)
+        record = await _kept(place)
+        if record is not None and not set(place.auth.also) <= set(record.scopes):
+            record = await place.auth.credentials(place.url).widen(place.auth.also)
+        return record
 
 
 def logout(*, target: str, account: str | None, config: Path | None, json: bool) -> int:
@@ -119,8 +124,7 @@ async def _forgotten(place: _Place) -> Record | None:
 
 def whoami(*, target: str | None, account: str | None, config: Path | None, json: bool) -> int:
     """Show where you are signed in; 5 when you are not, and one server was named."""
-    places = [_place(target, config, account=account)] if target else _configured(config)
-    records = asyncio.run(_all(places))
+    places, records = asyncio.run(_logins(target, account, config))
     if json:
         as_json({place.name: _told(record) for place, record in zip(places, records, strict=True)})
     else:
@@ -135,12 +139,38 @@ def whoami(*, target: str | None, account: str | None, config: Path | None, json
                     [part for part in (f"as {record.client_id}, known to {record.issuer}", scopes) if part],
                 )
         if not places:
-            echo("no server of your configuration wants anybody to sign in")
+            echo("you are signed in nowhere, and no server of your configuration asks for it: greenroom login URL")
     return SIGN_IN if target and records[0] is None else FINE
 
 
-async def _all(places: Sequence[_Place]) -> list[Record | None]:
-    return [await _kept(place) for place in places]
+async def _logins(
+    target: str | None, account: str | None, config: Path | None
+) -> tuple[list[_Place], list[Record | None]]:
+    """Of one server; or of all that are configured, and all others that a login is kept for."""
+    places = [_place(target, config, account=account)] if target else _configured(config)
+    if not target:
+        known = {_key(place) for place in places}
+        if account is not None:
+            places = [replace(place, auth=replace(place.auth, account=account)) for place in places]
+            known = {_key(place) for place in places}
+        places += await _other_logins(known, account)
+    return places, [await _kept(place) for place in places]
+
+
+async def _other_logins(known: set[str], account: str | None) -> list[_Place]:
+    from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - as above
+    from greenroom.auth.client.oauth import OAuth, login_of  # noqa: PLC0415 - as above
+
+    store = best_store()
+    found: list[_Place] = []
+    for key in sorted(await store.keys()):
+        login = login_of(key)
+        if login is None or key in known or account not in (None, login.account):
+            continue
+        name = login.url if login.account == "default" else f"{login.url} ({login.account})"
+        auth = OAuth(store=store, account=login.account, client_id=login.client_id)
+        found.append(_Place(name, login.url, auth))
+    return found
 
 
 # --- where
@@ -153,7 +183,7 @@ def _place(
     usual: int = 0,
     port: int | None = None,
     account: str | None = None,
-    scopes: Sequence[str] = (),
+    also: Sequence[str] = (),
 ) -> _Place:
     """`usual` is the port that the environment names: a server's own wins over it, and what was typed over both."""
     from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - as above
@@ -164,8 +194,8 @@ def _place(
         changes["port"] = port
     if account is not None:
         changes["account"] = account
-    if scopes:
-        changes["scopes"] = tuple(scopes)
+    if also:
+        changes["also"] = tuple(also)
     if is_url(target):
         changes.setdefault("port", usual)
         return _Place(target, target, OAuth(store=best_store(), **changes))

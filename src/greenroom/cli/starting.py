@@ -7,12 +7,15 @@ import keyword
 import re
 import shutil
 import subprocess
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
 from .door import echo, styled
 from .endings import FAILED, FINE, UNREACHED, Ended, Misused
 from .showing import as_json
+from .writing import within_project, write_file
 
 _NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?")
 
@@ -112,11 +115,19 @@ greenroom_mode = "auto"
 def new(*, name: str, git: bool, json: bool) -> int:
     """Make it. Nothing that is there is overwritten."""
     folder = Path(name)
+    within_project(folder)
     word = folder.name
     module = re.sub(r"[^a-z0-9_]", "_", word.lower())
-    if not _NAME.fullmatch(word) or keyword.iskeyword(module):
+    if not _NAME.fullmatch(word):
         raise Misused(
             f"{word!r} cannot be a server's name: use letters, digits, - and _, a letter first and no - or _ last"
+        )
+    if keyword.iskeyword(module):
+        raise Misused(f"{word!r} cannot be a server's name: {module} is a word of Python's grammar; {word}-server can")
+    if module in sys.stdlib_module_names or _is_installed(module):
+        raise Misused(
+            f"{word!r} cannot be a server's name: {module}.py would stand in the way of Python's module {module!r}, "
+            f"which other code imports; {word}-server can"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Ended(FAILED, f"{folder} is there already, and not empty: nothing was written")
@@ -129,9 +140,9 @@ def new(*, name: str, git: bool, json: bool) -> int:
     }
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
-        (folder / path).write_text(text.format(**words), encoding="utf-8")
-    (folder / "server.json").write_text(json_library.dumps(described(words), indent=2) + "\n", encoding="utf-8")
-    (folder / ".gitignore").write_text("__pycache__/\n.venv/\n*.egg-info/\n", encoding="utf-8")
+        write_file(folder / path, text.format(**words).encode())
+    write_file(folder / "server.json", (json_library.dumps(described(words), indent=2) + "\n").encode())
+    write_file(folder / ".gitignore", b"__pycache__/\n.venv/\n*.egg-info/\n")
     if git:
         _make_repository(folder)
     if json:
@@ -143,6 +154,12 @@ def new(*, name: str, git: bool, json: bool) -> int:
         f"\n  cd {folder}\n  greenroom call {module}.py greet name=Ada\n  pytest\n  greenroom serve {module}.py --http 8000"
     )
     return FINE
+
+
+def _is_installed(module: str) -> bool:
+    """Whether code that is installed has a module of this name. What lies in this folder is no reason."""
+    elsewhere = [path for path in sys.path if path and Path(path).resolve() != Path.cwd()]
+    return PathFinder.find_spec(module, elsewhere) is not None
 
 
 def _make_repository(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -140,8 +141,8 @@ def _place(where: Way) -> Place:
     _refuse(env, "--env", "a command")
     if is_url(target):
         options: dict[str, Any] = {"headers": headers} if headers else {}
-        if "authorization" not in {name.lower() for name in headers}:
-            options["auth"] = _kept_login()
+        if "authorization" not in {name.lower() for name in headers} and _may_carry_a_login(target):
+            options["auth"] = _kept_login(target)
         return Place(target, times, options)
     _refuse(headers, "--header", "a URL")
     if is_server_name(target):
@@ -194,10 +195,21 @@ def _configured(name: str, where: Way, said: Environment) -> Place:
     return Place(route, times, {"name": name})
 
 
-def _kept_login() -> Any:
-    """What `greenroom login` has kept for a URL; nobody is asked to sign in where they only wanted to call."""
+def _may_carry_a_login(url: str) -> bool:
+    """Whether a token would be safe on the way there. Elsewhere none is looked for, and a server that asks for none is called without."""
+    from greenroom.auth.client.reaching import check_server_url  # noqa: PLC0415 - not for help
+
+    try:
+        check_server_url(url)
+    except ConfigError:
+        return False
+    return True
+
+
+def _kept_login(url: str) -> Any:
+    """What `greenroom login` has kept for a URL; no browser is opened for a call."""
     from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - not for help
     from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
 
-    advice = "run `greenroom login` with this URL in a terminal, once"
-    return OAuth(store=best_store(), browser=None, advice=advice)
+    advice = "run `greenroom login` with this URL in a terminal, once; or give a token or a key with --header"
+    return OAuth(store=best_store(), browser=None, advice=advice, command=f"greenroom login {shlex.quote(url)}")

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from .door import echo, styled, wipe
 from .endings import UNREACHED, Ended, Misused
 from .showing import as_json
+from .spelling import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+_STYLES = {"ready": "good", "starting": "odd", "stopping": "odd", "stopped": "odd"}
 _FOLDED = 12
 """So many of a kind under one parent are counted instead of listed."""
 
@@ -69,9 +71,14 @@ def drawn(seen: Mapping[str, Any], *, every: bool = False) -> Iterator[str]:
     for url in seen["urls"]:
         yield f"  {url}"
     below: dict[str | None, list[Mapping[str, Any]]] = {}
-    for each in seen["processes"]:
-        below.setdefault(each["parent"], []).append(each)
     known = {each["pid"] for each in seen["processes"]}
+    servers: Sequence[Mapping[str, Any]] = seen.get("servers", ())
+    of = {each["pid"]: each for each in servers}
+    for each in seen["processes"]:
+        below.setdefault(each["parent"], []).append({**each, "server": of.get(each["pid"])})
+    for each in servers:
+        if each["pid"] not in known:  # parked, or between two lives: nothing of it runs
+            below.setdefault(each["parent"], []).append(_absent(each))
     roots = [each for parent, some in below.items() if parent not in known for each in some]
     yield from _branches(roots, below, "", every=every)
 
@@ -84,11 +91,11 @@ def _branches(
     for each in some:
         kinds.setdefault(each["behaviour"], []).append(each)
     for kind, alike in kinds.items():
-        leaves = [each for each in alike if each["pid"] not in below]
+        leaves = [each for each in alike if each["pid"] not in below and not each["server"]]
         if len(leaves) > _FOLDED and not every:
             busy = sum(each["activity"] != "idle" for each in leaves)
             lines.append((f"{len(leaves)} of {kind}{styled(f', {busy} at work', 'odd') if busy else ''}", None))
-            lines += [(_told(each), each) for each in alike if each["pid"] in below]
+            lines += [(_told(each), each) for each in alike if each["pid"] in below or each["server"]]
         else:
             lines += [(_told(each), each) for each in alike]
     for place, (text, shown) in enumerate(lines):
@@ -98,8 +105,14 @@ def _branches(
             yield from _branches(below.get(shown["pid"], ()), below, before + ("   " if last else "│  "), every=every)
 
 
+def _absent(server: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A server without a process, as one of those among which it would be."""
+    nothing = {"names": (), "activity": "idle", "waiting": 0, "bound": None, "calls": None}
+    return {**nothing, "pid": "", "behaviour": "UpstreamTree", "label": f"upstream {server['id']}", "server": server}
+
+
 def _told(each: Mapping[str, Any]) -> str:
-    notes: list[str] = []
+    notes: list[str] = [] if each["server"] is None else list(_health(each["server"]))
     if each["activity"] != "idle":
         notes.append(styled(each["activity"], "bad" if each["activity"] == "dying" else "odd"))
     if each["waiting"]:
@@ -107,5 +120,19 @@ def _told(each: Mapping[str, Any]) -> str:
         notes.append(f"{each['waiting']}{bound} waiting")
     if each["calls"]:
         notes.append(f"waits for {each['calls']}")
-    name = each["names"][0] if each["names"] else each["label"]
-    return f"{name} {styled(each['pid'], 'dim')}{'  ' + ', '.join(notes) if notes else ''}"
+    name = visible(each["names"][0] if each["names"] else each["label"])
+    pid = f" {styled(each['pid'], 'dim')}" if each["pid"] else ""
+    return f"{name}{pid}{'  ' + ', '.join(notes) if notes else ''}"
+
+
+def _health(server: Mapping[str, Any]) -> Iterator[str]:
+    """How a server of a host is, why, when it is tried again, and what it is at."""
+    state, reason, url = (visible(server[part]) for part in ("state", "reason", "sign_in_url"))
+    shown = styled(state.replace("_", " "), _STYLES.get(state, "bad"))
+    yield f"{shown}: {reason}" if reason else shown
+    if url and url not in reason:
+        yield f"sign in at {url}"
+    if (due := server["next_attempt"]) is not None:
+        yield f"next attempt in {due:.1f} s" if due else "tried again now"
+    if count := server["in_progress"]:
+        yield f"{count} call{'s' if count > 1 else ''} in progress"

@@ -5,67 +5,13 @@ A command's `run` is where its code is, `module:function`; it gets what was type
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final
+
+from .option_types import Argument, Command, Option
+from .serve_options import SERVE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-Kind: TypeAlias = Literal["text", "flag", "whole", "seconds", "path", "choice"]
-Completion: TypeAlias = Literal["", "target", "name"]
-"""Nothing; whatever can be a target: configured names and files of Python; configured names only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A word that a command takes."""
-
-    name: str
-    help: str
-    needed: bool = True
-    many: bool = False
-    path: bool = False
-    completes: Completion = ""
-    """What a shell offers for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option of a command."""
-
-    name: str
-    help: str
-    kind: Kind = "text"
-    short: str = ""
-    shown: str = ""
-    """What its value is called in the help."""
-    many: bool = False
-    default: Any = None
-    needed: bool = False
-    choices: Sequence[str] = ()
-    variable: str = ""
-    """The environment's variable that stands for it, which the command reads where nothing was typed."""
-    most: int | None = None
-    """The highest that a whole number may be; the lowest is 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command, or a group of them."""
-
-    name: str
-    help: str
-    run: str = ""
-    arguments: Sequence[Argument] = ()
-    options: Sequence[Option] = ()
-    commands: Sequence[Command] = ()
-    more: str = ""
-    """What the command's own help says besides: examples."""
-    behind: bool = False
-    """Whether a server's command may stand behind `--`."""
-    not_behind: str = ""
-    """Why it may not, where somebody could expect that."""
-
 
 TARGET: Final = Argument(
     "target",
@@ -92,22 +38,13 @@ COMMANDS: Final[Sequence[Command]] = (
             Argument(
                 "server",
                 "module:server, or file.py:server; the part behind the colon may be left out when there is only one",
+                needed=False,
+                completes="file",
             ),
         ),
-        (
-            Option("stdio", "on stdin and stdout, which is what is done without --http", "flag"),
-            Option("http", "over HTTP, at this host and port", shown="[HOST:]PORT"),
-            Option(
-                "origin",
-                "a web page's origin that may call; again for more; none, or any. Wanted where other machines can call",
-                shown="ORIGIN",
-                many=True,
-            ),
-            Option("workers", "with so many processes that share the port", "whole", shown="N", most=64),
-            Option("watch", "begin anew when one of its files changes", "flag"),
-            Option("inspect", "let `greenroom tree` look at it, through a socket that is only yours", "flag"),
-        ),
-        more="greenroom serve weather:server\ngreenroom serve weather.py --http 127.0.0.1:8000 --workers 2",
+        SERVE_OPTIONS,
+        more="greenroom serve weather:server\ngreenroom serve weather.py --http 127.0.0.1:8000 --workers 2\n"
+        "greenroom serve --config greenroom.toml --http 127.0.0.1:8000",
     ),
     Command(
         "list",
@@ -180,7 +117,7 @@ COMMANDS: Final[Sequence[Command]] = (
     ),
     Command(
         "install",
-        "Write a server into the configuration of Claude, Claude Code, Cursor or VS Code",
+        "Write a server into the configuration of a program that uses servers",
         "greenroom.cli.installing:install",
         (TARGET,),
         (
@@ -188,7 +125,7 @@ COMMANDS: Final[Sequence[Command]] = (
                 "to",
                 "whose configuration",
                 "choice",
-                choices=("claude", "claude-code", "cursor", "vscode"),
+                choices=("claude", "claude-code", "codex", "cursor", "gemini", "json", "vscode", "windsurf", "zed"),
                 needed=True,
             ),
             Option("name", "what it is called there", shown="NAME"),
@@ -199,7 +136,8 @@ COMMANDS: Final[Sequence[Command]] = (
             YES,
             JSON,
         ),
-        more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git",
+        more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git\n"
+        "With --config greenroom.toml, all servers of that file are written as one entry, a gateway.",
         behind=True,
     ),
     Command(
@@ -212,7 +150,7 @@ COMMANDS: Final[Sequence[Command]] = (
     ),
     Command(
         "tree",
-        "The processes of a server or host that runs, and what each is at",
+        "The processes of a server or host that runs, and what each is at; how each of a host's servers is",
         "greenroom.cli.watching:tree",
         (Argument("which", "its name, its process's number or its socket, where more than one runs", needed=False),),
         (
@@ -235,7 +173,7 @@ COMMANDS: Final[Sequence[Command]] = (
                         "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
                     ),
                 ),
-                (JSON,),
+                (CONNECTING[3], JSON),
             ),
             Command(
                 "show",
@@ -246,7 +184,7 @@ COMMANDS: Final[Sequence[Command]] = (
                         "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
                     ),
                 ),
-                (JSON,),
+                (CONNECTING[3], JSON),
             ),
             Command(
                 "effective",
@@ -289,7 +227,7 @@ COMMANDS: Final[Sequence[Command]] = (
             ),
             Option("device", "with a code to type on another machine, where the server has such", "flag"),
             Option("account", "as whom, for those who are several", shown="NAME"),
-            Option("scope", "ask for this as well; again for more", shown="SCOPE", many=True),
+            Option("scope", "add this scope to the login; again for more", shown="SCOPE", many=True),
             CONNECTING[3],
             JSON,
         ),
@@ -308,7 +246,10 @@ COMMANDS: Final[Sequence[Command]] = (
         "greenroom.cli.signing_in:whoami",
         (
             Argument(
-                "target", "a URL, or a name of your configuration; all of those without", needed=False, completes="name"
+                "target",
+                "a URL, or a name of your configuration; without it, all logins",
+                needed=False,
+                completes="name",
             ),
         ),
         (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),

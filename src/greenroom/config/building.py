@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _EXPANDED: Final = ("command", "args", "env", "cwd", "url", "headers", "oauth_config")
 _VERDICTS: Final[tuple[Verdict, ...]] = ("deny", "ask", "allow")
-_ENV_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*(?P<value>.*)")
+_ENV_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*+(?P<value>.*)")
 
 
 def server_of(  # noqa: PLR0913 - all that goes into one
@@ -80,6 +80,7 @@ def server_of(  # noqa: PLR0913 - all that goes into one
         oauth=found.get("oauth", "off"),
         oauth_config=oauth,
         isolation=found.get("isolation", "none"),
+        away=found.get("away", "mark"),
         disabled=found.get("disabled", False),
         restart=restart,
         budget=Budget(**_whole(found.get("budget", {}), "concurrent", "queue")),

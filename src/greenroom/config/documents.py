@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from .toml_lines import Path
 
 LARGEST: Final = 1024 * 1024
-_AT: Final = re.compile(r"\s*\(at (?:line (?P<line>\d+), column \d+|end of document)\)\Z")
+_AT: Final = re.compile(r"\(at (?:line (?P<line>\d+), column \d+|end of document)\)\Z")
 _HEADER: Final = re.compile(
     r"^[ \t]*\[[ \t]*(?:server[ \t]*\.[ \t]*)(?P<name>[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE
 )
 _DIGITS: Final = re.compile(r"[0-9_]{4300}")
 """So many are more than Python makes a number of."""
-_QUOTED: Final = re.compile(r"\"(?:[^\"\\]|\\.)*(?:\"|\Z)|'[^']*(?:'|\Z)")
+_QUOTED: Final = re.compile(r"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?|'[^']*'?", re.DOTALL)
 _DOTS: Final = 500
 _HALF: Final = "was it written only in part?"
 _TWICE: Final = ("cannot declare", "cannot overwrite", "cannot mutate", "cannot redefine")
@@ -177,7 +177,7 @@ def _toml_problem(message: str, text: str) -> tuple[Unreadable, str | None]:
     at_end = found is not None and found["line"] is None
     lines = Lines(text)
     line = lines.of(len(text.rstrip())) if found is None or at_end else int(found["line"])
-    what = message[: found.start()] if found else message
+    what = message[: found.start()].rstrip() if found else message
     headers = [one for one in _HEADER.finditer(text) if lines.of(one.start()) <= line]
     server = headers[-1]["name"].strip("\"'") if headers else None
     if what.lower().startswith(_TWICE):

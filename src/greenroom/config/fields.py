@@ -237,6 +237,11 @@ SERVER: Final = Table(
         "isolation": Field(
             Choice(("none", "process")), "Whether the connection lives in this process, or in one of its own.", "none"
         ),
+        "away": Field(
+            Choice(("mark", "withdraw", "keep")),
+            "What becomes of its tools while it cannot be reached: their descriptions say so, they are not listed, or nothing.",
+            "mark",
+        ),
         "disabled": Field(Flag(), "Whether it is left out for now.", "false"),
         "restart": Field(RESTART, "How often it may die, and how long to wait before it is tried again."),
         "budget": Field(BUDGET, "How much may be asked of it at once."),

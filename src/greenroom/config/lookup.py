@@ -8,14 +8,10 @@ from greenroom.errors import ConfigError
 
 from .mistakes import BadConfig, nearest
 from .reader import read
-from .routes import route_of
 
 if TYPE_CHECKING:
     import os
 
-    from greenroom.transports.client.seam import Route
-
-    from .routes import SignIn
     from .values import ServerConfig
 
 
@@ -35,8 +31,3 @@ def server_named(name: str, path: str | os.PathLike[str] | None = None) -> Serve
     if server.disabled:
         raise ConfigError(f"{server.source}: server {name} is disabled; take that out to use it")
     return server
-
-
-def route_named(name: str, path: str | os.PathLike[str] | None = None, sign_in: SignIn | None = None) -> Route:
-    """The way to it. Raises `ConfigError`."""
-    return route_of(server_named(name, path), sign_in)

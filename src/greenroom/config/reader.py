@@ -67,10 +67,10 @@ class Entry:
         return self.document.source((*self.path, *path))
 
     @property
-    def ruled(self) -> bool:
-        """Whether it has rules, right or wrong: a block that holds anything."""
+    def allows(self) -> bool:
+        """Whether its rules allow something, or may be meant to: a block that is none holds anything."""
         block = self.table.get("permissions") if is_object(self.table) else None
-        return any(block.values()) if is_object(block) else bool(block)
+        return bool(block.get("allow")) if is_object(block) else bool(block)
 
     @property
     def good(self) -> bool:
@@ -110,8 +110,8 @@ class _Reading:
         self._rules: list[Rule] = []
         self._kept: dict[str, tuple[Rule, ...]] = {}
         """What the user denies, or is to be asked about, of servers that a project has replaced,"""
-        self._had_rules = False
-        """and whether any of those had rules at all."""
+        self._allowed = False
+        """and whether anything of those was allowed."""
         self._doubtful = False
         """Whether there may have been something that denies, which nobody could read."""
         self._environment, self._mistakes = Environment.of(variables)
@@ -180,7 +180,7 @@ class _Reading:
 
     def _keep(self, entry: Entry) -> None:
         """It is the user's, and a project's takes its place: what it allows goes with it, and nothing else does."""
-        self._had_rules = self._had_rules or entry.ruled
+        self._allowed = self._allowed or entry.allows
         block = entry.table.get("permissions") if is_object(entry.table) else None
 
         def wrong() -> list[Mistake]:
@@ -327,8 +327,8 @@ class _Reading:
             mistakes=tuple(self._mistakes),
             files=tuple(dict.fromkeys(self._files)),
             project=self._project,
-            rules_at_rest=self._had_rules
-            or any(entry.ruled for name, entry in self._entries.items() if name in failed or servers[name].disabled),
+            allows_at_rest=self._allowed
+            or any(entry.allows for name, entry in self._entries.items() if name in failed or servers[name].disabled),
         )
         return self._careful(config)
 

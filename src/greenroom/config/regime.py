@@ -7,7 +7,6 @@ count as long as it is there, beside those that are wanted: of what they say the
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from greenroom.actors.consent.rules import Decided, Permissions
@@ -26,16 +25,9 @@ class Regime(Permissions):
     """The rules of one configuration, beside those under which a server runs that is not yet, or still, as it is wanted."""
 
     def __init__(self, config: HostConfig, others: Callable[[str], Iterable[Regime]], *, free: bool = False) -> None:
-        """`others` says which else count for a server. With `free`, what no rule was written for at all is allowed."""
-        super().__init__(config.permissions.rules)
-        self.config = config
+        """`others` says which else count for a server. With `free`, what no rule is about is allowed where none allows anything."""
+        super().__init__(config.permissions.rules, otherwise="ask" if config.ruled or not free else "allow")
         self._others = others
-        self._free = free
-
-    @cached_property
-    def ruled(self) -> bool:
-        """Whether somebody has written a rule in this configuration."""
-        return self.config.ruled
 
     def of_tool(self, server: str, tool: str) -> Decided:
         """What holds for a call of this tool."""
@@ -49,12 +41,7 @@ class Regime(Permissions):
         return [self, *(one for one in self._others(server) if one is not self)]
 
     def _strictest(self, server: str, decide: Callable[[Regime], Decided]) -> Decided:
-        count = self._all(server)
-        if self._free:  # what has no rules at all asks for nothing
-            count = [one for one in count if one.ruled]
-        if not count:
-            return Decided("allow")
-        return max(map(decide, count), key=lambda said: _STRICTNESS.index(said.verdict))
+        return max(map(decide, self._all(server)), key=lambda said: _STRICTNESS.index(said.verdict))
 
     def beside(self, own: Permissions) -> Permissions:
         """A program's own rules, and what is denied here besides."""

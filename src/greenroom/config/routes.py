@@ -95,4 +95,5 @@ def spec_of(
         ),  # the others are listed when somebody wants them: most have many resources, and few are ever mentioned
         tool_timeout=times.tool,
         isolation="process" if server.isolation == "process" else None,
+        away=server.away,
     )

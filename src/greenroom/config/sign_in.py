@@ -46,6 +46,7 @@ def oauth_of(
         account=known.account,
         browser=browser,
         advice=f"run `{_login(server, named=named)}` in a terminal, once",
+        command=_login(server, named=named),
         port=port if known.port is None else known.port,
         store=best_store() if store is None else store,
         authorization_endpoint=known.authorization_endpoint if manual else None,

@@ -107,6 +107,7 @@ class ServerConfig:
     oauth: Literal["off", "auto", "manual"] = "off"
     oauth_config: OAuthConfig | None = None
     isolation: Literal["none", "process"] = "none"
+    away: Literal["mark", "withdraw", "keep"] = "mark"
     disabled: bool = False
     restart: Restart = field(default_factory=Restart)
     budget: Budget = field(default_factory=Budget)
@@ -162,8 +163,8 @@ class HostConfig:
     """The folder that the project is in."""
     doubtful: bool = False
     """Whether rules could not be read: then none allows anything."""
-    rules_at_rest: bool = False
-    """Whether there are rules in the block of a server that cannot run, is not to, or was replaced: they are about nobody now, and still somebody has written some."""
+    allows_at_rest: bool = False
+    """Whether there are rules that allow something in the block of a server that cannot run, is not to, or was replaced."""
 
     @property
     def good(self) -> bool:
@@ -177,13 +178,16 @@ class HostConfig:
 
     @property
     def ruled(self) -> bool:
-        """Whether somebody has written a rule, or what may have been one: then what none of them allows is asked about."""
-        written = self.doubtful or self.rules_at_rest or bool(self.rules)
-        return written or any(one.rules for one in self.servers.values())
+        """Whether any rule allows something, or may have: then what none of them is about is asked about.
+
+        Rules that only deny or ask are about what they name, and nothing else.
+        """
+        rules = (*self.rules, *(rule for one in self.servers.values() for rule in one.rules))
+        return self.doubtful or self.allows_at_rest or any(one.verdict == "allow" for one in rules)
 
     @property
     def permissions(self) -> Permissions:
-        """All rules. Where nobody has written any, all is allowed: so has it a host that is given no consent of its own."""
+        """All rules. Where none allows anything, what none is about is allowed: so has it a host that is given no consent of its own."""
         rules = (*self.rules, *(rule for one in self.servers.values() for rule in one.rules))
         return Permissions(rules, otherwise="ask" if self.ruled else "allow")
 
