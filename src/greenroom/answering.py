@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Told
 from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.hooks import takes
 from greenroom.protocol.received import read_log
 from greenroom.protocol.wire import is_array, is_object
 from greenroom.supervision import Threads
 
 from .asked import ElicitationRequest, SamplingRequest, UrlElicitationRequest, roots_result
+from .errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -64,8 +66,6 @@ class Callbacks(ClientHandler):
         self._threads = Threads(_THREADS)
         self.model_uses_tools = False
         """Whether `sampling.tools` was declared."""
-        self.changed: Callable[[], object] = _nothing
-        """Called when the server has other tools than before."""
 
     def capabilities(self) -> Mapping[str, Any]:
         """What there is a function for."""
@@ -110,8 +110,6 @@ class Callbacks(ClientHandler):
 
     async def handle_notification(self, method: str, params: dict[str, Any]) -> None:
         """Tell the functions for it, and the other handler."""
-        if method == "notifications/tools/list_changed":
-            self.changed()
         if method == "notifications/message" and self._on_log is not None:
             await told(self._on_log, read_log(params))
         if self._on_notification is not None:
@@ -145,6 +143,26 @@ async def told(function: Callable[[Any], Any], value: Any) -> None:
         await answer
 
 
+_GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "sampling": ("request",),
+    "elicitation": ("request",),
+    "url_elicitation": ("request",),
+    "roots": (),
+    "on_log": ("message",),
+    "on_progress": ("step",),
+    "on_notification": ("told",),
+}
+"""What each function is called with."""
+
+
+def check_callbacks(functions: Mapping[str, Any], *first: str) -> None:
+    """Raise `ConfigError` for what cannot be called with what it would be given; `first` comes before the rest."""
+    for name, function in functions.items():
+        given = (*first, *_GIVEN[name])
+        if function is not None and not takes(function, len(given)):
+            raise ConfigError(f"{name} is a function of {len(given)} ({', '.join(given)}), not {function!r}")
+
+
 def check_roots(roots: Any) -> Any:
     """The places, or the function that names them. Raises `TypeError` for what are none."""
     if roots is None or callable(roots):
@@ -154,7 +172,3 @@ def check_roots(roots: Any) -> Any:
     found = list(roots)
     roots_result(found)
     return found
-
-
-def _nothing() -> None:
-    """Nobody keeps anything of it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from greenroom.actors.questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
 from greenroom.protocol.content import is_block
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.meter import Meter
 from greenroom.protocol.problems import Mismatch, Problem, Reason
 from greenroom.protocol.received import read_message, text_of
 from greenroom.protocol.results import Message, blocks
@@ -197,7 +198,7 @@ class ElicitationRequest(_Elicitation):
         return Accepted(answer)
 
     def _problems(self, answer: Mapping[str, Any]) -> list[Problem]:
-        from greenroom.protocol.validation import BadSchema, FormValidator, check_schema  # noqa: PLC0415 - much to load, and few are asked
+        from greenroom.protocol.validation import AnswerValidator, BadSchema, TooMuch  # noqa: PLC0415 - much to load, and few are asked
 
         strange = [
             Problem(
@@ -207,10 +208,10 @@ class ElicitationRequest(_Elicitation):
             if name not in self.fields
         ]
         try:
-            check_schema(self.schema)
-        except BadSchema:
-            return strange  # a form that nobody can check is the server's own affair
-        return strange + FormValidator(self.schema).errors(answer)
+            validator = AnswerValidator(self.schema, meter=Meter())
+        except (BadSchema, TooMuch):
+            return strange  # a form that cannot be checked is the server's own affair
+        return strange + validator.errors(answer)
 
     def to_result(self, said: Any) -> dict[str, Any]:
         """The result for the server, of whatever a handler returned."""

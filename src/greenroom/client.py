@@ -20,8 +20,9 @@ from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
 
-from .answering import Callbacks, check_roots
+from .answering import Callbacks, check_callbacks, check_roots
 from .client_tools import ClientTools, Promises
+from .errors import suggests
 from .hosting import Hosting
 from .server import Server
 from .targets import Guest, name_of, route_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _DEFAULT: Any = ...
 
 
+@suggests("a client")
 class Client(ClientTools):
     """A client of one server."""
 
@@ -80,6 +82,9 @@ class Client(ClientTools):
         patience: float = getattr(auth, "patience", 0.0)
         if patience:  # a user who has to sign in first is slower than any server
             self.settings = replace(self.settings, init_timeout=self.settings.init_timeout + patience)
+        functions = {"sampling": sampling, "elicitation": elicitation, "url_elicitation": url_elicitation}
+        told = {"on_log": on_log, "on_progress": on_progress, "on_notification": on_notification}
+        check_callbacks({**functions, **told, "roots": roots if callable(roots) else None})
         self._callbacks = Callbacks(
             sampling=sampling,
             elicitation=elicitation,
@@ -92,13 +97,13 @@ class Client(ClientTools):
         declared: Any = self.settings.declared(self._callbacks.capabilities()).get("sampling")
         self._callbacks.model_uses_tools = isinstance(declared, dict) and "tools" in declared
         self.promises = Promises()
-        self._callbacks.changed = self.promises.forget
         self.on_progress = on_progress
         self.check_output = check_output
         self._most_pages = self.settings.max_pages
         self._patient = patient
         self._route = route_of(target, headers, auth)
         self._line = ConnectionLine(name or name_of(target, self._route), self.settings)
+        self._line.board.tools_changed = self.promises.forget
         self._hosting = Hosting(self.child_spec)
         self._server = target if isinstance(target, Server) else None
         self._guests: list[Guest] = []

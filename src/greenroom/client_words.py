@@ -70,7 +70,9 @@ class ClientWords:
         """All that the server last said of itself. Raises `NotReady` before that."""
         found = self.line.welcome
         if found is None:
-            raise NotReady(f"{self.line.name} has not said anything of itself yet: open the client, with `async with`")
+            raise NotReady(
+                f"{self.line.name} has not said anything of itself yet: open the client first: `async with client:`"
+            )
         return found
 
     @property

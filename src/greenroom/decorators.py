@@ -6,11 +6,12 @@ A decorator refuses a name that is taken, since two functions of one name in one
 from __future__ import annotations
 
 from dataclasses import fields
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+
+from .errors import unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,14 +32,14 @@ class Decorators:
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(self, name: str | None = None, /, **options: Unpack[ToolWords]) -> Callable[[F], F]: ...
-    def tool(self, name: Any = None, /, **options: Any) -> Any:
+    def tool(self, name: str | None = None, **options: Unpack[ToolWords]) -> Callable[[F], F]: ...
+    def tool(self, name: Any = None, **options: Any) -> Any:
         """Offer a function as a tool: ``@server.tool``, ``@server.tool("name", title=…)``.
 
         Its type hints are the schema of its arguments, its docstring is the description, and its name is its name.
         """
         if callable(name):
-            return self.tool()(name)
+            return self.tool(**options)(name)
         _check_name("tool", name)
         said = options_of(ToolOptions, "a tool", options)
 
@@ -48,12 +49,13 @@ class Decorators:
 
         return register
 
-    def resource(self, uri: str, /, name: str | None = None, **options: Unpack[ResourceWords]) -> Callable[[F], F]:
+    def resource(self, uri: str, name: str | None = None, **options: Unpack[ResourceWords]) -> Callable[[F], F]:
         """Offer what a function returns as a resource: ``@server.resource("config://app")``.
 
         A URI with variables is a template, and they are the function's parameters: ``@server.resource("weather://{city}")``.
         """
         _check_uri(uri)
+        _check_name(f'resource("{uri}")', name)
 
         def register(function: F) -> F:
             words: Any = dict(options)
@@ -77,11 +79,11 @@ class Decorators:
     @overload
     def prompt(self, function: F, /) -> F: ...
     @overload
-    def prompt(self, name: str | None = None, /, **options: Unpack[PromptWords]) -> Callable[[F], F]: ...
-    def prompt(self, name: Any = None, /, **options: Any) -> Any:
+    def prompt(self, name: str | None = None, **options: Unpack[PromptWords]) -> Callable[[F], F]: ...
+    def prompt(self, name: Any = None, **options: Any) -> Any:
         """Offer a function as a prompt: its parameters are the arguments, what it returns is the text or the messages."""
         if callable(name):
-            return self.prompt()(name)
+            return self.prompt(**options)(name)
         _check_name("prompt", name)
         said = options_of(PromptOptions, "a prompt", options)
 
@@ -118,17 +120,26 @@ def options_of(kind: type[Said], what: str, words: Mapping[str, Any]) -> Said:
     """The options, or what is wrong with their names."""
     known = [each.name for each in fields(kind) if each.name not in ("uri", "uri_template")]
     for word in words.keys() - {each.name for each in fields(kind)}:
-        near = get_close_matches(word, known, 1)
-        meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-        raise RegistrationError(f"{what} has no option {word!r}: {meant}")
+        raise RegistrationError(unknown_option(what, word, known, _ELSEWHERE))
     return kind(**words)
+
+
+_ELSEWHERE: Final = {
+    "replace": "a decorator refuses a name that is taken; server.registry has register_tool(name, function) and its like, which replace",
+    "tags": "there are none here; keep what you want to tell clients in meta={…}",
+    "enabled": "register it when it is to be there; server.registry.unregister_tool(name) takes it away again",
+    "exclude_args": "leave them out of the function: bind them with functools.partial, or take them from ctx",
+    "structured_output": "the return hint decides: one that is data is sent as structured content",
+    "auth": "say which scopes a caller needs with scopes=[…], and who checks them with Server(auth=…)",
+    "task": 'it is task_support="optional" here, or "required"',
+}
+"""What other libraries have for an option, and where it is here."""
 
 
 def _check_name(what: str, name: Any) -> None:
     if name is not None and not isinstance(name, str):
-        raise RegistrationError(
-            f'{name!r} is neither a function nor a name: write @server.{what}, or @server.{what}("name")'
-        )
+        written = f"write @server.{what}" if what.endswith(")") else f'write @server.{what}, or @server.{what}("name")'
+        raise RegistrationError(f"{name!r} is neither a function nor a name: {written}")
 
 
 def name_of(name: str | None, function: Any) -> str:
@@ -137,12 +148,16 @@ def name_of(name: str | None, function: Any) -> str:
         return name
     own: Any = getattr(function, "__name__", None)
     if not isinstance(own, str) or own == "<lambda>":
-        raise RegistrationError(f"{function!r} has no name of its own: give it one in the decorator's first argument")
+        raise RegistrationError(f'{function!r} has no name of its own: give it one, as in server.tool("its_name")(…)')
     return own
 
 
 def reference_of(argument: str, prompt: str | None, template: str | None) -> tuple[str, str, str]:
     """What a completion is for."""
+    if not isinstance(cast("object", argument), str):
+        raise RegistrationError(
+            f'{argument!r} is no argument\'s name: write @server.completion("city", prompt="its name"), or template="its URI"'
+        )
     if (prompt is None) == (template is None):
         raise RegistrationError(
             f"the completion of {argument!r} needs to know of what: say either prompt=… (its name) or template=… (its URI)"

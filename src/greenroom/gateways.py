@@ -25,6 +25,23 @@ _ALL: Final[dict[str, Any]] = {
 """What upstreams may have or come to have is not known when a client introduces itself, so all of it is declared."""
 
 
+def check_host(server: Server, host: object, prefix: object) -> None:
+    """Raises `ConfigError` for what is no host, and says what to write."""
+    from .host import Host  # noqa: PLC0415 - which may not be loaded, and then this is none
+
+    if not isinstance(prefix, str):
+        raise ConfigError(f"the prefix of a mounted host must be a text, not {prefix!r}")
+    if isinstance(host, Host):
+        return
+    if isinstance(host, type(server)):
+        called = host.settings.name
+        raise ConfigError(
+            f"a server mounts a Host, and {host!r} is a server: write server.mount(Host({{{called!r}: the_server}})), which serves its tools "
+            f"as {called}__its_tool; or register its functions here"
+        )
+    raise ConfigError(f'a server mounts a Host, as in server.mount(Host({{"there": "https://…/mcp"}})), not {host!r}')
+
+
 def mount(  # noqa: PLR0913 - as the server's method
     server: Server,
     host: Host,
@@ -36,6 +53,7 @@ def mount(  # noqa: PLR0913 - as the server's method
     idle: float,
 ) -> Gateway:
     """The gateway, which answers from now on beside those that were mounted `before`. Raises `ConfigError` where it could not."""
+    check_host(server, host, prefix)
     company = server.company
     listed = {listing.method for listing in LISTINGS} & company.hooks.answers.keys()
     if listed and not before:
@@ -45,7 +63,8 @@ def mount(  # noqa: PLR0913 - as the server's method
     if prefix in {each.prefix for each in before}:
         raise ConfigError(f"a host is mounted with the prefix {prefix!r} already: give this one another")
     settings = replace(server.settings, capabilities={**_ALL, **server.settings.capabilities})
-    server.settings = company.settings = settings
+    server.settings = settings
+    company.set_up(settings)
     gateway = Gateway(
         host,
         company,

@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
+from greenroom.actors.client.errors import NotReady
 from greenroom.actors.client.settings import ClientSettings
-from greenroom.actors.federation.agent import PATIENCE, Agent
-from greenroom.actors.federation.agent_errors import UnknownServer
+from greenroom.actors.consent.consent import Consent
+from greenroom.actors.federation.agent import Agent
+from greenroom.actors.federation.agent_errors import MisconfiguredServer, UnknownServer
 from greenroom.actors.federation.federation import Federation
-from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.federation.specs import PATIENCE, UpstreamSpec, check_away
 from greenroom.actors.mentions.reader import MentionReader
 from greenroom.actors.mentions.shelf import ResourceShelf
 from greenroom.actors.output.keeper import kept
@@ -34,28 +37,29 @@ from greenroom.protocol.pins import Pins
 from greenroom.supervision import whereis
 from greenroom.supervision.kernel.current import node_of
 
-from .answering import Callbacks, check_roots
-from .errors import ConfigError
+from .answering import Callbacks, check_callbacks, check_roots
+from .errors import ConfigError, suggests
 from .host_files import HostFiles
 from .host_words import HostWords
-from .hosted import HostedServer
+from .hosted import NOT_OPEN, HostedServer
 from .hosting import Hosting
 from .server import Server
 from .targets import Guest, origin_of, route_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from types import TracebackType
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line, Told
-    from greenroom.actors.consent.consent import Consent
     from greenroom.actors.federation.agent import Invalid
     from greenroom.actors.federation.annex import Isolation
-    from greenroom.actors.federation.specs import Change, Standing
+    from greenroom.actors.federation.specs import Away, Change, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
+    from greenroom.actors.federation.upstream import Upstream
     from greenroom.actors.guest.reception import Reception
     from greenroom.actors.output.limits import OutputLimits
+    from greenroom.auth.client.per_caller import CallerIdentity
     from greenroom.protocol.pins import Policy
     from greenroom.protocol.received import ResourceReply
     from greenroom.supervision import ChildSpec
@@ -67,6 +71,14 @@ if TYPE_CHECKING:
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
 
 
+@suggests(
+    "a host",
+    {
+        "permissions": "write consent=Consent(Permissions([…]))",
+        "rules": "write consent=Consent(Permissions([…]))",
+        "timeout": "write settings=ClientSettings(request_timeout=…)",
+    },
+)
 class Host(HostFiles, HostWords):
     """Many servers, by ids that a program gives them."""
 
@@ -88,18 +100,20 @@ class Host(HostFiles, HostWords):
         on_log: Callable[[str, Any], Any] | None = None,
         settings: ClientSettings | None = None,
         isolation: Isolation = None,
+        away: Away = "mark",
         patience: float = PATIENCE,
         name: str = "host",
     ) -> None:
         """`servers` are URLs, commands, `Server`s, routes, or an `UpstreamSpec` where more is to be said of one.
 
-        `sampling`, `elicitation`, `url_elicitation`, `roots` and `on_log` are as a client's, and get the server's id first. `pins` are a file
+        `sampling`, `elicitation`, `url_elicitation`, `roots` and `on_log` are as a client's, and get the server's id first: `elicitation(server, request)`. `pins` are a file
         or a mapping, and by `policy` a tool that is not as it was pinned is only reported, or refused. `consent` is what each call by a tool's
         full name passes, and each question for the user; `server(id)` is the program's own hand, and passes none. `limits` are how much a model
-        is given of an answer. `patience` is how long a
-        catalogue waits for a server that has never said what it offers.
+        is given of an answer. `patience` is how long a catalogue, or a call, waits for a server that is just being
+        started; where that has failed none waits.
 
-        `settings` and `isolation` are those of servers that are given without an `UpstreamSpec`. `isolation="process"` keeps the connection to each
+        `settings`, `isolation` and `away` are those of servers that are given without an `UpstreamSpec`. `away` is what becomes of the tools of a
+        server that cannot be reached: "mark" says so in their descriptions, "withdraw" does not list them, "keep" changes nothing. `isolation="process"` keeps the connection to each
         in a process of its own, an `Annex` those to all of them in one.
         """
         self._answers: dict[str, Any] = {
@@ -109,21 +123,33 @@ class Host(HostFiles, HostWords):
             "roots": check_roots(roots),
             "on_log": on_log,
         }
+        functions = {name: each for name, each in self._answers.items() if name != "roots" or callable(each)}
+        check_callbacks(functions, "server")
+        servers = _checked(servers)
         self._settings = settings or ClientSettings()
         self._isolation: Isolation = isolation
+        check_away(away)
+        self._away: Away = away
         self.limiter = None if limits is None else Limiter(limits, Spill())
         """What cuts answers for a model, if anything does."""
         if consent is not None:
+            if not isinstance(cast("object", consent), Consent):
+                raise ConfigError(
+                    f"consent is a Consent, as in Host(…, consent=Consent(ask=function)), not {consent!r}"
+                )
             consent.origin = self._origin
         self.consent = consent
         """Who may call what, and who is asked first; None when the program decides that itself."""
         self._separator = separator
         self._guests: dict[str, Guest] = {}
         self._turns: dict[str, int] = {}
+        self._departures: list[Callable[[str, int, float], Awaitable[None]]] = []
+        self._departing: set[asyncio.Future[None]] = set()
         self._specs: dict[str, UpstreamSpec] = {}
         for id, server in (servers or {}).items():
-            self._settle(id, self._spec(id, server), _guest(server))
-        self.federation = Federation(self._specs, name=name)
+            guest = _guest(server)
+            self._settle(id, self._spec(id, server, guest), guest)
+        self.federation = Federation(self._specs, name=name, patience=patience)
         """The servers as actors have them."""
         self._pin_file = pins if isinstance(pins, str | os.PathLike) else None
         self.agent = Agent(
@@ -138,6 +164,7 @@ class Host(HostFiles, HostWords):
             limiter=self.limiter,
         )
         """All tools as one set."""
+        self.agent.misconfigured = self._misconfigured
         self.shelf = ResourceShelf(lambda id: self.server(id).line)
         """What resources its servers have, by what was asked for so far."""
         self._words: dict[str, HostedServer] = {}
@@ -149,13 +176,14 @@ class Host(HostFiles, HostWords):
     def __repr__(self) -> str:
         return f"<Host of {', '.join(self.federation.ids() or self._specs) or 'nobody'}>"
 
-    def _spec(self, id: str, server: SomeServer) -> UpstreamSpec:
+    def _spec(self, id: str, server: SomeServer, guest: Guest | None) -> UpstreamSpec:
         if not id or self._separator in id:
             raise ConfigError(f"a server's id is a text without {self._separator!r} in it, not {id!r}")
         if isinstance(server, UpstreamSpec):
             spec = server
         else:
-            spec = UpstreamSpec(route_of(server), settings=self._settings, isolation=self._isolation)
+            route = route_of(server) if guest is None else guest.route()
+            spec = UpstreamSpec(route, settings=self._settings, isolation=self._isolation, away=self._away)
         return spec if spec.handler is not None else replace(spec, handler=lambda: self._handler(id))
 
     def _settle(self, id: str, spec: UpstreamSpec, guest: Guest | None) -> Guest | None:
@@ -237,15 +265,13 @@ class Host(HostFiles, HostWords):
         if not self._holders and self._runs and not self._hosting.concerned:
             self._visitors += 1
             return
-        entered: list[Guest] = []
+        began = () if self._holders else tuple(self._guests.values())
+        for guest in began:
+            guest.begin()
         try:
-            if not self._holders:
-                for guest in tuple(self._guests.values()):
-                    await guest.enter()
-                    entered.append(guest)
             await self._hosting.hold()
         except BaseException:
-            for guest in entered:
+            for guest in began:
                 await guest.leave()
             raise
         self._holders += 1
@@ -260,10 +286,22 @@ class Host(HostFiles, HostWords):
             await self._hosting.let_go()
         finally:
             if not self._holders:
+                departing = tuple(self._departing)
+                for going in departing:
+                    going.cancel()
+                await asyncio.gather(*departing, return_exceptions=True)
                 if self.limiter is not None:
                     self.limiter.spill.close()
                 for guest in tuple(self._guests.values()):
                     await guest.leave()
+
+    def check_open(self) -> None:
+        """Raise `NotReady` unless the host is open, or runs as the child of a supervisor."""
+        if self._holders or self._visitors or self._hosting.concerned:
+            return
+        node = node_of(asyncio.get_running_loop())
+        if node is None or whereis(self.federation.name("federation")) is None:
+            raise NotReady(NOT_OPEN)
 
     @property
     def _runs(self) -> bool:
@@ -275,7 +313,8 @@ class Host(HostFiles, HostWords):
         """One more. It need not be reachable yet. Raises `AlreadyRegistered`."""
         if id in self._specs:
             raise ConfigError(f"there is a server called {id!r}: replace it, or remove it first")
-        spec, guest = self._spec(id, server), _guest(server)
+        guest = _guest(server)
+        spec = self._spec(id, server, guest)
         if self._runs:
             async with _running(guest):
                 await self.federation.start(id, spec)
@@ -289,26 +328,46 @@ class Host(HostFiles, HostWords):
         With `keep_old`, a new one that is not ready in time is given up, and `Unavailable` raised.
         """
         self._known(id)
-        spec, guest = self._spec(id, server), _guest(server)
+        guest = _guest(server)
+        spec = self._spec(id, server, guest)
+        turn, grace = self._turns[id], self._specs[id].grace
         if not self._runs:
             self._at_rest(id, spec)
             self._settle(id, spec, guest)
             self.shelf.forget(id)
             return
+        old = self.federation.roster.get(id)
         async with _running(guest):
             await self.federation.place(id, spec, ready_within=ready_within, keep_old=keep_old)
         before = self._settle(id, spec, guest)
         self.shelf.forget(id)
-        if before is not None:
-            await before.leave()
+        going = asyncio.ensure_future(self._see_off(id, turn, grace, old, before))
+        self._departing.add(going)
+        going.add_done_callback(self._departing.discard)
+
+    async def _see_off(self, id: str, turn: int, grace: float, old: Upstream | None, guest: Guest | None) -> None:
+        """A server was replaced. One of this program goes on to run until the calls of it have ended: to stop it is to end them."""
+        going = [depart(id, turn, grace) for depart in self._departures]
+        if old is not None:
+            going.append(self.federation.departed(old))
+        try:
+            await asyncio.gather(*going)
+        finally:
+            if guest is not None:
+                await guest.leave()
 
     async def remove(self, id: str, grace: float | None = None) -> None:
-        """One less; what is under way has so many seconds to end. Raises `UnknownServer`."""
+        """Remove a server. Calls under way, also those of a gateway's clients, have `grace` seconds (by default its spec's), then get `ClientClosed`.
+
+        Returns when its connections and processes have ended. Raises `UnknownServer`.
+        """
         self._known(id)
+        seconds = self._specs[id].grace if grace is None else grace
         if not self._runs:
             self._at_rest(id, None)
-        elif not self.federation.lacks(id):  # or whoever began to remove it was interrupted
-            await self.federation.stop(id, grace)
+        elif not self.federation.lacks(id):  # or an earlier removal was interrupted
+            departing = (depart(id, self._turns[id], seconds) for depart in self._departures)
+            await asyncio.gather(self.federation.stop(id, seconds), *departing)
         self._specs.pop(id, None)
         self._words.pop(id, None)
         self.shelf.forget(id)
@@ -335,7 +394,17 @@ class Host(HostFiles, HostWords):
 
     def _known(self, id: str) -> None:
         if id not in self._specs:
-            raise UnknownServer(id, self._specs)
+            why = self._misconfigured().get(id)
+            raise UnknownServer(id, self._specs) if why is None else MisconfiguredServer(id, why)
+
+    def _misconfigured(self) -> dict[str, str]:
+        """Servers of the files that could not be made, and why."""
+        household = self._household
+        if household is None:
+            return {}
+        failed = {id: "; ".join(map(str, mistakes)) for id, mistakes in household.config.failed.items()}
+        failed.update((id, household.why(id)) for id in household.troubles)
+        return {id: why for id, why in failed.items() if id not in self._specs}
 
     def server(self, id: str) -> HostedServer:
         """One server, with all the words of a client. Raises `UnknownServer`."""
@@ -345,15 +414,35 @@ class Host(HostFiles, HostWords):
             words = self._words[id] = HostedServer(self.federation, id)
         return words
 
-    def connection(self, id: str, handler: ClientHandler) -> tuple[ChildSpec[Any], Line]:
-        """Another connection to one of the servers, for somebody of its own: the child that keeps it, and the line."""
+    def connection(
+        self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None
+    ) -> tuple[ChildSpec[Any], Line]:
+        """Another connection to one of the servers, for one caller: the child that keeps it, and the line.
+
+        Where callers have logins of their own, it shows that of `caller`. Raises `UnknownServer`, `CallerNotSignedIn`.
+        """
         self._known(id)
-        return self.federation.another(id, replace(self._specs[id], handler=lambda: handler))
+        return self.federation.another(id, replace(self._specs[id].personal(caller), handler=lambda: handler))
+
+    def per_caller(self, id: str) -> bool:
+        """Whether each caller of a gateway shows a login of its own to this server."""
+        upstream = self.federation.roster.get(id)  # while a server is replaced, this is the next one already
+        specs = (self._specs.get(id), None if upstream is None else upstream.spec)
+        return any(spec is not None and spec.caller_auth is not None for spec in specs)
+
+    def most_pages(self, id: str) -> int:
+        """How many pages a list of this server may have. Raises `UnknownServer`."""
+        self._known(id)
+        return self._specs[id].settings.max_pages
 
     def turn(self, id: str) -> int:
         """Which server it is that has this id now: another number after it was replaced. Raises `UnknownServer`."""
         self._known(id)
         return self._turns[id]
+
+    def on_departure(self, depart: Callable[[str, int, float], Awaitable[None]]) -> None:
+        """Call `depart` with the id, the turn and the seconds of grace of each server that is removed or replaced from now on."""
+        self._departures.append(depart)
 
     # --- how they are
 
@@ -370,7 +459,8 @@ class Host(HostFiles, HostWords):
         return self.federation.changes()
 
     def retry(self, id: str) -> None:
-        """Try now: whatever was parked, backs off or has its breaker open."""
+        """Try now: whatever was parked, backs off or has its breaker open. Calls and the next catalogue wait for it, as for a first start."""
+        self.agent.expect(id)
         self.federation.retry(id)
 
 
@@ -380,16 +470,23 @@ def _guest(server: SomeServer) -> Guest | None:
 
 @asynccontextmanager
 async def _running(guest: Guest | None) -> AsyncGenerator[None]:
-    """Have it run, and go on to, unless what follows fails."""
+    """Have it begin to run, and go on to, unless what follows fails."""
     if guest is None:
         yield
         return
-    await guest.enter()
+    guest.begin()
     try:
         yield
     except BaseException:
         await guest.leave()
         raise
+
+
+def _checked(servers: Any) -> Mapping[str, SomeServer] | None:
+    """Servers by ids. Raises `ConfigError` for what has none."""
+    if servers is None or isinstance(servers, Mapping):
+        return cast("Mapping[str, SomeServer] | None", servers)
+    raise ConfigError(f'a host has servers by ids, as in Host({{"notes": server}}), not {servers!r}')
 
 
 def _pins(given: SomePins | None) -> Pins | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from greenroom.actors.consent.consent import Consent
@@ -14,7 +14,7 @@ from .errors import ConfigError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Collection, Mapping
 
     from greenroom.actors.client.settings import ClientSettings
     from greenroom.actors.federation.specs import Standing
@@ -34,9 +34,15 @@ class ServerReport:
     """How one configured server is."""
 
     name: str
-    state: Literal["connected", "connecting", "failed", "disabled"]
+    state: Literal["connected", "connecting", "needs_sign_in", "failed", "disabled"]
     reason: str = ""
     """Why it failed: what is wrong with its configuration, or what happened."""
+    next_attempt: float | None = None
+    """In how many seconds it is tried again: 0 while an attempt is under way, None when no attempt is due."""
+    in_progress: int = 0
+    """How many calls are under way at it, or wait for their turn."""
+    sign_in_url: str = ""
+    """Where a user has to sign in first, if that is what is missing."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.state}{f' ({self.reason})' if self.reason else ''}"
@@ -61,6 +67,7 @@ class HostFiles:
         sign_in: SignIn | None = None,
         settings: ClientSettings | None = None,
         consent: Consent | None = None,
+        only: Collection[str] | None = None,
         **options: Any,
     ) -> Self:
         """A host of the servers in these files, the later ones before the earlier; without any, in the user's and in the project's.
@@ -71,14 +78,22 @@ class HostFiles:
         ask for, `project` is the project's folder, `sign_in` makes what signs in at a server: without it that is a user with a browser, where somebody sits at
         a terminal; else a server that nobody is signed in at fails at once, and says what to type. Without `consent` the rules in the files hold, and
         where they ask nobody says yes; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
-        goes by those, and by what the files deny. `options` are a host's own.
+        goes by those, and by what the files deny. `only` are the names of servers to have, where not all are wanted. `options` are a host's own.
         """
         from greenroom.config.household import Household  # noqa: PLC0415 - whoever has no files needs none of it
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
         from greenroom.config.reader import read  # noqa: PLC0415 - as above
 
         def again() -> HostConfig:
-            return read(*paths, environment=environment, project=project, inputs=inputs)
+            found = read(*paths, environment=environment, project=project, inputs=inputs)
+            if only is None:
+                return found
+            return replace(
+                found,
+                servers={name: each for name, each in found.servers.items() if name in only},
+                failed={name: each for name, each in found.failed.items() if name in only},
+                mistakes=tuple(one for one in found.mistakes if one.server is None or one.server in only),
+            )
 
         every = WATCH if watch is True else float(watch) if watch else None
         config = again()
@@ -174,8 +189,13 @@ def _usual(config: HostConfig, *, named: bool) -> SignIn:
 
 
 def _report(name: str, standing: Standing | None) -> ServerReport:
-    if standing is None or standing.state is State.STARTING:
+    if standing is None:
         return ServerReport(name, "connecting")
+    beside = standing.next_attempt, standing.in_progress
+    if standing.state is State.STARTING:
+        return ServerReport(name, "connecting", "", *beside)
     if standing.state is State.READY:
-        return ServerReport(name, "connected")
-    return ServerReport(name, "failed", str(standing.cause or standing.state.value))
+        return ServerReport(name, "connected", "", *beside)
+    if standing.state is State.NEEDS_SIGN_IN:
+        return ServerReport(name, "needs_sign_in", standing.reason, *beside, standing.sign_in_url)
+    return ServerReport(name, "failed", standing.reason or standing.state.value, *beside)

@@ -11,6 +11,7 @@ from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, T
 from greenroom.protocol.pins import Pins
 from greenroom.protocol.received import read_page, read_tool_reply
 
+from .errors import suggests
 from .hosted import HostedServer
 
 if TYPE_CHECKING:
@@ -41,34 +42,59 @@ class HostWords:
         """One server, with all the words of a client."""
         raise NotImplementedError
 
+    def check_open(self) -> None:
+        """Raise `NotReady` unless the host is open."""
+        raise NotImplementedError
+
     # --- tools
 
     async def catalogue(self) -> ToolCatalogue:
         """All tools, whose they are, which servers are left out and why, and what has become of what was pinned."""
+        self.check_open()
         return await self.agent.catalogue()
 
     async def tools(self) -> list[Tool]:
         """All tools under their names here. Raises `ToolCollision`."""
+        self.check_open()
         return list(read_page(Tool, {"tools": await self.agent.list_tools()}).items)
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
-        """All tools as one provider takes them."""
+        """All tools as Anthropic takes them: one that it would refuse, and the whole request with it, is left out with a warning."""
+        self.check_open()
         return await self.agent.to_anthropic()
 
     async def to_openai(self) -> list[dict[str, Any]]:
-        """All tools as the other takes them."""
+        """All tools as OpenAI takes them, likewise."""
+        self.check_open()
         return await self.agent.to_openai()
+
+    async def to_gemini(self) -> list[dict[str, Any]]:
+        """All tools as Gemini takes them, likewise: declarations for `tools=[{"function_declarations": await host.to_gemini()}]`."""
+        self.check_open()
+        return await self.agent.to_gemini()
 
     async def from_anthropic_call(self, call: Any) -> tuple[str, dict[str, Any]]:
         """What a model wants: the tool's name here, and the arguments."""
+        self.check_open()
         return await self.agent.from_anthropic_call(call)
 
     async def from_openai_call(self, call: Any) -> tuple[str, dict[str, Any]]:
         """What a model wants: the tool's name here, and the arguments."""
+        self.check_open()
         return await self.agent.from_openai_call(call)
 
+    async def from_gemini_call(self, call: Any) -> tuple[str, dict[str, Any]]:
+        """What a model wants: the tool's name here, and the arguments."""
+        self.check_open()
+        return await self.agent.from_gemini_call(call)
+
     async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
-        """Do what a model wants, and give back what it gets, in its provider's shape: whatever goes wrong is a result as well."""
+        """Do what a model wants, and give back what it gets, in its provider's shape: whatever goes wrong is a result as well.
+
+        `call` is a `tool_use` block, a tool call or `function_call` item, or a `functionCall` part, as a dict or as an object of the provider's SDK.
+        Anything else raises `NoCall`.
+        """
+        self.check_open()
         return await self.agent.run(call, timeout=timeout)
 
     @overload
@@ -85,10 +111,14 @@ class HostWords:
         self, name: str, arguments: Mapping[str, Any] | None = None, /, *, into: Any = None, **more: Any
     ) -> Any:
         """Call a tool for its value, as a client's `call` does. Raises what that raises, `InvalidArguments`, and what a wrong name raises."""
+        self.check_open()
         given = {**(arguments or {}), **more}
         tool = await self.agent.checked(name, given)
         return await self.server(tool.server).call(tool.tool, given, into=into)
 
+    @suggests(
+        "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
+    )
     async def call_tool(
         self,
         name: str,
@@ -99,6 +129,7 @@ class HostWords:
         meta: Mapping[str, Any] | None = None,
     ) -> ToolReply:
         """Call a tool, and have all that it answered. Arguments that do not fit are raised, or are a reply, as `invalid` says."""
+        self.check_open()
         given = dict(arguments or {})
         try:
             tool = await self.agent.checked(name, given, timeout=timeout)
@@ -138,6 +169,7 @@ class HostWords:
 
     async def _listed(self, part: Part) -> list[tuple[str, str, Mapping[str, Any]]]:
         """The same, once all of them have listed it: where nobody has wanted it before, they are asked only now."""
+        self.check_open()
         for id, error in (await self.federation.listed(part, timeout=self.agent.patience)).items():
             _log.warning("the %s of %s are left out: %s", part, id, error)
         return self._offered(part)
@@ -155,19 +187,24 @@ class HostWords:
         return f"{id}{self.agent.separator}{name}"
 
     def _split(self, name: str) -> tuple[HostedServer, str]:
+        self.check_open()
         id, found, own = name.partition(self.agent.separator)
         if not found:
-            raise NoSeparator(name, self.federation.ids())
+            error = NoSeparator(name)
+            error.separator = self.agent.separator
+            raise error
         return self.server(id), own
 
     # --- pins
 
     async def pin_report(self) -> PinReport | None:
         """What has become of the tools that were pinned; None when there are no pins."""
+        self.check_open()
         return (await self.agent.catalogue()).pins
 
     async def pin(self) -> Pins:
         """Approve of all tools as they are now: those of servers that are away stay as they were pinned. Written to the file, if there is one."""
+        self.check_open()
         offered = self._offered("tools")
         known = {id for id in self.federation.ids() if self.federation.known(id) is not None}
         before = self.agent.pins or Pins()

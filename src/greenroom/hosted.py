@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from greenroom.actors.client.errors import NotReady
+from greenroom.actors.client.task_only import is_task_only
 from greenroom.actors.federation.agent_errors import UnknownServer
 from greenroom.protocol.reply_values import Promise
 
-from .client_tools import ClientTools, Promises
+from .client_tools import NO_PROMISE, ClientTools, Promises
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from greenroom.actors.client.seam import Line
     from greenroom.actors.federation.federation import Federation
 
     from .client_words import ClientWords
+
+
+NOT_OPEN: Final = "the host is not open: write `async with host:` around what uses it"
 
 
 class HostedServer(ClientTools):
@@ -32,9 +39,22 @@ class HostedServer(ClientTools):
     def line(self) -> Line:
         """The way to the server."""
         line = self._federation.line(self._id)
+        if line is None and self._id in self._federation.first:
+            raise NotReady(NOT_OPEN)
         if line is None:
             raise UnknownServer(self._id, self._federation.ids())
         return line
+
+    async def _is_task_only(self, name: str, *, refused: bool) -> bool:
+        """Whether the server takes calls of this tool as tasks only: as its list says, which the federation keeps."""
+        offering = self._federation.known(self._id)
+        if offering is None:
+            return await super()._is_task_only(name, refused=refused)
+        return is_task_only(offering.tools.get(name))
+
+    def _call_timeout(self) -> float | None:
+        """How long a call of a tool may take that says nothing of it."""
+        return self._federation.timeout(self._id, "tools/call")
 
     def within(self, seconds: float | None) -> HostedServer:
         """The same words with another deadline; None waits for ever."""
@@ -51,12 +71,26 @@ class _Offered(Promises):
         super().__init__()
         self._federation = federation
         self._id = id
+        self._serial = 0
 
-    async def of(self, name: str, words: ClientWords) -> Promise:
-        """What the tool promises."""
-        offering = self._federation.known(self._id)
-        if offering is None:
-            return await super().of(name, words)
-        tool = offering.tools.get(name)
-        schema: Any = None if tool is None else tool.get("outputSchema")
-        return Promise(schema)
+    def begin(self, name: str, words: ClientWords) -> Callable[[], Awaitable[tuple[Promise, bool]]]:
+        """What the tool of the server that has the id now promises: by the time of the reply another one may have it, or none."""
+        upstream = self._federation.roster.get(self._id)
+        if upstream is None:
+            return super().begin(name, words)
+        if upstream.serial != self._serial:
+            self._serial = upstream.serial
+            self.forget()
+        generation, offering = upstream.line.status.generation, upstream.own_offering
+
+        async def promised() -> tuple[Promise, bool]:
+            known = offering if upstream.line.status.generation == generation else None
+            known = known or upstream.own_offering
+            if known is not None:
+                tool = known.tools.get(name)
+                return Promise(None if tool is None else cast("Any", tool.get("outputSchema"))), True
+            if self._federation.serial(self._id) != upstream.serial:
+                return NO_PROMISE, True
+            return await self.of(name, words), True
+
+        return promised

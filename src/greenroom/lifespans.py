@@ -55,6 +55,11 @@ class Lifespans:
         self._lifespans = (*self._lifespans, _opener(function))
         return function
 
+    def lifespans(self) -> list[tuple[str, str]]:
+        """Those that were said: the name of each, and its module."""
+        found = [inspect.unwrap(each) for each in self._lifespans]
+        return [(getattr(each, "__name__", repr(each)), getattr(each, "__module__", "")) for each in found]
+
     def _lifespan_children(self) -> Sequence[ChildSpec[Any]]:
         return [
             child(Lifespan, opener).but(id=f"lifespan {number}", shutdown=CLOSES_WITHIN)
@@ -98,6 +103,10 @@ class Lifespan(GenServer):
         if held.done():
             await held
 
+    def report_state(self) -> str:
+        """Which one it is."""
+        return _told(self._opener)
+
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends, it is closed
         """Close it."""
         self._over.set()
@@ -118,7 +127,14 @@ class Lifespan(GenServer):
         try:
             async with self._opener():
                 opened.set()
-                await self._over.wait()
+                try:
+                    await self._over.wait()
+                except asyncio.CancelledError:
+                    # A group of tasks ends its block so, and has to see it. At the end of a loop that nothing has stopped the server before, it
+                    # would only skip what stands behind the `yield`, where most lifespans close what they have.
+                    if not _loop_ends():
+                        raise
+                    self._over.set()
         except SystemExit as error:
             raise LifespanFailed(f"{_told(self._opener)} has ended with sys.exit({error.code!r})") from error
         except RuntimeError as error:
@@ -128,6 +144,17 @@ class Lifespan(GenServer):
         finally:
             if opened.is_set() and not self._over.is_set():
                 send(self.pid, _OVER)
+
+
+def _loop_ends() -> bool:
+    """Whether each task of the loop is being cancelled, but for those that were made this moment: `asyncio.run` does so when its main task is over."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    return all(each.cancelling() or _has_not_begun(each) for each in others)
+
+
+def _has_not_begun(task: asyncio.Task[Any]) -> bool:
+    coroutine = task.get_coro()
+    return inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
 
 
 _NO_YIELD: Final = "generator didn't yield"

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import socket
 import stat
 import struct
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict
 
 import msgspec
 
-from greenroom.supervision import GenServer, child, start, stop
+from greenroom.supervision import GenServer, child, start, stop, whereis
+from greenroom.supervision.acceptor import BACKLOG, serve, stream_protocol
+from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.spelling import visible
 from greenroom.supervision.snapshot import take
 
 from .errors import ConfigError
@@ -29,8 +34,12 @@ from .errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from greenroom.supervision import ChildSpec, ExitReason
+    from greenroom.actors.federation.steward import Steward
+    from greenroom.actors.federation.upstream import Upstream
+    from greenroom.supervision import ChildSpec, ExitReason, Pid
+    from greenroom.supervision.acceptor import Acceptor
 
+log: Final = logging.getLogger("greenroom.inspect")
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _SUFFIX: Final = ".sock"
 _LONGEST: Final = 100
@@ -38,6 +47,9 @@ _LONGEST: Final = 100
 _SECONDS: Final = 5.0
 _MOST: Final = 64 * 1024 * 1024
 """So many bytes are read; a snapshot has some hundreds for each process."""
+_WORDS: Final = 500
+"""Characters of a server's reason or address that are shown: it may be a peer's text."""
+_STEWARDS: Final = "greenroom.actors.federation.steward"
 
 
 class _Process(TypedDict):
@@ -54,6 +66,19 @@ class _Process(TypedDict):
     calls: str | None
 
 
+class _Server(TypedDict):
+    """One server of a host. `pid` is its supervisor, which may have ended, and `parent` the supervisor of that."""
+
+    id: str
+    pid: str | None
+    parent: str | None
+    state: str
+    reason: str
+    next_attempt: float | None
+    in_progress: int
+    sign_in_url: str
+
+
 class _Seen(TypedDict):
     """What a lookout shows."""
 
@@ -66,6 +91,8 @@ class _Seen(TypedDict):
     workers: int
     busy_workers: int
     processes: list[_Process]
+    servers: NotRequired[list[_Server]]
+    """Programs with an older greenroom do not send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +115,14 @@ class Found:
 def folder() -> Path:
     """Where the sockets are. Raises `ConfigError` for a folder that is not our own alone."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(runtime) / "greenroom" if runtime else Path(tempfile.gettempdir()) / f"greenroom-{os.geteuid()}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path = Path(runtime) / "greenroom" if runtime else Path(tempfile.gettempdir()) / f"greenroom-{os.geteuid()}"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"to be looked at, a program needs a folder for its socket, and there is none: {error.strerror}; "
+            "set XDG_RUNTIME_DIR to one that can be written to, or leave out inspect"
+        ) from None
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise ConfigError(f"{path} has to be a folder that only you can open: remove it, or set XDG_RUNTIME_DIR")
@@ -141,7 +174,7 @@ class Lookout(GenServer):
         self.name = name
         self.urls = urls
         self.path = Path()
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
 
     async def init(self) -> None:
         """Open it."""
@@ -155,7 +188,9 @@ class Lookout(GenServer):
             self.path.chmod(
                 0o600
             )  # nobody else came this far: the folder is 0700, and the umask is the whole program's
-            self._server = await asyncio.start_unix_server(self._show, sock=sock)
+            sock.listen(BACKLOG)
+            sock.setblocking(False)  # noqa: FBT003 - its only argument
+            self._acceptor = serve(stream_protocol(self._show), [sock], log)
         except BaseException:
             sock.close()
             self.path.unlink(missing_ok=True)
@@ -163,8 +198,8 @@ class Lookout(GenServer):
 
     def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """Close it; nothing of it stays."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         self.path.unlink(missing_ok=True)
 
     async def _show(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - nobody asks for anything
@@ -207,7 +242,39 @@ class Lookout(GenServer):
             "workers": snapshot.workers,
             "busy_workers": snapshot.busy_workers,
             "processes": processes,
+            "servers": _servers(),
         }
+
+
+def _servers() -> list[_Server]:
+    """All servers of the hosts that run on this node, with those that are about to come or to go."""
+    module: Any = sys.modules.get(_STEWARDS)
+    if module is None:  # no host is here; the import would hold up the loop of a program that has none
+        return []
+    behaviours: list[Any] = [process.behaviour.inner for process in current_node().processes.values()]
+    stewards: list[Steward] = [each for each in behaviours if isinstance(each, module.Steward)]
+    # Once each: a steward that is ending and its successor may be here side by side.
+    federations = dict.fromkeys(each.federation for each in stewards)
+    return [
+        _server(each, whereis(federation.name("upstreams")))
+        for federation in federations
+        for some in (federation.roster, federation.arriving, federation.leaving)
+        for each in some.values()
+    ]
+
+
+def _server(upstream: Upstream, parent: Pid | None) -> _Server:
+    standing = upstream.standing
+    return {
+        "id": visible(upstream.id),
+        "pid": None if upstream.pid is None else str(upstream.pid),
+        "parent": None if parent is None else str(parent),
+        "state": standing.state.value,
+        "reason": visible(standing.reason, _WORDS),
+        "next_attempt": standing.next_attempt,
+        "in_progress": standing.in_progress,
+        "sign_in_url": visible(standing.sign_in_url, _WORDS),
+    }
 
 
 def lookout_child(name: str, urls: Callable[[], Sequence[str]] = tuple) -> ChildSpec[Any]:

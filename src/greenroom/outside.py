@@ -40,6 +40,9 @@ class _Voice:
         """Send a log message, unless the session's level is higher."""
         return self._peers.log(self._id, level, data, logger)
 
+    def touch(self, ahead: float = 0.0) -> None:
+        """There is no call that could be silent."""
+
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request and wait for its result."""
         return await self._peers.ask(self._id, method, params, math.inf if timeout is None else timeout)

@@ -7,8 +7,9 @@ name that is taken.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.entries import (
     completion_entry,
     prompt_entry,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from greenroom.actors.catalogue import Catalogue, Kind, Shelf
-    from greenroom.actors.entries import Entry
+from greenroom.actors.entries import Entry
 
 Reference: TypeAlias = tuple[str, str, str]
 """What a completion is for: `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
@@ -45,25 +46,25 @@ class Registrations:
         self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
     ) -> None:
         """A tool of that name, instead of one that has it already unless `replace` is False. Raises `RegistrationError`."""
-        self._put(tool_entry(name, function, options or ToolOptions()), replace)
+        self._put(tool_entry(name, function, _checked(options, ToolOptions)), replace)
 
     def register_resource(
         self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
     ) -> None:
         """A resource, at `options.uri`."""
-        self._put(resource_entry(name, function, options), replace)
+        self._put(resource_entry(name, function, _checked(options, ResourceOptions)), replace)
 
     def register_resource_template(
         self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
     ) -> None:
         """All resources that `options.uri_template` describes."""
-        self._put(template_entry(name, function, options), replace)
+        self._put(template_entry(name, function, _checked(options, TemplateOptions)), replace)
 
     def register_prompt(
         self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
     ) -> None:
         """A prompt."""
-        self._put(prompt_entry(name, function, options or PromptOptions()), replace)
+        self._put(prompt_entry(name, function, _checked(options, PromptOptions)), replace)
 
     def register_completion(
         self,
@@ -74,7 +75,7 @@ class Registrations:
         replace: bool = True,
     ) -> None:
         """Who completes an argument of a prompt, or a variable of a template."""
-        self._put(completion_entry(reference, function, options or CompletionOptions()), replace)
+        self._put(completion_entry(reference, function, _checked(options, CompletionOptions)), replace)
 
     def unregister_tool(self, name: str) -> bool:
         """It is not there any more; whether it was."""
@@ -105,3 +106,15 @@ class Registrations:
         if dropped:
             self._changed(kind)
         return dropped
+
+
+Options = TypeVar("Options")
+
+
+def _checked(options: Options | None, kind: type[Options]) -> Options:
+    """The options, or those of a function of which nothing was said. Raises `RegistrationError` for a dict of them."""
+    if options is None:
+        return kind()
+    if not isinstance(options, kind):
+        raise RegistrationError(f"options must be {kind.__name__}(title=…), not {options!r}")
+    return options

@@ -12,6 +12,7 @@ from greenroom.supervision import (
     ActorError,
     CallTimeout,
     ChildSpec,
+    Crash,
     GenServer,
     On,
     ProcessExited,
@@ -56,6 +57,8 @@ class Doors:
     """For how many seconds what is running may take to end, when they close."""
     announce: Callable[[], object] = lambda: None
     """Called when they are open for the first time."""
+    close_sockets: Callable[[], object] = lambda: None
+    """Called when they close, before anything else: from then on, who connects is refused."""
     open: bool = False
     roster: Ref[Roster] = field(default_factory=lambda: Ref[Roster](ROSTER))
 
@@ -76,8 +79,11 @@ class Porter(GenServer):
         if first:
             self._doors.announce()
 
-    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Nobody comes in any more; whoever is there is let finish, everywhere at once."""
+    async def terminate(self, reason: ExitReason) -> None:
+        """Refuse new connections, and let what is running finish, in all workers at once."""
+        if not isinstance(reason, Crash):
+            self._doors.open = False
+            self._doors.close_sockets()
         await self._all(self._doors.grace + _SLACK, _drained)
 
     async def _all(self, seconds: float | None, act: Callable[[Ref[Wing]], Coroutine[None, None, None]]) -> None:

@@ -1,8 +1,9 @@
 """Running a tree as a program: it stops in order when it is told to, is gone in time whatever its code does, and says how it ended.
 
-The first SIGTERM or SIGINT stops the tree: listeners first, then what they served. Whoever is not done when the grace is over is
+The first SIGTERM, SIGINT or SIGHUP stops the tree: listeners first, then what they served. Whoever is not done when the grace is over is
 killed; and a thread outside of the loop (`last_resort`) sees to it that the program is gone half a second later, even if the loop is
-stuck or its exit takes longer. A second signal ends the program at once, by its own default action. A tree that gives up is an error,
+stuck or its exit takes longer. A second signal ends the program at once, by its own default action; a SIGHUP is no second one, and is none to
+what ends already, since a terminal that closes may send several, and systemd sends one behind its SIGTERM. What is ignored stays so (nohup). A tree that gives up is an error,
 and the exit code 1. The signals are the program's: a child that it forks has those that were there before.
 """
 
@@ -28,6 +29,7 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
+from greenroom.supervision.kernel.spelling import spell_what_is_logged, spell_what_is_raised
 
 from .errors import GreenroomError
 from .last_resort import LastResort, say
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
 GRACE: Final = 5.0
 """How long the tree may take to stop."""
 _UNWINDING: Final = 0.2
+_ANSWERING: Final = 0.3
+"""Seconds of a grace in which calls that were not waited for any longer are answered."""
 
-_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class GaveUp(GreenroomError):
@@ -59,7 +63,12 @@ class GaveUp(GreenroomError):
 
 def for_calls(grace: float) -> float:
     """How much of a grace calls may have that are under way: the rest is for saying that they were not waited for any longer."""
-    return grace - min(0.3, grace / 4)
+    return grace - min(_ANSWERING, grace / 4)
+
+
+def around_calls(seconds: float) -> float:
+    """The grace of a program whose calls may have so many seconds, which is at least the usual one."""
+    return max(GRACE, seconds + _ANSWERING)
 
 
 def check_no_loop() -> None:
@@ -79,15 +88,18 @@ def run(
     until: Callable[[Callable[[], None]], Awaitable[object]] | None = None,
     *,
     grace: float = GRACE,
+    ready: Callable[[], None] | None = None,
 ) -> None:
     """Run a supervisor with these children until `until` returns, a signal comes, or it gives up: then `GaveUp` is raised.
 
-    `children` is called in the loop, inside the node. `until` is given a function to call when the grace begins, unless that is when
-    it returns.
+    `children` is called in the loop, inside the node; `ready` when all of them have started. `until` is given a function to call when the grace
+    begins, unless that is when it returns.
     """
     program = _Program(grace)
+    spell_what_is_logged()
+    spell_what_is_raised()
     with program.listening():
-        asyncio.run(program.play(children, until))
+        asyncio.run(program.play(children, until, ready))
 
 
 class _Program:
@@ -99,7 +111,8 @@ class _Program:
         self.grace = grace
         self._told: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._signals = 0
+        self._signalled = False
+        self._urgent = 0
         self._terminated = False
         self._before: dict[int, Any] = {}
         self._resort = LastResort(grace)
@@ -110,10 +123,11 @@ class _Program:
         self,
         children: Callable[[], Sequence[ChildSpec[Any]]],
         until: Callable[[Callable[[], None]], Awaitable[object]] | None,
+        ready: Callable[[], None] | None,
     ) -> None:
         """Start, wait, stop."""
         self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
-        if self._signals:
+        if self._signalled:
             self._told.set()
         node = Node(handle_sigint=False)
         await node.open()
@@ -121,6 +135,8 @@ class _Program:
         try:
             # What cannot be kept alive by its own supervisor is not kept alive by this one: it is the program's end.
             top = await self._start(children())
+            if top is not None and ready is not None:
+                ready()
             reason = None if top is None else await self._wait(top, until)
         except StartFailed as error:
             cause = error.__cause__
@@ -208,7 +224,7 @@ class _Program:
             _listening = None
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
-            if self._signals:
+            if self._signalled:
                 # A full house leaves 140 objects a session in cycles, and the interpreter would collect them on its way out: half a
                 # second for a thousand, in which no thread of ours can insist any more. The system takes it all back anyway.
                 atexit.register(gc.freeze)
@@ -223,14 +239,20 @@ class _Program:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as `signal` calls it
         # Runs between two bytecodes of whatever the main thread is at: nothing may be raised here.
-        self._signals += 1
-        if self._signals > 1:
+        hangup = number == getattr(signal, "SIGHUP", None)
+        if hangup and self._signalled:
+            return
+        self._signalled = True
+        self._urgent += not hangup
+        if self._urgent > 1:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
         self._terminated = number != signal.SIGINT
         self._resort.hurry()
-        say(f"{signal.Signals(number).name}: stopping in order; once more ends it at once")
+        say(
+            f"{signal.Signals(number).name}: stopping in order; {'SIGTERM twice' if hangup else 'once more'} ends it at once"
+        )
         if self._loop is not None and self._told is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._told.set)

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakSet
 
-from greenroom.actors.catalogue import Shelf
+from greenroom.actors.catalogue import KINDS, Shelf
 from greenroom.actors.company import Company
+from greenroom.actors.hooks import Hooks
 from greenroom.actors.pools.at_home import home_of_call
 from greenroom.actors.pools.loading import begins
 from greenroom.actors.sessions import count_sessions
@@ -33,19 +35,22 @@ from greenroom.actors.subscriptions import tell_changed
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.supervision import current_node, delete_child, start_child, terminate_child
+from greenroom.supervision.kernel.spelling import visible
 from greenroom.transports.asgi import Endpoint
+from greenroom.transports.binding import CannotListen
 from greenroom.transports.http_engine import Engine
 from greenroom.transports.standard import StandardStreams
 from greenroom.transports.stdio import LINE_LIMIT, StdioWire, stdio_child
 from greenroom.transports.tls import Certificates
 
 from . import running
+from .console_log import LogOptions
 from .decorators import Decorators
-from .errors import ConfigError
+from .errors import ConfigError, suggests
 from .host_tasks import HostTasks
 from .hosting import Hosting
 from .lifespans import Lifespans
-from .listening import gate_of, http_config, unless_it_fails, urls_of
+from .listening import check_options, check_run, check_store, gate_of, graces, http_config, unless_it_fails, urls_of
 from .mounting import Mounted
 from .outside import context_of
 from .registrations import Registrations
@@ -53,12 +58,12 @@ from .thespian_words import ThespianWords
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+    from typing import Self
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.context import Context
     from greenroom.actors.ensemble.spreading import Place
     from greenroom.actors.gateway.gateway import Gateway
-    from greenroom.actors.hooks import Hooks
     from greenroom.actors.peers import Peers
     from greenroom.actors.pools.at_home import Home
     from greenroom.actors.readiness import WaitFor
@@ -70,12 +75,18 @@ if TYPE_CHECKING:
     from greenroom.transports.seam import Door
 
     from .host import Host
+    from .mounting import Caller
 
     Transport = Literal["stdio", "http"]
 
 
 class Server(Decorators, Lifespans, ThespianWords):
     """A server: a name, what it offers, and how it is set up."""
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Options of another kind of server are told where they are here; Python would only say that there are none such."""
+        check_options(cls.__init__, options)
+        return super().__new__(cls)
 
     def __init__(  # noqa: PLR0913 - what a server says of itself, and three values that hold the rest
         self,
@@ -88,12 +99,13 @@ class Server(Decorators, Lifespans, ThespianWords):
         hooks: Hooks | None = None,
         wait_for: WaitFor = None,
         task_store: TaskStore | None = None,
-        auth: Provider | None = None,
+        auth: Provider | Sequence[Provider] | None = None,
         required_scopes: Collection[str] = (),
     ) -> None:
         """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions.
 
-        `auth` says who calls over HTTP, in whatever way it is served; whoever calls needs all of `required_scopes`. stdio and memory are this
+        `auth` says who calls over HTTP, in whatever way it is served: one provider, or several, of which the first decides that finds credentials of
+        its kind. All callers need all of `required_scopes`. stdio and memory are this
         machine's own, and ask nobody who they are.
 
         Whoever asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
@@ -101,6 +113,13 @@ class Server(Decorators, Lifespans, ThespianWords):
         """
         if settings is not None and not isinstance(cast("object", settings), Settings):
             raise ConfigError(f"settings must be Settings(…), not {settings!r}")
+        if not isinstance(cast("object", name), str):
+            raise ConfigError(f'a server needs a name, as in Server("weather"), not {name!r}')
+        if hooks is not None and not isinstance(cast("object", hooks), Hooks):
+            raise ConfigError(
+                f"hooks must be Hooks(init=…, around=…), one value with a function for each, not {hooks!r}"
+            )
+        check_store(task_store)
         said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
         given = {word: value for word, value in said.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
@@ -108,6 +127,8 @@ class Server(Decorators, Lifespans, ThespianWords):
         self._shelf = Shelf()
         self.registry = Registrations(self._shelf, self._changed)
         self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for, task_store=task_store)
+        self.changes: Mapping[str, Any] = {}
+        """What `set_up` has changed, for the processes that serve it besides this one."""
         self._nodes: WeakSet[Node] = WeakSet()
         self.tasks = HostTasks(self.company, self._nodes)
         """Work that the program begins and ends itself, and a look at all tasks. From any thread."""
@@ -120,6 +141,20 @@ class Server(Decorators, Lifespans, ThespianWords):
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
 
+    def set_up(self, **changes: Any) -> None:
+        """Change settings before the server runs: each by the name of its field of `Settings`. Raises `BadSetting`, and `ConfigError` once it runs.
+
+        For programs that serve the server of another module, as `greenroom serve` does. Workers are set up in the same way.
+        """
+        if self._runs:
+            raise ConfigError("a server is set up before it runs")
+        known = {each.name for each in fields(Settings)}
+        if unknown := sorted(changes.keys() - known):
+            raise ConfigError(f"there is no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")
+        self.settings = replace(self.settings, **changes)
+        self.company.set_up(self.settings)
+        self.changes = {**self.changes, **changes}
+
     @property
     def urls(self) -> list[str]:
         """Where it can be reached over HTTP, from the moment that a listener was made: port 0 has become a real one."""
@@ -129,8 +164,14 @@ class Server(Decorators, Lifespans, ThespianWords):
     def _runs(self) -> bool:
         return any(node.running for node in self._nodes)
 
+    @property
+    def mounted(self) -> int:
+        """How many hosts it has mounted."""
+        return len(self._gateways)
+
     # --- ways to run
 
+    @suggests("server.run()")
     def run(  # noqa: PLR0913 - whatever there is to say about it, by keyword
         self,
         transport: Transport = "stdio",
@@ -138,32 +179,37 @@ class Server(Decorators, Lifespans, ThespianWords):
         host: str | None = None,
         port: int | None = None,
         config: HttpConfig | None = None,
-        grace: float = running.GRACE,
+        grace: float | None = None,
         line_limit: int = LINE_LIMIT,
         workers: int | None = None,
         inspect: bool = False,
+        access_log: bool | None = None,
+        log_json: bool = False,
     ) -> None:
-        """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds.
+        """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds: 5, or what `HttpConfig(drain_grace=…)` needs.
 
         `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. With `workers`, so many processes serve HTTP, and
         this one looks after them; they import this server by its name. `inspect` lets its user look at the tree with `greenroom tree`, and at those of the workers, which are
-        called `name-1`, `name-2` and so on. Ends the program with exit code 1 when it cannot be kept alive.
+        called `name-1`, `name-2` and so on. `access_log=True` writes a line for each call and each refusal to stderr, or to the program's own log where it
+        has set one up; False turns that off; with neither, the logger `greenroom.access` decides. `log_json` writes what is logged as JSON lines. Ends the program with exit code 1 when it cannot be kept alive.
         """
         begins("server.run()")
         running.check_no_loop()
         if inspect and workers is None:
             self._be_seen_as(self.settings.name)
-        try:
-            if transport == "stdio":
-                if workers is not None:
-                    raise ConfigError('workers are for "http": on stdio there is one peer, and one process')
-                self._run_stdio(grace, line_limit)
-            elif transport == "http":
-                self._run_http(http_config(config, host, port), grace, workers, inspect=inspect)
-            else:
-                raise ValueError(f'transport is "stdio" or "http", not {transport!r}')
-        except (running.GaveUp, TaskStoreError) as error:
-            sys.exit(f"greenroom: {error}")
+        with LogOptions(access=access_log, json=log_json).applied():
+            try:
+                check_run(transport, host=host, port=port, config=config, workers=workers, grace=grace)
+                if transport == "stdio":
+                    self._run_stdio(running.GRACE if grace is None else grace, line_limit)
+                else:
+                    self._run_http(*graces(http_config(config, host, port), grace), workers, inspect=inspect)
+            except (ConfigError, CannotListen) as error:
+                raise error.with_traceback(
+                    None
+                ) from None  # the message says it, and twenty frames of ours before it say nothing
+            except (running.GaveUp, TaskStoreError) as error:
+                sys.exit(f"greenroom: {error}")
 
     def _run_stdio(self, grace: float, line_limit: int) -> None:
         streams = StandardStreams()
@@ -192,12 +238,13 @@ class Server(Decorators, Lifespans, ThespianWords):
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return
-        config = replace(config, drain_grace=min(config.drain_grace, grace))
         with unless_it_fails(config) as binding:
             spec = self._http_listener(config, binding)
-            for url in self.urls:
-                print(f"greenroom: {self.settings.name} serves on {url}", file=sys.stderr)  # noqa: T201
-            running.run(lambda: [self._spec([spec])], grace=grace)
+            running.run(lambda: [self._spec([spec])], grace=grace, ready=self._announce)
+
+    def _announce(self) -> None:
+        for url in self.urls:
+            print(f"greenroom: {visible(self.settings.name)} serves on {url}", file=sys.stderr, flush=True)  # noqa: T201
 
     def children_at(
         self, place: Place, config: HttpConfig, binding: Binding, *, inspect: bool = False
@@ -213,7 +260,7 @@ class Server(Decorators, Lifespans, ThespianWords):
         spread = Spread(self.company, place, self._renew)
         if binding.shares is not None:
             binding.shares.besides = lambda: count_sessions(self.company)
-        return [spread.child, self._spec([self._http_listener(config, binding, spread.door)])]
+        return [spread.child, self._spec([self._http_listener(config, binding, spread.door, place.key)])]
 
     def child_spec(
         self,
@@ -231,6 +278,7 @@ class Server(Decorators, Lifespans, ThespianWords):
         """
         if transport is None:
             return self._spec([])
+        check_run(transport, host=host, port=port, config=config)
         if transport == "http":
             config = http_config(config, host, port)
             with unless_it_fails(config) as binding:
@@ -239,12 +287,15 @@ class Server(Decorators, Lifespans, ThespianWords):
         wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
         return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
 
-    def asgi(self, config: HttpConfig | None = None) -> Mounted:
+    def asgi(self, config: HttpConfig | None = None, *, caller: Caller | None = None) -> Mounted:
         """An ASGI application: for any ASGI server, or mounted in another application at any path.
 
-        The first request starts the company in the loop that it comes in. Where there is a lifespan, it ends with it.
+        The first request starts the company in the loop that it comes in. It ends with the host's lifespan, where the host passes that on or has
+        `.lifespan` of the application as its own. `caller` is given the scope of a request, and returns the `AuthInfo` of the user that the host has
+        signed in, or None; without it, that is what Starlette's `AuthenticationMiddleware` has found. A server with `auth` of its own asks by that.
         """
-        return Mounted(self._hosting, Endpoint(self._engine(http_config(config, None, None))))
+        endpoint = Endpoint(self._engine(http_config(config, None, None)))
+        return Mounted(self._hosting, endpoint, caller, opens=lambda: bool(self._lifespans))
 
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Company]:
@@ -261,7 +312,7 @@ class Server(Decorators, Lifespans, ThespianWords):
         prefix: str = "",
         *,
         shared: bool | Collection[str] = False,
-        most: int = 64,
+        most: int = 128,
         idle: float = 300.0,
     ) -> None:
         """Serve all servers of a host as well, before this one runs: their tools, resources, prompts and completions, as one.
@@ -294,20 +345,22 @@ class Server(Decorators, Lifespans, ThespianWords):
 
         return replace(spec, start=start)
 
-    def _engine(self, config: HttpConfig, door: Door | None = None) -> Engine:
+    def _engine(self, config: HttpConfig, door: Door | None = None, key: bytes | None = None) -> Engine:
         config = replace(config, session_enabled=config.session_enabled and self.settings.sessions)
-        return Engine(door or self.company, config, self._gate)
+        return Engine(door or self.company, config, self._gate, key=key)
 
-    def _http_listener(self, config: HttpConfig, binding: Binding, door: Door | None = None) -> ChildSpec[Any]:
-        # A server on stdio needs neither of these, and they are half of what it would load.
+    def _http_listener(
+        self, config: HttpConfig, binding: Binding, door: Door | None = None, key: bytes | None = None
+    ) -> ChildSpec[Any]:
+        # A server on stdio needs neither of these.
         from greenroom.transports.listener import listener  # noqa: PLC0415
-        from greenroom.transports.quart_app import shell  # noqa: PLC0415
+        from greenroom.transports.quart_app import Shell  # noqa: PLC0415
 
-        engine = self._engine(config, door)
+        engine = self._engine(config, door, key)
         certificates = Certificates(config) if config.is_tls else None
         if certificates is not None:
             self._certificates.append(certificates)
-        app: Any = shell(engine, name=self.settings.name)
+        app = Shell(engine, name=self.settings.name)
         self._bindings.append((binding, config))
         return listener(app, binding, config, engine, certificates)
 
@@ -318,6 +371,10 @@ class Server(Decorators, Lifespans, ThespianWords):
     ) -> str:
         """Serve on HTTP as well, while the company runs: the URL, by which `stop_listening` knows it. Raises `CannotListen`."""
         config = http_config(config, host, port)
+        if not self._runs:
+            raise ConfigError(
+                'listen() is for a server that runs: write `async with server.started():` around it, or server.run("http")'
+            )
         with unless_it_fails(config) as binding:
             spec = self._http_listener(config, binding)
             url = urls_of(binding, config)[0]
@@ -364,6 +421,10 @@ class Server(Decorators, Lifespans, ThespianWords):
 
     def notify_list_changed(self, kind: Kind) -> None:
         """What is offered has changed in a way that was not registered here. From any thread."""
+        if kind not in KINDS:
+            raise ConfigError(
+                f"a list is of one of {', '.join(KINDS)}, not {kind!r}: write server.notify_list_changed('tool')"
+            )
         self._tell(lambda house: house.list_changed(kind))
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
@@ -398,3 +459,7 @@ class Server(Decorators, Lifespans, ThespianWords):
         for node in tuple(self._nodes):
             if node.running:
                 node.from_thread(node.context.run, tell)
+
+
+# What takes any option is not what a reader of `help(Server)`, an editor or the reference page is to see.
+Server.__new__.__signature__ = signature(Server.__init__)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]

@@ -73,7 +73,7 @@ class McpServer:
         settings: Settings | None = None,
         hooks: Hooks | None = None,
         task_store: TaskStore | None = None,
-        auth: Provider | None = None,
+        auth: Provider | Sequence[Provider] | None = None,
         required_scopes: Collection[str] = (),
     ) -> Server:
         """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets; the rest is as for any server.

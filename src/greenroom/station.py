@@ -18,8 +18,10 @@ from greenroom.supervision import (
     Exit,
     GenServer,
     Options,
+    Quit,
     Ref,
     Shutdown,
+    StartFailed,
     Stop,
     exit,
     kill,
@@ -64,7 +66,10 @@ class Station(GenServer):
     async def init(self) -> None:
         """Start the process, and what serves in it. It begins to serve when all are there, or at once if they have been."""
         self._host = await start_link(Host, self._engine, self._spec)
-        self._wing = wing = await launch_on(self._name, Options(name=WING), Wing, self._arguments, link=True)
+        try:
+            self._wing = wing = await launch_on(self._name, Options(name=WING), Wing, self._arguments, link=True)
+        except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
+            raise Quit(Shutdown(worker_error(failed))) from None
         addresses = await wing.call(Wing.addresses)
         await self._doors.roster.call(
             Roster.arrived, self._name, addresses
@@ -89,6 +94,17 @@ class Station(GenServer):
         """First what serves, in order; then the process."""
         await _ended(self._wing, self._grace)
         await _ended(self._host, self._spec.stop_timeout + _SLACK)
+
+
+def worker_error(failed: BaseException) -> BaseException:
+    """Why a worker, or what stands above it, did not start: the first cause."""
+    reason: Any = getattr(failed, "reason", None)
+    while isinstance(reason, Crash | Shutdown):
+        cause: Any = reason.error if isinstance(reason, Crash) else reason.detail
+        if isinstance(cause, BaseException):
+            failed = cause
+        reason = getattr(cause, "reason", None)
+    return failed
 
 
 def _why(reason: ExitReason) -> ExitReason:

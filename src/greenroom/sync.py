@@ -18,6 +18,7 @@ from greenroom.actors.client.errors import ClientClosed
 from greenroom.supervision import ActorError, BackgroundNode
 
 from .client import Client
+from .errors import suggests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
@@ -56,6 +57,9 @@ class SyncWords:
         """Call a tool for its value. Raises `ToolFailed` and `BadAnswer`."""
         return self._node.run(self._words.call, name, arguments, into=into, **more)
 
+    @suggests(
+        "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
+    )
     def call_tool(
         self,
         name: str,

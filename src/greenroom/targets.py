@@ -31,9 +31,14 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
 
         return HttpRoute(target, headers=headers, credentials=_credentials(auth, target))
     if headers or auth is not None:
-        raise ConfigError("headers and auth are for a server at a URL; a route is made with credentials of its own")
+        if hasattr(target, "credentials") or type(target).__name__ == "HttpRoute":
+            raise ConfigError(
+                "headers and auth are for a server at a URL; a route has its own: "
+                "write Client(HttpRoute(url, headers=…, credentials=…)), or Client(url, headers=…, auth=…)"
+            )
+        raise ConfigError("headers and auth are for a server at a URL: a command gets its secrets with env=")
     if isinstance(target, Server):
-        return MemoryRoute(target.company, prepare=Guest(target).prepare, description=target.settings.name)
+        return Guest(target).route()
     if hasattr(target, "open") and hasattr(target, "description"):
         return cast("Route", target)
     if hasattr(target, "enter") and hasattr(target, "connect"):
@@ -92,25 +97,63 @@ class Guest:
 
     def __init__(self, server: Server) -> None:
         """Whose company it is."""
+        self._server = server
         self._hosting = server._hosting  # noqa: SLF001 - the client of a server in the same program lives with it
         self._name = server.company.name("company")
         self._held = False
+        self._wanted = False
+        self._entering: asyncio.Task[None] | None = None
+
+    def route(self) -> MemoryRoute:
+        """The way to it. Each connection has it run."""
+        company = self._server.company
+        return MemoryRoute(company, prepare=self.prepare, description=company.settings.name)
 
     async def enter(self) -> None:
-        """Have it run, unless somebody else sees to that."""
-        self._held = (
-            self._hosting.concerned or node_of(asyncio.get_running_loop()) is None or whereis(self._name) is None
-        )
+        """Have it run, unless its owner sees to that."""
+        self._wanted = True
+        held = self._hosting.concerned or node_of(asyncio.get_running_loop()) is None or whereis(self._name) is None
         if self._held:
-            await self._hosting.hold()
+            await self._hosting.ensure()
+        elif held:
+            self._held = True
+            try:
+                await self._hosting.hold()
+            except BaseException:
+                self._held = False
+                raise
+
+    def begin(self) -> None:
+        """The same, without waiting for it: one that does not start is for its connection to tell, and to try again."""
+        self._wanted = True
+        _ = self._enter()  # a task of its own
+
+    def _enter(self) -> asyncio.Task[None]:
+        if self._entering is None or self._entering.done():
+            self._entering = asyncio.get_running_loop().create_task(self.enter())
+            self._entering.add_done_callback(_seen)
+        return self._entering
 
     async def leave(self) -> None:
         """It is not needed any more."""
+        self._wanted = False
+        entering, self._entering = self._entering, None
+        if entering is not None and not entering.done():
+            entering.cancel()
+            await asyncio.wait((entering,))
         if self._held:
             self._held = False
             await self._hosting.let_go()
 
     async def prepare(self) -> None:
-        """Before each session: somebody may have stopped it."""
-        if whereis(self._name) is None:
+        """Before each session: it may have been stopped, or may not have started."""
+        starting = self._entering is not None and not self._entering.done()
+        if starting or (self._wanted and whereis(self._name) is None):
+            await asyncio.shield(self._enter())
+        elif whereis(self._name) is None:
             await self._hosting.ensure()
+
+
+def _seen(entering: asyncio.Task[None]) -> None:
+    if not entering.cancelled():
+        entering.exception()  # the connection that waits for it tells

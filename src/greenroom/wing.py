@@ -12,7 +12,10 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision import NotRegistered, Quit, Reject, Shutdown, Supervisor, current_node, terminate_child
+from greenroom.transports.access_log import log as access
 from greenroom.transports.handover import taken_over
+
+from .errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,9 +43,14 @@ class Wing(Supervisor):
         place: Place,
         ticket: Ticket,
         inspect: bool = False,  # noqa: FBT001, FBT002 - it comes from afar, in its place
+        logs_access: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
-        """All of it has come from the program that was run. With `inspect` its user may look at this process as well."""
+        """All of it has come from the program that was run. With `inspect` its user may look at this process as well.
+
+        `logs_access` says whether that program writes an access log: what is logged here goes there.
+        """
         super().__init__()
+        self._logs_access = logs_access
         self._application = application
         self._config = config
         self._place = place
@@ -53,7 +61,13 @@ class Wing(Supervisor):
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Import, be handed the sockets, and have the desk ready."""
-        server = await asyncio.to_thread(self._application.load)
+        try:
+            server = await asyncio.to_thread(self._application.load)
+        except (
+            ConfigError
+        ) as error:  # a message for the user, who hears it where the program was started: nothing has crashed
+            raise Quit(Shutdown(error)) from None
+        access.setLevel(logging.INFO if self._logs_access else logging.CRITICAL)
         binding = await taken_over(self._ticket, self._place.number)
         self._company = server.company.name("company")
         desk, self._serving = server.children_at(self._place, self._config, binding, inspect=self._inspect)

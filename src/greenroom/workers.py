@@ -30,6 +30,8 @@ from greenroom.supervision import Backoff, ChildSpec, Supervisor, child
 from greenroom.supervision.cluster.cluster import Cluster
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 from greenroom.supervision.cluster.utterances import PRINTED
+from greenroom.supervision.kernel.spelling import visible
+from greenroom.transports.access_log import is_on
 from greenroom.transports.handover import handover_child, ticket
 from greenroom.transports.shares import shared_page
 
@@ -102,7 +104,7 @@ class Workers:
         self._page = shared_page(count)
         self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
         self._known: dict[str, Sequence[str]] = {}
-        self.doors = Doors(self.names, grace)
+        self.doors = Doors(self.names, grace, close_sockets=binding.shut_down)
         """They open when all are there."""
 
     def child_spec(self) -> ChildSpec[Any]:
@@ -126,7 +128,7 @@ class Workers:
         name = self.names[number]
         place = Place(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
-        wing = (self._application, self._config, place, self._ticket, bool(self._seen))
+        wing = (self._application, self._config, place, self._ticket, bool(self._seen), is_on())
         made = child(Station, self._cluster.engine, spec, wing, self.doors, self._grace)
         return made.but(id=name, shutdown=self._grace + _STOP + 1.0)
 
@@ -153,4 +155,8 @@ class _Echo(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """As a line where the worker has printed it."""
         with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-            print(record.getMessage(), file=sys.stdout if record.levelno < logging.WARNING else sys.stderr, flush=True)
+            print(
+                visible(record.getMessage(), lines=True),
+                file=sys.stdout if record.levelno < logging.WARNING else sys.stderr,
+                flush=True,
+            )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from greenroom.actors.pools.loading import NotLoaded
 from greenroom.supervision import ActorError
+from greenroom.supervision.kernel.spelling import visible
 from greenroom.transports.handover import NotHandedOver
 
 from . import running
 from .applications import application_of
+from .errors import GreenroomError
 from .listening import bound, urls_of
 from .lookout import lookout_child
+from .station import worker_error
 from .workers import Workers, check_workers, printing
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
     """Until they are told to stop, and have. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
     application = application_of(server)
     check_workers(count)
-    config = replace(config, drain_grace=min(config.drain_grace, running.for_calls(grace)))
     binding = bound(config)
     try:
         urls = urls_of(binding, config)
@@ -38,11 +39,16 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
         with printing():
             running.run(lambda: [workers.child_spec()], grace=grace)
     except (ActorError, NotLoaded, NotHandedOver) as error:
-        sys.exit(f"greenroom: no worker could be started: {error}")
+        sys.exit(f"greenroom: no worker could be started: {_in_words(worker_error(error))}")
     finally:
         binding.close()
 
 
+def _in_words(error: BaseException) -> str:
+    ours = isinstance(error, GreenroomError)  # which say it whole
+    return str(error) if ours else f"{type(error).__name__}: {error}"
+
+
 def _announce(name: str, urls: Sequence[str]) -> None:
     for url in urls:
-        print(f"greenroom: {name} serves on {url}", file=sys.stderr)  # noqa: T201
+        print(f"greenroom: {visible(name)} serves on {url}", file=sys.stderr)  # noqa: T201

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         spec = server.child_spec("http", host=HOST, port=given.port)
     except CannotListen as error:
-        print(f"greenroom: {error.strerror}", file=sys.stderr)
+        print(f"greenroom: {error.strerror}: choose another with --port N (make run PORT=N)", file=sys.stderr)
         return 1
     print(textwrap.dedent(_GREETING).format(url=server.urls[0]), flush=True)
 
