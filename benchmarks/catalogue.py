@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from . import auth, bench, calls, curves, floors, gateways, imports, links, lives, looking, memory, protocol, sizes
+from . import (
+    auth,
+    bench,
+    calls,
+    curves,
+    floors,
+    gateways,
+    heads,
+    imports,
+    links,
+    lives,
+    looking,
+    memory,
+    protocol,
+    sizes,
+)
 from .cluster import annexes, nodes
 from .serving import layers
 
@@ -17,6 +32,7 @@ MODULES = (
     looking,
     imports,
     protocol,
+    heads,
     layers,
     sizes,
     gateways,
