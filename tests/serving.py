@@ -12,6 +12,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from pathlib import Path
@@ -27,7 +29,7 @@ class ServerFailedError(Exception):
 @contextmanager
 def served(command: Sequence[str], log: Path) -> Generator[str]:
     """The address of `/mcp` in a server that the command, given a port as its last word, has started."""
-    port = _free_port()
+    port = free_port()
     with log.open("wb") as said:
         server = subprocess.Popen([*command, str(port)], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
     try:
@@ -48,12 +50,6 @@ def served(command: Sequence[str], log: Path) -> Generator[str]:
         if server.poll() is None:
             server.kill()
             server.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:

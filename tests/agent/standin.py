@@ -111,6 +111,7 @@ class StandIn:
         self.lines = {id: StandInLine(id, self._answer) for id in servers}
         self.answer: Any = {"content": [{"type": "text", "text": "done"}]}
         self.listed = 0
+        self.refusals: dict[str, Exception] = {}
         self.serials: dict[str, int] = {}
         """Those of servers that took the place of others."""
 
@@ -132,6 +133,15 @@ class StandIn:
 
     def known(self, id: str) -> Offering | None:
         return None if id in self.silent else self.offerings.get(id)
+
+    def shown(self, id: str) -> Offering | None:
+        return self.known(id)
+
+    def refusal(self, id: str) -> Exception | None:
+        return self.refusals.get(id)
+
+    def timeout(self, id: str, method: str) -> float | None:
+        return 30.0
 
     async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
         self.listed += 1

@@ -379,8 +379,8 @@ async def test_each_call_passes_the_consent_of_its_host() -> None:
         assert await host.call("calc:add", a=1, b=2) == 3
         with pytest.raises(ConsentDenied):
             await host.call_tool("calc:divide", {"a": 1, "b": 1})
-        names = [each["name"] for each in await host.to_anthropic()]
-        refused = await host.run({"type": "tool_use", "id": "1", "name": names[-1], "input": {}})
+        assert [each["name"] for each in await host.to_anthropic()] == ["calc__add", "calc__divide"]
+        refused = await host.run({"type": "tool_use", "id": "1", "name": "calc__dot", "input": {}})
 
     assert asked == ["calc:add {'a': 1, 'b': 2}", "calc:divide {'a': 1, 'b': 1}"]
     assert refused["is_error"]

@@ -13,14 +13,18 @@ from greenroom.protocol.definitions import Tool
 from greenroom.protocol.provider_schemas import provider_schema
 from greenroom.protocol.tool_formats import (
     BadCall,
+    NoCall,
     anthropic_result,
     call_shape,
+    called_name,
     from_anthropic_call,
+    from_gemini_call,
     from_openai_call,
     openai_output,
     openai_result,
     read_call,
     to_anthropic,
+    to_gemini,
     to_openai,
     to_result,
 )
@@ -101,6 +105,75 @@ def test_which_shape_a_call_has() -> None:
     assert call_shape({"type": "tool_use", "id": "t1"}) == ("t1", "anthropic")
 
 
+@pytest.mark.parametrize(
+    ("call", "id"),
+    [
+        ({"functionCall": {"name": "add", "args": {"a": 1}}}, ""),
+        ({"functionCall": {"id": "g1", "name": "add", "args": {"a": 1}}, "thoughtSignature": "x"}, "g1"),
+        ({"function_call": {"id": "g1", "name": "add", "args": {"a": 1}}, "text": None, "inline_data": None}, "g1"),
+        ({"name": "add", "args": {"a": 1}}, ""),
+        ({"id": None, "args": {"a": 1}, "name": "add", "partial_args": None, "will_continue": None}, ""),
+        (SimpleNamespace(id=None, name="add", args={"a": 1}), ""),
+        (SimpleNamespace(text=None, function_call=SimpleNamespace(id="g1", name="add", args={"a": 1})), "g1"),
+    ],
+)
+def test_a_call_of_gemini(call: Any, id: str) -> None:
+    assert read_call(call) == (id, "add", {"a": 1}, "gemini")
+    assert call_shape(call) == (id, "gemini")
+    assert called_name(call) == "add"
+
+
+def test_a_call_of_gemini_without_arguments() -> None:
+    for bare in ({"functionCall": {"name": "add"}}, {"name": "add"}, {"name": "add", "args": None}):
+        assert read_call(bare) == ("", "add", {}, "gemini")
+    with pytest.raises(BadCall, match="the args of add are an object, not list"):
+        read_call({"functionCall": {"name": "add", "args": [1]}})
+    with pytest.raises(BadCall, match="a functionCall has a name"):
+        from_gemini_call({"functionCall": {"args": {}}})
+
+
+NO_CALLS: list[tuple[Any, str]] = [
+    ({}, "an empty dict"),
+    ({"type": "text", "text": "hello"}, "a dict with 'type', 'text'"),
+    ({"name": "add", "description": "", "input_schema": {}}, "a dict with 'name', 'description', 'input_schema'"),
+    ({"role": "assistant", "content": "hi", "tool_calls": []}, "a dict with 'role', 'content', 'tool_calls'"),
+    ({"parts": [{"functionCall": {"name": "add"}}]}, "a dict with 'parts'"),
+    ("add", "an object of the type str"),
+    (None, "an object of the type NoneType"),
+    ([{"type": "tool_use", "name": "add", "input": {}}], "a list"),
+]
+
+
+@pytest.mark.parametrize(("given", "described"), NO_CALLS)
+def test_what_is_no_tool_call_is_refused_with_what_is_taken(given: Any, described: str) -> None:
+    with pytest.raises(NoCall) as refused:
+        read_call(given)
+    assert str(refused.value).startswith(
+        f"{described} is no tool call: what is taken is one tool call: a tool_use block"
+    )
+    with pytest.raises(NoCall):
+        call_shape(given)
+
+
+def test_a_result_for_gemini() -> None:
+    result = {"content": [{"type": "text", "text": "hi"}, PNG]}
+    assert to_result("g1", "gemini", result, "add") == {
+        "functionResponse": {
+            "id": "g1",
+            "name": "add",
+            "response": {"output": "hi\n[a picture (image/png, 2 bytes), which cannot be shown here]"},
+        }
+    }
+    failed = {"content": [{"type": "text", "text": "no"}], "isError": True}
+    assert to_result("", "gemini", failed, "add") == {"functionResponse": {"name": "add", "response": {"error": "no"}}}
+
+
+def test_a_tool_for_gemini() -> None:
+    declared = {"name": "add", "description": "adds", "parametersJsonSchema": ADD}
+    assert to_gemini(Tool("add", ADD, description="adds")) == declared
+    assert to_gemini([Tool("add", ADD, description="adds")]) == [declared]
+
+
 def test_a_result_for_anthropic() -> None:
     result = {"content": [{"type": "text", "text": "hi"}, {"type": "text", "text": ""}, PNG], "isError": False}
     assert anthropic_result("t1", result) == {
@@ -160,7 +233,7 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @given(st.recursive(st.none() | st.booleans() | st.text() | st.integers(), _nested))
 def test_no_result_breaks_it(result: Any) -> None:
-    for shape in ("anthropic", "openai", "openai_responses"):
+    for shape in ("anthropic", "openai", "openai_responses", "gemini"):
         assert to_result("id", shape, {"content": [result, result]})
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom import Accepted, CallEnded, Context, Declined, McpError, PeerError
 from greenroom.actors.outbound import NoStream
@@ -205,7 +206,7 @@ def check(stage: Stage, probe: WireProbe, plans: list[Plan], record: Record, *, 
 Seeds = st.none() | st.integers(0, 2**32)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(plans=st.lists(Plans, min_size=1, max_size=6), seed=Seeds)
 @pytest.mark.row("SC-11")
 @pytest.mark.row("SC-06")
@@ -213,7 +214,7 @@ def test_every_question_ends_once_and_both_sides_know_how(plans: list[Plan], see
     run(partial(play, plans, None), seed=seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(plans=st.lists(Plans, min_size=1, max_size=5), death=Quarters, seed=Seeds)
 @pytest.mark.row("SC-11")
 def test_with_the_session_every_question_and_page_is_over(plans: list[Plan], death: int, seed: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -9,23 +10,26 @@ import pytest
 
 from greenroom import ConfigError, Server
 from greenroom.auth.basic import BasicAuth
+from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.custom import CustomAuth
+from greenroom.auth.errors import STATUS
 from greenroom.auth.failures import Failures
-from greenroom.auth.gate import Gate, source_of
+from greenroom.auth.gate import AT_ONCE, Gate
 from greenroom.auth.hashing import hash_password
 from greenroom.auth.info import AuthInfo
 from greenroom.auth.nobody import NoAuth
 from greenroom.auth.remembered import Remembered
 from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.sources import host_in, source_of
 
 from .reception import KINDS, basic, bearer, call, reception
 
 OFFICE = "203.0.113.7:5000"
 
 
-async def knock(gate: Gate, shown: Any, address: str = OFFICE) -> Peer | int:
+async def knock(gate: Gate, shown: Any, address: str = OFFICE, *, proxied: bool | None = None) -> Peer | int:
     headers = {name: value for name, value in shown.items() if value is not None}
-    found = await gate.admit("POST", "/mcp?x=1", headers, Peer("http", address))
+    found = await gate.admit("POST", "/mcp?x=1", headers, Peer("http", address, proxied=proxied))
     return found.status if isinstance(found, Refusal) else found
 
 
@@ -51,12 +55,56 @@ async def test_guesses_are_bounded_by_user_and_by_source() -> None:
     assert isinstance(await knock(gate, basic("cat", "right"), "192.0.2.9:1"), Peer)
 
 
+def test_each_kind_of_refusal_has_its_http_status() -> None:
+    assert STATUS == {
+        "missing": 401,
+        "invalid_request": 400,
+        "invalid_token": 401,
+        "expired_token": 401,
+        "invalid_credentials": 401,
+        "insufficient_scope": 403,
+        "too_many_failures": 429,
+        "server_error": 500,
+    }
+
+
 async def test_what_was_good_and_is_no_more_is_forgotten() -> None:
     known = {"t": {"subject": "ann"}}
-    gate = Gate(CustomAuth(known.get), per_claim=Failures(2, 60.0))
+    gate = Gate(CustomAuth(known.get), per_source=Failures(2, 60.0))
     assert isinstance(await knock(gate, bearer("t")), Peer)
     del known["t"]
-    assert [await knock(gate, bearer("t")) for _ in range(4)] == [401, 401, 429, 429]
+    assert await knock(gate, bearer("t")) == 401
+    assert await knock(gate, bearer("guess")) == 401
+    assert await knock(gate, bearer("t")) == 429  # it waits as all others do, who were never good
+
+
+async def test_a_revoked_token_shown_a_hundred_times_is_one_guess_and_a_hundred_tokens_are_a_hundred() -> None:
+    known = {"t": {"subject": "ann"}, "new": {"subject": "ann"}}
+    gate = Gate(CustomAuth(known.get))
+    assert isinstance(await knock(gate, bearer("t")), Peer)
+    del known["t"]
+    assert [await knock(gate, bearer("t")) for _ in range(300)] == [401] * 300
+    assert isinstance(await knock(gate, bearer("new")), Peer)
+    assert [await knock(gate, bearer(f"guess {n}")) for n in range(100)].count(429) > 0
+
+
+async def test_the_same_wrong_token_is_not_looked_at_without_end() -> None:
+    looked = 0
+
+    def verify(token: str) -> None:
+        nonlocal looked
+        looked += 1
+
+    gate = Gate(CustomAuth(verify))
+    found = [await knock(gate, bearer("t")) for _ in range(3000)]
+    assert found[:100] == [401] * 100
+    assert found[-1] == 429
+    assert looked < 1500
+
+
+async def test_one_wrong_password_for_many_users_is_many_guesses() -> None:
+    gate = Gate(passwords(), per_source=Failures(10, 60.0))
+    assert [await knock(gate, basic(f"user {n}", "x")) for n in range(14)] == [401] * 10 + [429] * 4
 
 
 async def test_nothing_shown_and_expired_tokens_are_no_guesses() -> None:
@@ -102,7 +150,7 @@ def test_the_books_are_bounded_and_forget() -> None:
     ],
 )
 def test_where_somebody_comes_from(address: str, source: str) -> None:
-    assert source_of(address) == source
+    assert source_of(host_in(address)) == source
 
 
 @pytest.mark.row("SA-19")
@@ -134,9 +182,11 @@ async def test_a_refusal_that_cannot_be_worded_is_one_all_the_same(caplog: pytes
 
 async def test_what_is_logged_of_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        await knock(Gate(passwords()), basic("ann", "wr0ng-passw0rd"))
-    assert f"POST from {OFFICE}: invalid_credentials" in caplog.text
-    assert "wr0ng" not in caplog.text
+        peer, shown = Peer("http", OFFICE), {"authorization": str(basic("ann", "wr0ng-passw0rd")["authorization"])}
+        refused = await Gate(passwords()).admit("POST", "/mcp", shown, peer)
+    assert isinstance(refused, Refusal)
+    assert refused.why.startswith("Authentication: invalid_credentials"), "the access log has it, with the address"
+    assert "wr0ng" not in refused.why + caplog.text
 
 
 async def test_the_nameless_are_told_apart_by_what_they_show_and_the_anonymous_are_nobody() -> None:
@@ -184,3 +234,123 @@ async def test_handlers_see_who_calls() -> None:
         session = await desk.enter(about.states["good"])
         paper = await desk.ask("POST", about.states["good"], call("whoami"), mcp_session_id=session)
         assert paper.json["result"]["content"][0]["text"] == "ann"
+
+
+async def test_a_source_with_a_thousand_checks_leaves_turns_to_another() -> None:
+    """A verifier that takes its time: half of the turns are the other sources', and theirs go before the rest of the flood."""
+    asked: list[str] = []
+    go = asyncio.Event()
+
+    async def verify(token: str) -> dict[str, Any] | None:
+        asked.append(token)
+        await go.wait()
+        return {"sub": token}
+
+    gate = Gate(BearerAuth(verifier=verify, audience=None))
+    flood = [asyncio.create_task(knock(gate, bearer(f"flood{n}"))) for n in range(500)]
+    await turns()
+    assert len(asked) == AT_ONCE // 2
+    others = [asyncio.create_task(knock(gate, bearer(f"other{n}"), f"198.51.100.{n}:1")) for n in range(4)]
+    await turns()
+    assert asked[AT_ONCE // 2 :] == [f"other{n}" for n in range(4)]
+    go.set()
+    assert all(isinstance(each, Peer) for each in await asyncio.gather(*flood, *others))
+
+
+async def test_guesses_that_come_at_once_are_counted_as_those_that_come_one_after_the_other() -> None:
+    asked = 0
+
+    async def verify(token: str) -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.1)
+
+    gate = Gate(BearerAuth(verifier=verify, audience=None), per_source=Failures(20, 60.0))
+    found = await asyncio.gather(*(knock(gate, bearer(f"guess{n}")) for n in range(500)))
+    assert asked <= 20 + AT_ONCE // 2
+    assert sorted({each for each in found if isinstance(each, int)}) == [401, 429]
+
+
+@pytest.mark.parametrize("peer", [(OFFICE, True), ("127.0.0.1:5000", None)], ids=["a trusted proxy", "loopback"])
+async def test_the_clients_of_a_proxy_do_not_share_the_turns_of_one_source(peer: tuple[str, bool | None]) -> None:
+    address, proxied = peer
+    asked: list[str] = []
+    go = asyncio.Event()
+
+    async def verify(token: str) -> dict[str, Any]:
+        asked.append(token)
+        await go.wait()
+        return {"sub": token}
+
+    gate = Gate(BearerAuth(verifier=verify, audience=None))
+
+    def many(count: int, name: str) -> list[asyncio.Task[Peer | int]]:
+        return [
+            asyncio.create_task(knock(gate, bearer(name.format(n)), address, proxied=proxied)) for n in range(count)
+        ]
+
+    flood = many(2000, "flood")  # one credential
+    await turns()
+    assert len(asked) == AT_ONCE // 2
+    others = many(1300, "client{}")
+    await turns()
+    assert asked[AT_ONCE // 2 :] == [f"client{n}" for n in range(AT_ONCE // 2)]
+    go.set()
+    found = await asyncio.gather(*flood, *others)
+    assert [each for each in found if not isinstance(each, Peer)] == []
+
+
+async def test_an_address_that_brings_no_other_clients_has_half_of_the_turns_with_all_its_credentials() -> None:
+    asked = 0
+    go = asyncio.Event()
+
+    async def verify(token: str) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        await go.wait()
+        return {"sub": token}
+
+    gate = Gate(BearerAuth(verifier=verify, audience=None))
+    all_of_it = [asyncio.create_task(knock(gate, bearer(f"t{n}"), "127.0.0.1:5000", proxied=False)) for n in range(100)]
+    await turns()
+    assert asked == AT_ONCE // 2
+    go.set()
+    await asyncio.gather(*all_of_it)
+
+
+async def test_thirteen_hundred_addresses_sign_in_at_once() -> None:
+    async def verify(token: str) -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        return {"sub": token}
+
+    gate = Gate(BearerAuth(verifier=verify, audience=None))
+    found = await asyncio.gather(
+        *(knock(gate, bearer(f"new{n}"), f"198.51.{n // 250}.{n % 250}:1") for n in range(1300))
+    )
+    assert all(isinstance(each, Peer) for each in found)
+
+
+async def test_a_credential_that_was_good_waits_for_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.auth.gate.WAITING", 1024)
+    go = asyncio.Event()
+
+    async def verify(token: str) -> dict[str, Any]:
+        if token != "good":
+            await go.wait()
+        return {"sub": token}
+
+    gate = Gate(BearerAuth(verifier=verify, audience=None))
+    assert isinstance(await knock(gate, bearer("good")), Peer)
+    flood = [asyncio.create_task(knock(gate, bearer(f"new{n}"), f"198.51.{n // 250}.{n % 250}:1")) for n in range(1000)]
+    await turns()
+    assert isinstance(await knock(gate, bearer("good"), "203.0.113.200:1"), Peer)
+    more = [asyncio.create_task(knock(gate, bearer(f"more{n}"), "203.0.113.201:1")) for n in range(100)]
+    await turns()
+    assert 429 in [each.result() for each in more if each.done()]  # no more may wait
+    go.set()
+    await asyncio.gather(*flood, *more)
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)

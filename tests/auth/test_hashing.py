@@ -7,6 +7,7 @@ import logging
 import statistics
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,12 +21,16 @@ from greenroom.auth.hashing import (
     dummy_like,
     hash_key,
     hash_password,
+    plain_digest,
     verify_key,
     verify_password,
 )
 from greenroom.auth.seam import Asking
 
 from .reception import basic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def asking(**headers: str | None) -> Asking:
@@ -48,8 +53,9 @@ def test_keys_with_and_without_pepper(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(PepperRequired):
         verify_key("key", stored)
     assert caplog.text == ""
-    assert verify_key("key", hash_key("key"))
-    assert verify_key("key", hash_key("key").upper(), "pepper")  # of either form, where there is a pepper
+    old = plain_digest("key")
+    assert verify_key("key", old)
+    assert verify_key("key", old.upper(), "pepper")  # of either form, where there is a pepper
     assert caplog.text.count("plain SHA-256") == 1  # once, not with each request
     for odd in ("", "x", "hmac-sha256$ä", "hmac-sha256$", "5" * 63):
         assert not verify_key("key", odd, "pepper")
@@ -73,6 +79,9 @@ def test_passwords(caplog: pytest.LogCaptureFixture) -> None:
         "pbkdf2-sha256$99999999999$AA==$AA==",
         "pbkdf2-sha256$1$ä$ä",
         "pbkdf2-sha256$1$$",
+        stored.replace("$10$", "$\N{ARABIC-INDIC DIGIT ONE}\N{ARABIC-INDIC DIGIT ZERO}$"),
+        stored.replace("$10$", "$+10$"),
+        stored.removeprefix("pbkdf2-sha256$"),
     ):
         assert not verify_password("right", odd)
     with pytest.raises(ConfigError):
@@ -95,11 +104,11 @@ async def test_keys_of_a_list_and_of_old_stores(caplog: pytest.LogCaptureFixture
     assert first.subject != second.subject
     assert "key-a" not in str(first)
     assert first.scopes == frozenset()
-    old = APIKeyAuth({hash_key("a-key").upper(): {"subject": "old"}}, hash_keys=True, pepper="p")
+    old = APIKeyAuth({plain_digest("a-key").upper(): {"subject": "old"}}, hash_keys=True, pepper="p")
     assert (await old.authenticate(asking(authorization="apikey a-key"))).subject == "old"
     assert "hash it again" in caplog.text
     with pytest.raises(Denied):  # what is stored is no key
-        await old.authenticate(asking(x_api_key=hash_key("a-key")))
+        await old.authenticate(asking(x_api_key=plain_digest("a-key")))
     named = APIKeyAuth(["k"], header_name="X-My-Key")
     assert named.headers == ("x-my-key", "authorization")
     assert (await named.authenticate(asking(x_my_key="k"))).subject
@@ -129,6 +138,42 @@ async def test_keys_of_a_list_and_of_old_stores(caplog: pytest.LogCaptureFixture
 def test_what_would_let_everybody_in_is_refused_at_once(make: object) -> None:
     with pytest.raises(ConfigError):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("pepper", [None, "", b""])
+def test_a_key_is_not_hashed_without_a_pepper(pepper: str | bytes | None) -> None:
+    with pytest.raises(PepperRequired, match="wants a pepper"):
+        hash_key("k-secret", pepper)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: APIKeyAuth({"k-secret": {}}, hash_keys=True, pepper="p"), "1 of 1 keys are no hashes"),
+        (lambda: APIKeyAuth(["k-secret", hash_key("b", "p")], hash_keys=True, pepper="p"), "1 of 2 keys are no hashes"),
+        (lambda: APIKeyAuth(["hmac-sha256$k-secret"], hash_keys=True, pepper="p"), "no hashes"),
+        (lambda: APIKeyAuth([hash_key("k-secret", "p")], hash_keys=True, pepper=""), "the pepper is empty"),
+        (lambda: APIKeyAuth({hash_key("k-secret", "p"): {}}), "pass hash_keys=True"),
+        (lambda: APIKeyAuth({hash_password("k-secret", iterations=1): {}}), "pass hash_keys=True"),
+        (lambda: APIKeyAuth(["k-secret"], pepper="p"), "pass hash_keys=True"),
+        (lambda: APIKeyAuth({"k-secret": "user"}), "an entry is a mapping"),  # type: ignore[dict-item]
+        (lambda: BasicAuth({"ann": "k-secret"}), "the password of 'ann' is not hashed"),
+        (lambda: BasicAuth({"ann": hash_key("k-secret", "p")}), "is not hashed"),
+        (lambda: BasicAuth({"ann": {"password": 5}}), "is a text, not int"),
+        (lambda: BasicAuth({"ann": 5}), "not int"),  # type: ignore[dict-item]
+        (lambda: BasicAuth({"ann": hash_password("k-secret", iterations=1)}, hash_passwords=False), "is a hash"),
+    ],
+)
+def test_what_could_never_match_is_refused_with_what_to_write(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        make()
+    assert "k-secret" not in str(caught.value)
+
+
+def test_a_random_key_in_hexadecimal_is_a_key() -> None:
+    key = "ab" * 32
+    assert len(APIKeyAuth([key])._index) == 1
+    assert len(APIKeyAuth([plain_digest(key)], hash_keys=True)._index) == 1
 
 
 @pytest.mark.row("SA-15")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenroom.auth.claims import check_claims
 from greenroom.auth.errors import Denied
-from greenroom.auth.grants import from_claims, number, scopes_of
+from greenroom.auth.grants import check_alive, from_claims, number, scopes_of
 from greenroom.auth.headers import (
     LONGEST,
     challenge,
@@ -73,7 +73,7 @@ def test_nothing_shown_is_missing(extract: Any, value: str | None) -> None:
         (extract_bearer_token, "Bearer a\r\nset-cookie: b"),
         (extract_bearer_token, "Bearer ä"),
         (extract_bearer_token, "(xxxx) yyyyyyyy"),
-        (extract_bearer_token, "Bearer " + "a" * LONGEST),
+        (extract_bearer_token, "Bearer " + "a" * (LONGEST - 6)),
         (extract_basic_auth, "Basic äöü"),
         (extract_basic_auth, "Basic " + base64.b64encode(b"no colon").decode()),
         (extract_basic_auth, "Basic " + base64.b64encode(b"\xff:\xff").decode()),
@@ -87,6 +87,15 @@ def test_what_is_malformed_says_so_and_quotes_nothing(extract: Any, value: str) 
         extract({"authorization": value})
     assert denied.value.kind == "invalid_request"
     assert value[7:20] not in f"{denied.value} {denied.value.detail}"
+
+
+def test_a_credential_may_be_as_long_as_a_large_token_is() -> None:
+    assert LONGEST == 16 * 1024
+    token = "a" * (LONGEST - len("Bearer "))
+    assert extract_bearer_token({"authorization": f"Bearer {token}"}) == token
+    assert extract_api_key({"x-api-key": "k" * LONGEST}) == "k" * LONGEST
+    with pytest.raises(Denied):
+        extract_api_key({"x-api-key": "k" * (LONGEST + 1)})
 
 
 def refused(function: Any, *arguments: Any) -> int | None:
@@ -168,6 +177,16 @@ def test_scopes_are_a_text_or_a_list() -> None:
         assert scopes_of(nothing) is None
     assert from_claims({"sub": "x", "permissions": ["a"], "scope": "admin"}, "permissions").scopes == frozenset({"a"})
     assert from_claims({"sub": "x", "scope": "admin"}, "permissions").scopes is None  # nor is another claim meant
+
+
+def test_credentials_hold_until_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.auth.grants.time.time", lambda: 1000.0)
+    for holds in (AuthInfo("ann", expires_at=1000.5), AuthInfo("ann", expires_at=9e9), AuthInfo("ann")):
+        assert check_alive(holds) is holds
+    for over in (1000.0, 999.5, 0.0):
+        with pytest.raises(Denied) as denied:
+            check_alive(AuthInfo("ann", expires_at=over))
+        assert denied.value.kind == "expired_token"
 
 
 @pytest.mark.row("SA-03", "SA-08")

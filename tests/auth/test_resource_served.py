@@ -71,8 +71,15 @@ async def test_a_bearer_provider_has_it_too() -> None:
     )
     async with reception(other) as desk:
         assert "https://x.example/m" in (await desk.ask("POST", {}, HELLO)).headers["www-authenticate"]
-    for wrong in ({"resource": RESOURCE}, about | {"strange": 1}, about | {"resource": "x"}):
-        with pytest.raises(ConfigError):
+    for wrong, why in (
+        (
+            {"resource": RESOURCE},
+            r"^resource_metadata: missing 1 required positional argument: 'authorization_servers'$",
+        ),
+        (about | {"strange": 1}, r"^resource_metadata: got an unexpected keyword argument 'strange'$"),
+        (about | {"resource": "x"}, "x"),
+    ):
+        with pytest.raises(ConfigError, match=why):
             BearerAuth(secret="s" * 32, audience=None, resource_metadata=wrong)
 
 
@@ -178,7 +185,11 @@ async def test_a_stage_in_front_of_any_application() -> None:
         await send({"type": "http.response.body", "body": b"in"})
 
     stage = Protected(app, made(), required_scopes=["read"])
-    assert (await ask(stage, "/anything")).status == 401
+    refused = await ask(stage, "/anything")
+    assert refused.status == 401
+    assert "greenroom-instance" not in refused.headers, (
+        "clients know no such word of this application, and would doubt the 401"
+    )
     assert (await ask(stage, "/anything", token="t")).body == b"in"
     assert seen.pop().auth is ANN
     assert (await ask(stage, "/anything", method="OPTIONS")).body == b"in"
@@ -215,6 +226,9 @@ async def test_the_server_behind_a_stage_knows_who_calls() -> None:
             assert heard.status == 200
             session = desk.server.session(heard.headers["mcp-session-id"])
             assert session.auth is ANN
+            refused = await ask(stage, "/mcp", method="POST")
+            assert refused.status == 401
+            assert refused.headers["greenroom-instance"] == heard.headers["greenroom-instance"], "a client believes it"
         finally:
             await mounted.close()
 

@@ -11,7 +11,9 @@ import pytest
 from greenroom import (
     BearerAuth,
     Client,
+    ClientError,
     FixedHeaders,
+    Host,
     HttpConfig,
     HttpRoute,
     Introspection,
@@ -117,3 +119,22 @@ def test_what_fetches_is_guarded_unless_told_otherwise() -> None:
     ):
         fetch: Any = getattr(made, "_fetch", None) or getattr(made, "fetch", None)
         assert (fetch.guard.loopback, fetch.guard.private, fetch.redirects) == (False, False, 0)
+
+
+async def test_a_client_and_a_host_without_a_login_are_told_what_to_write(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("guarded", auth=KINDS["bearer, secret"].make())
+    hint = r"401 .*a bearer token is required.*: it wants a login, .* headers=\{…\} or auth=…, .* oauth = \"auto\""
+    async with server.started():
+        url = await server.listen(config=HttpConfig(port=0))
+        with pytest.raises(Unauthorized, match=hint):
+            async with Client(url):
+                pass
+        async with Host({"guarded": url}) as host:
+            await host.tools()
+            with pytest.raises(ClientError, match=hint):
+                await host.call("guarded:x")
+            assert host.status()["guarded"].next_attempt is not None
+        await server.stop_listening(url)
+    said = "\n".join(record.message for record in caplog.records)
+    assert "it wants a login" in said
+    assert "nobody tries any more" not in said, "the host tries again, as its status says"

@@ -13,6 +13,8 @@ from greenroom.supervision import SHUTDOWN, GenServer, Inbox, Reject, exit, inbo
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+pytestmark = pytest.mark.deep
+
 LIVES = 100
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from benchmarks import __main__ as command
 from benchmarks.client import fixed
 from benchmarks.client import over_http as bench
@@ -14,7 +15,7 @@ from benchmarks.rounds import Effort, Program
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+pytestmark = pytest.mark.deep
 
 SHORT = Effort(rounds=1, seconds=0.05)
 

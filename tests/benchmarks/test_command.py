@@ -13,6 +13,7 @@ import pytest
 from benchmarks.catalogue import BENCHMARKS, CURVES
 from benchmarks.curves import draw
 from benchmarks.measure import Plan, measure
+from tests.searches import one_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 SMALLEST = Plan(repeats=1, divisor=1_000, largest=100)
 
 
-@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
+@pytest.mark.parametrize("benchmark", one_in(10, BENCHMARKS), ids=lambda benchmark: benchmark.name)
 def test_a_benchmark_runs(benchmark: Benchmark) -> None:
     (result,) = measure([replace(benchmark, repeats=1)], SMALLEST)
     assert result.cost > 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
 def test_a_curve_runs(curve: Curve) -> None:
     drawn = draw(curve, SMALLEST)
@@ -67,6 +69,7 @@ def test_a_name_that_nothing_has_is_an_error(capsys: pytest.CaptureFixture[str])
     assert "nothing is named like perpetual motion" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_a_missed_target_counts_when_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

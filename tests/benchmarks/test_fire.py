@@ -8,6 +8,8 @@ import pytest
 from benchmarks.client import fire
 from benchmarks.rounds import Program
 
+pytestmark = pytest.mark.deep
+
 
 def trial(name: str) -> fire.Trial:
     return next(each for each in fire.TRIALS if name in each.name)

@@ -14,6 +14,8 @@ from benchmarks.rounds import Effort
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 SHORT = Effort(rounds=1, seconds=0.05)
 
 

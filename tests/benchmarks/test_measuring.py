@@ -189,6 +189,7 @@ def test_a_curve_has_a_point_for_each_size_up_to_the_largest() -> None:
     assert seen == [(1, 1000), (100, 10)]
 
 
+@pytest.mark.deep
 def test_small_sizes_are_repeated_and_large_ones_run_once() -> None:
     seen: list[int] = []
 

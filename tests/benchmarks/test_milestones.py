@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from benchmarks.serving import milestones
 from benchmarks.serving.contenders import ours
 from benchmarks.serving.milestones import Milestone
@@ -12,7 +13,7 @@ from benchmarks.serving.processes import serving
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+pytestmark = pytest.mark.deep
 
 
 def test_what_is_at_least_and_what_is_at_most() -> None:

@@ -16,6 +16,8 @@ from benchmarks.serving.sessions import Unexpected
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 SHORT = Effort(rounds=1, seconds=0.05)
 LIAR = """
 import json, sys

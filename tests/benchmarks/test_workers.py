@@ -13,6 +13,8 @@ from benchmarks.serving.workers import Kind, Round
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 LOAD = f"""#!{sys.executable}
 import json, pathlib, sys, urllib.request
 _, port, connections, seconds, mode, tool, arguments = sys.argv

@@ -61,6 +61,7 @@ def shape(opened: House) -> str:
     return draw(tree(opened.server.company.name("company")))
 
 
+@pytest.mark.deep
 @pytest.mark.greenroom(seeds=2)
 @pytest.mark.parametrize("faults", [200, pytest.param(10_000, marks=pytest.mark.soak)])
 async def test_every_call_is_accounted_for_whatever_dies(faults: int) -> None:

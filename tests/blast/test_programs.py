@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -103,9 +103,7 @@ class Session:
 @contextlib.contextmanager
 def program() -> Generator[tuple[subprocess.Popen[bytes], int, IO[bytes]]]:
     """A server over HTTP that serves: its process, its port, and what it says."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(STAGE), str(port), str(GRACE)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.ports import free_port
 
 from greenroom import Command
 
@@ -85,7 +86,7 @@ def on_http(*words: str, path: str = "/mcp") -> Opener:
 
     @asynccontextmanager
     async def opened(folder: Path) -> AsyncGenerator[Any]:
-        word, port = str(folder), _free_port()
+        word, port = str(folder), free_port()
         env = {**os.environ, WORD: word, PORT: str(port), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [str(port) if each == PORT else each for each in words]
         with folder.joinpath(SAID).open("wb") as said:
@@ -102,12 +103,6 @@ def on_http(*words: str, path: str = "/mcp") -> Opener:
         await gone(word)
 
     return opened
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def _there(server: asyncio.subprocess.Process, port: int, said: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_server_is_listed_wherever_it_is(typed: Type, where: tuple[str, ...]) 
     assert (seen.code, seen.err) == (0, "")
     lines = [line.strip() for line in seen.out.splitlines()]
     assert lines[:3] == ["tools (5)", "ask", "Asks."]
-    assert "forecast  city, days?" in lines
+    assert "forecast  city: string, days?: integer" in lines
     assert "weather://{city}/{day}  at" in lines
     assert "pack  city" in lines
 
@@ -107,7 +107,10 @@ def test_a_picture_is_written_down_where_it_is_wanted(typed: Type, folder: Path)
 def test_where_nobody_sits_a_question_is_declined_unless_all_is_yes(
     typed: Type, more: tuple[str, ...], answer: str
 ) -> None:
-    assert typed("call", "weather.py", "ask", *more).out == f"{answer}\n"
+    seen = typed("call", "weather.py", "ask", *more)
+    assert seen.out == f"{answer}\n"
+    assert seen.code == (0 if more else 6)
+    assert ("weather.py asks: Which one?" in seen.err, "or say --yes" in seen.err) == (not more, not more)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,8 @@ def test_where_nobody_sits_a_question_is_declined_unless_all_is_yes(
         (("weather://today",), "sunny"),
         (("today",), "sunny"),
         (("at", "Oslo", "Monday"), "Monday in Oslo"),
+        (("at", "day=Monday", "city=Oslo"), "Monday in Oslo"),
+        (("at", "a=b", "Monday"), "Monday in a=b"),
         (("weather://Oslo/Friday",), "Friday in Oslo"),
         (("photo",), "[weather://photo: 2 bytes: --save writes them]"),
     ],

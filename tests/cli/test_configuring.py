@@ -100,9 +100,9 @@ def test_a_server_that_does_not_answer_in_its_time_is_said_to_be_away(typed: Typ
 def test_what_is_well_is_counted(typed: Type, folder: Path) -> None:
     assert typed("config", "show").out == typed("config", "effective").out == "no server is configured\n"
     path = folder / "greenroom.toml"
-    path.write_text('[server.sky]\ncommand = "uvx"\n')
+    path.write_text('[server.sky]\ncommand = "sh"\n')
     assert typed("config", "check").out == f"1 server in {path}: all is well\n"
-    path.write_text('[server.sky]\ncommand = "uvx"\n[server.sea]\ncommand = "uvx"\n')
+    path.write_text('[server.sky]\ncommand = "sh"\n[server.sea]\ncommand = "sh"\n')
     assert typed("config", "check").out == f"2 servers in {path}: all is well\n"
 
 

@@ -172,8 +172,8 @@ def test_a_secret_that_was_written_out_before_is_not_shown(
     changed = typed(*words)
     assert (changed.code, "are different that are not shown" in changed.out) == (0, True)
     assert "--key=another-secret" in json.loads(file.read_text())["mcpServers"]["sky"]["args"]
-    beside = typed("install", "http://127.0.0.1:1/mcp", "--to", "claude", "--name", "after", "--yes")
-    renewed = typed("install", "http://127.0.0.1:1/mcp", "--to", "claude", "--name", "sky", "--yes")
+    beside = typed("install", "weather.py", "--to", "claude", "--name", "after", "--yes")
+    renewed = typed("install", "weather.py", "--to", "claude", "--name", "sky", "--yes")
     assert '-        "…",' in renewed.out
     assert typed(*words).code == 0
     gone = typed("install", "sky", "--to", "claude", "--remove", "--yes")
@@ -181,6 +181,141 @@ def test_a_secret_that_was_written_out_before_is_not_shown(
     for seen in (changed, beside, renewed, gone):
         assert "very-secret" not in seen.out + seen.err
         assert "another-secret" not in seen.out + seen.err
+
+
+# --- programs, each in its own form
+
+
+URL = "https://x.example/mcp"
+HEADER = ("-H", "X-Team: red")
+
+
+@pytest.mark.parametrize(
+    ("to", "file", "key", "entry"),
+    [
+        ("claude-code", ".claude.json", "mcpServers", {"type": "http", "url": URL, "headers": {"X-Team": "red"}}),
+        ("cursor", ".cursor/mcp.json", "mcpServers", {"url": URL, "headers": {"X-Team": "red"}}),
+        ("vscode", ".config/Code/User/mcp.json", "servers", {"type": "http", "url": URL, "headers": {"X-Team": "red"}}),
+        ("codex", ".codex/config.toml", "mcp_servers", {"url": URL, "http_headers": {"X-Team": "red"}}),
+        ("gemini", ".gemini/settings.json", "mcpServers", {"httpUrl": URL, "headers": {"X-Team": "red"}}),
+        (
+            "windsurf",
+            ".codeium/windsurf/mcp_config.json",
+            "mcpServers",
+            {"serverUrl": URL, "headers": {"X-Team": "red"}},
+        ),
+        ("zed", ".config/zed/settings.json", "context_servers", {"url": URL, "headers": {"X-Team": "red"}}),
+    ],
+)
+def test_a_url_is_written_as_the_program_takes_it(
+    typed: Type, folder: Path, to: str, file: str, key: str, entry: dict[str, Any]
+) -> None:
+    path = folder.parent / "home" / file
+    assert typed("install", URL, "--to", to, "--yes", *HEADER).code == 0
+    read: Any = tomllib.loads if path.suffix == ".toml" else json.loads
+    assert read(path.read_text()) == {key: {"x": entry}}
+    assert typed("install", "x", "--to", to, "--remove", "--yes").code == 0
+    assert read(path.read_text()).get(key, {}) == {}
+
+
+def test_a_url_for_a_program_that_starts_commands_only_is_refused_with_what_to_write(typed: Type, folder: Path) -> None:
+    seen = typed("install", URL, "--to", "claude", "--yes", "-H", "Authorization: Bearer very-secret")
+    assert (seen.code, seen.out) == (2, "")
+    assert "takes no URL from its file" in seen.err
+    assert f'url = "{URL}"' in seen.err
+    assert "greenroom install --config greenroom.toml --to claude" in seen.err
+    assert "very-secret" not in seen.err
+    assert not list((folder.parent / "home").rglob("claude_desktop_config.json"))
+
+
+def test_a_configured_url_goes_through_a_bridge_and_a_whole_file_is_one_entry(typed: Type, configured: Path) -> None:
+    assert typed("install", "sea", "--to", "claude", "--yes").code == 0
+    assert typed("install", "--config", "greenroom.toml", "--to", "claude", "--yes").code == 0
+    (file,) = (configured.parent / "home").rglob("claude_desktop_config.json")
+    servers = json.loads(file.read_text())["mcpServers"]
+    words = ["-P", "-m", "greenroom.cli", "serve", "--config", str(configured / "greenroom.toml")]
+    assert servers["greenroom"]["args"] == words
+    assert servers["sea"]["args"] == [*words, "--only", "sea"]
+    assert "very-secret" not in file.read_text()
+    assert typed("install", "--config", "none.toml", "--to", "claude", "--yes").code == 3
+
+
+def test_variables_in_headers_stay_variables_where_the_program_names_them_in_its_own_way(
+    typed: Type, configured: Path
+) -> None:
+    (configured / "greenroom.toml").write_text(
+        '[server.sea]\ntransport = "http"\nurl = "https://x.example/mcp"\n'
+        'headers = { Authorization = "Bearer ${SKY_TOKEN}", X-Place = "${SKY_PLACE}", X-Mix = "in ${SKY_PLACE}" }\n'
+    )
+    seen = typed("install", "sea", "--to", "codex", "--project", "--yes")
+    assert seen.code == 0
+    assert tomllib.loads((configured / ".codex" / "config.toml").read_text()) == {
+        "mcp_servers": {
+            "sea": {
+                "url": "https://x.example/mcp",
+                "bearer_token_env_var": "SKY_TOKEN",
+                "http_headers": {"X-Mix": "in north"},
+                "env_http_headers": {"X-Place": "SKY_PLACE"},
+            }
+        }
+    }
+    assert "north" not in seen.out
+
+
+TOML = """# mine
+model = "o9"  # a comment that stays
+
+[mcp_servers.old]
+command = "old"
+
+[mcp_servers.old.env]
+A = "1"
+
+[profiles.p]
+x = 1979-05-27
+"""
+
+
+def test_what_else_stands_in_a_toml_file_stays_with_its_comments(typed: Type, folder: Path) -> None:
+    file = folder / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(TOML)
+    assert typed("install", URL, "--to", "codex", "--project", "--name", "old", "--yes").code == 0
+    text = file.read_text()
+    assert "# a comment that stays" in text
+    assert tomllib.loads(text)["mcp_servers"] == {"old": {"url": URL}}
+    assert typed("install", "old", "--to", "codex", "--project", "--remove", "--yes").code == 0
+    before = tomllib.loads(TOML)
+    del before["mcp_servers"]
+    assert tomllib.loads(file.read_text()) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'mcp_servers = { old = { command = "old" } }\n',
+        'x = """\n[mcp_servers.old]\n"""\n[mcp_servers]\nold.command = "old"\n',
+        "mcp_servers = 1\n",
+        "no toml",
+    ],
+)
+def test_a_toml_file_that_lines_cannot_edit_is_left_alone_and_the_table_is_shown(
+    typed: Type, folder: Path, text: str
+) -> None:
+    file = folder / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(text)
+    seen = typed("install", URL, "--to", "codex", "--project", "--name", "old", "--yes")
+    assert seen.code == 3
+    assert file.read_text() == text
+    assert "by hand" in seen.err or "mend it first" in seen.err
+
+
+def test_plain_json_is_shown_and_written_into_this_folder_where_that_is_wanted(typed: Type, folder: Path) -> None:
+    assert json.loads(typed("install", URL, "--to", "json").out) == {"mcpServers": {"x": {"url": URL}}}
+    assert typed("install", URL, "--to", "json", "--project", "--yes").code == 0
+    assert json.loads((folder / "mcp.json").read_text()) == {"mcpServers": {"x": {"url": URL}}}
+    assert typed("install", "x", "--to", "json", "--remove").code == 2
 
 
 # --- new

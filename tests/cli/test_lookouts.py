@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import stat
 import struct
@@ -14,14 +15,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import lookout
+from greenroom import Client, Command, Host, Server, lookout
+from greenroom.actors.federation.specs import State
+from greenroom.cli.watching import drawn
 from greenroom.errors import ConfigError
 from greenroom.lookout import look, looked_at
-from greenroom.supervision import StartFailed
+from greenroom.supervision import StartFailed, kill
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+    from typing import Any
 
 
 def refused(mask: int) -> int:
@@ -116,10 +120,10 @@ async def test_a_path_that_is_too_long_says_what_to_set(folder: Path, monkeypatc
 async def test_one_that_cannot_be_opened_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del folder
 
-    async def refused(*_: object, **__: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise OSError("too many files")
 
-    monkeypatch.setattr(asyncio, "start_unix_server", refused)
+    monkeypatch.setattr(lookout, "serve", refused)
     with pytest.raises(StartFailed, match="too many files"):
         async with looked_at("x"):
             raise AssertionError
@@ -150,3 +154,107 @@ async def test_somebody_else_is_shown_nothing(folder: Path, monkeypatch: pytest.
             with pytest.raises(ConfigError, match="shows nothing that can be read"):
                 await asyncio.to_thread(look, path)
         assert (await asyncio.to_thread(look, path))["name"] == "x"
+
+
+# --- the servers of a host
+
+
+@contextmanager
+def holding() -> Generator[tuple[Server, asyncio.Semaphore]]:
+    """A server whose tool `hold` never answers, and what each call of that releases."""
+    up, begun = Server("up"), asyncio.Semaphore(0)
+
+    @up.tool
+    async def hold() -> None:
+        begun.release()
+        await asyncio.Event().wait()
+
+    yield up, begun
+
+
+def lines_of(seen: dict[str, Any]) -> dict[str, str]:
+    """What is drawn of each server of a host, by its id, without colours and pids."""
+    plain = [re.sub(r"\x1b\[\d*m|<[^<>]*>", "", line) for line in drawn(seen)]
+    found = [re.search(r"─ upstream (\S+) *(.*)", line) for line in plain]
+    return {each[1]: each[2] for each in found if each is not None}
+
+
+async def reaches(host: Host, id: str, state: State) -> None:
+    async with asyncio.timeout(30):
+        async for standing in host.watch():
+            if (standing.id, standing.state) == (id, state):
+                return
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_the_tree_shows_state_reason_next_attempt_and_calls_of_each_server(folder: Path) -> None:
+    del folder
+    with holding() as (up, begun):
+        async with Host({"up": up, "broken": Command("/no/such/\u202eprogram")}) as host, looked_at("h") as path:
+            await reaches(host, "broken", State.DEGRADED)
+            calls = [asyncio.ensure_future(host.call("up:hold")) for _ in range(2)]
+            for _ in calls:
+                await begun.acquire()
+            seen = await asyncio.to_thread(look, path)
+            for each in calls:
+                each.cancel()
+    lines = lines_of(seen)
+    assert lines["up"] == "ready, 2 calls in progress"
+    assert re.fullmatch(
+        r"degraded: .*/no/such/\\u202eprogram.*, (tried again now|next attempt in \d+\.\d s)", lines["broken"]
+    )
+    up_, broken = sorted(seen["servers"], key=lambda each: -each["in_progress"])
+    assert (up_["id"], up_["state"], up_["reason"], up_["next_attempt"], up_["in_progress"]) == (
+        "up",
+        "ready",
+        "",
+        None,
+        2,
+    )
+    assert (broken["id"], broken["state"]) == ("broken", "degraded")
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_a_parked_server_is_in_the_tree_though_no_process_of_it_runs(folder: Path) -> None:
+    del folder
+    async with Host({"up": Server("up")}) as host, looked_at("h") as path:
+        await reaches(host, "up", State.READY)
+        upstream = host.federation.roster["up"]
+        upstream.falls.intensity = 0
+        pid = host.federation.whereis("up")
+        assert pid is not None
+        kill(pid)
+        await reaches(host, "up", State.PARKED)
+        seen = await asyncio.to_thread(look, path)
+    assert not any(each["label"] == "upstream up" for each in seen["processes"])
+    assert re.fullmatch(r"parked: .+, next attempt in \d+\.\d s", lines_of(seen)["up"])
+
+
+@pytest.mark.greenroom(clock="real")
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_call_through_a_gateway_is_counted_once_until_it_ends(folder: Path, *, shared: bool) -> None:
+    del folder
+    with holding() as (up, begun):
+        host, front = Host({"up": up}), Server("front")
+        front.mount(host, shared=shared)
+        async with Client(front) as peer, looked_at("h") as path:
+            call = peer.start_tool("up__hold")
+            await begun.acquire()
+            seen = await asyncio.to_thread(look, path)
+            assert lines_of(seen)["up"] == "ready, 1 call in progress"
+            call.cancel()
+            async with asyncio.timeout(30):
+                while host.status()["up"].in_progress:  # noqa: ASYNC110 - nothing announces it
+                    await asyncio.sleep(0)
+
+
+def test_what_a_program_says_of_a_server_cannot_move_the_cursor_and_many_servers_are_not_folded() -> None:
+    bad = "\x1b[2J\u202e"
+    one = {"pid": None, "parent": None, "state": "needs_sign_in", "reason": bad, "next_attempt": 0.0, "in_progress": 0}
+    servers = [{**one, "id": f"{number}{bad}", "sign_in_url": f"https://x/{bad}"} for number in range(20)]
+    head: dict[str, Any] = {"name": "x", "pid": 1, "urls": [], "lag": 0.0, "leaked": 0, "processes": []}
+    lines = list(drawn({**head, "servers": servers}))
+    assert len(lines) == 21
+    assert "0\\u001b[2J\\u202e  " in lines[1]
+    assert "needs sign in" in lines[1]
+    assert lines[1].endswith(": \\u001b[2J\\u202e, sign in at https://x/\\u001b[2J\\u202e, tried again now")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -86,28 +85,36 @@ def test_what_was_there_is_not_kept_through_a_link_that_leads_elsewhere(typed: T
     assert list(json.loads(places[-1].read_text())["mcpServers"]) == ["new"]
 
 
-def test_nobody_else_can_read_it_at_any_moment(typed: Type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_cannot_read_it_at_any_moment(typed: Type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / ".mcp.json"
     file.write_text('{"mcpServers": {"old": {"command": "true", "env": {"TOKEN": "very-secret"}}}}')
     file.chmod(0o600)
-    rights: list[int] = []
-    copy = shutil.copyfileobj
+    rights: list[tuple[bool, int]] = []
+    opens: Any = os.fdopen
+    syncs = os.fsync
 
-    def looks(source: Any, made: Any, *more: Any) -> None:
-        rights.append(stat.S_IMODE(os.fstat(made.fileno()).st_mode))
-        copy(source, made, *more)
+    def looks(descriptor: int) -> None:
+        seen = os.fstat(descriptor)
+        rights.append((seen.st_size > 0, stat.S_IMODE(seen.st_mode)))
 
-    monkeypatch.setattr("shutil.copyfileobj", looks)
-    monkeypatch.setattr("shutil._USE_CP_SENDFILE", False, raising=False)
-    monkeypatch.setattr("shutil._USE_CP_COPY_FILE_RANGE", False, raising=False)
-    monkeypatch.setattr("shutil._HAS_FCOPYFILE", False, raising=False)
+    def opened(descriptor: int, *more: Any) -> Any:
+        looks(descriptor)
+        return opens(descriptor, *more)
+
+    def synced(descriptor: int) -> None:
+        looks(descriptor)
+        syncs(descriptor)
+
+    monkeypatch.setattr("os.fdopen", opened)
+    monkeypatch.setattr("os.fsync", synced)
     before = os.umask(0o022)
     try:
         assert typed(*URL, "--project", "--yes").code == 0
     finally:
         os.umask(before)
 
-    assert rights == [0o600]
+    # the new file and the copy, each while it is empty and when it is full
+    assert rights == [(False, 0o600), (True, 0o600)] * 2
     kept = file.with_name(".mcp.json.before-greenroom")
     assert [stat.S_IMODE(each.stat().st_mode) for each in (file, kept)] == [0o600, 0o600]
 
@@ -143,7 +150,7 @@ def test_what_stands_in_a_repositorys_file_does_nothing_to_a_terminal(typed: Typ
 def test_who_is_asked_knows_where_a_link_leads(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    elsewhere = folder.parent / "home" / "elsewhere.json"
+    elsewhere = folder / "elsewhere.json"
     (folder / ".mcp.json").symlink_to(elsewhere)
     reading, writing = os.pipe()
     os.write(writing, b"n\n")

@@ -136,7 +136,10 @@ def tool(**more: Any) -> dict[str, Any]:
         ({"tools": [tool(name="a b")]}, ["wrong: tool a b: its name has to be 1 to 128 letters"]),
         ({"tools": [tool(name="a.b")]}, ["odd: tool a.b: its name is not legal at every model provider"]),
         ({"tools": [tool(description="")]}, ["odd: tool x: it has no description"]),
-        ({"tools": [tool(description="y" * 5000)]}, ["odd: tool x: its description has 5000 characters"]),
+        (
+            {"tools": [tool(description="y" * 5000)]},
+            ["wrong: tool x: OpenAI refuses it", "odd: tool x: its description has 5000 characters"],
+        ),
         ({"tools": [tool(), tool()]}, ["wrong: tool x: is there 2 times"]),
         ({"tools": [tool(inputSchema=None)]}, ["wrong: tool x: its inputSchema is no object"]),
         (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -76,6 +78,23 @@ def test_what_is_served_on_stdio_is_the_protocol_and_nothing_else(
     assert err.splitlines()[:2] == ["at import", "and again"]
 
 
+@pytest.mark.parametrize(
+    ("more", "lines"),
+    [((), ["ping: ok"]), (("--log-json",), ['"method": "ping"']), (("--no-access-log",), [])],
+    ids=["by itself", "as JSON", "not"],
+)
+def test_each_call_is_a_line_on_stderr_unless_it_is_switched_off(
+    program: Callable[..., Program], more: tuple[str, ...], lines: list[str]
+) -> None:
+    served = program("serve", "weather.py", *more)
+    _, err = served.process.communicate('{"jsonrpc":"2.0","id":1,"method":"ping"}\n', timeout=20)
+
+    assert served.process.returncode == 0
+    written = err.splitlines()
+    assert len(written) == len(lines), err
+    assert all(each in line for each, line in zip(lines, written, strict=True))
+
+
 def test_a_server_is_served_over_http_and_seen(program: Callable[..., Program], typed: Type) -> None:
     served = program("serve", "weather.py", "--http", "0", "--inspect")
     url = served.url()
@@ -99,6 +118,7 @@ def test_a_server_that_cannot_open_what_it_needs_says_in_which_line(
 
     last = "greenroom: odd.py has failed: ZeroDivisionError: division by zero (odd.py, line 6)"
     assert (served.process.returncode, err.splitlines()[-1]) == (1, last)
+    assert "serves on" not in err
 
 
 def test_which_pages_may_call_is_said_where_it_is_served(program: Callable[..., Program], typed: Type) -> None:
@@ -159,7 +179,7 @@ def test_a_server_begins_anew_when_its_file_changes_and_not_when_that_is_broken(
     assert "weather.py changed: beginning anew" in _until(served, "changed")
 
     assert typed("call", _until(served, "serves").rpartition(" ")[2], "fail").out == "rain today\n"
-    assert served.end() == 143
+    assert served.end() == 0
 
 
 def test_a_folder_may_have_files_that_are_called_as_parts_of_python(
@@ -179,6 +199,53 @@ def _until(served: Program, word: str) -> str:
         assert line, "it has ended"
         if word in line and "goes on as it was" not in line:
             return line
+
+
+SLOW = """
+import asyncio, sys
+from greenroom import Server
+server = Server("slow")
+
+@server.tool
+async def rest() -> str:
+    print("it has begun", file=sys.stderr, flush=True)
+    await asyncio.sleep(600)
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("sessions", ["--sessions", "--no-sessions"])
+def test_a_call_that_outlasts_the_grace_is_answered_before_the_program_ends(
+    program: Callable[..., Program], folder: Path, sessions: str
+) -> None:
+    (folder / "slow.py").write_text(SLOW)
+    served = program("serve", "slow.py", "--http", "0", "--drain-grace", "0.1", sessions)
+    place = urlsplit(served.url()).netloc
+    connection = http.client.HTTPConnection(place, timeout=60)
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+    def send(message: dict[str, object]) -> None:
+        connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", **message}), headers)
+
+    if sessions == "--sessions":
+        about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        send({"id": 1, "method": "initialize", "params": about})
+        answer = connection.getresponse()
+        headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        answer.read()
+        send({"method": "notifications/initialized"})
+        connection.getresponse().read()
+    send({"id": 2, "method": "tools/call", "params": {"name": "rest", "arguments": {}}})
+    assert "it has begun" in _until(served, "begun")
+    served.process.send_signal(signal.SIGTERM)
+    answer = connection.getresponse()
+    error = json.loads(answer.read())
+
+    assert (answer.status, error["id"], error["error"]["code"]) == (200, 2, -32603)
+    assert "may have been done or not" in error["error"]["message"]
+    served.process.communicate(timeout=60)
+    assert served.process.returncode == 0
+    connection.close()
 
 
 def test_watch_is_for_http(typed: Type) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.sign_in.world import CHALLENGE, URL, World
 
-from greenroom import FileStore, OAuth
+from greenroom import DeviceCode, FileStore, OAuth
+from greenroom.auth.client import keyring_store
 from greenroom.auth.client.oauth import login_name
 from greenroom.auth.client.record import Record
 from greenroom.cli import signing_in
@@ -72,6 +73,56 @@ def test_who_cannot_be_told_keeps_nobody_from_signing_out(typed: Type, world: Wo
     else:
         assert "forgotten here, and good elsewhere until they end: discovery: " in seen.err
     assert typed("whoami", URL).code == 5
+
+
+def test_all_logins_are_listed_also_of_servers_that_are_not_configured(typed: Type, world: World) -> None:
+    async def also_as(account: str) -> None:
+        async with Node():
+            store = signing_in_store()
+            auth = OAuth(browser=world.browse, fetch=world.fetch, store=store, account=account)
+            assert await auth.credentials(URL).refused(401, CHALLENGE, {})
+
+    asyncio.run(also_as("ben"))
+    seen = typed("whoami")
+    assert seen.code == 0
+    assert [line.strip().partition("  ")[0] for line in seen.out.splitlines() if "signed in" in line] == [
+        f"{URL} (ben)",
+        URL,
+    ]
+    assert list(json.loads(typed("whoami", "--json", "--account", "ben").out)) == [f"{URL} (ben)"]
+    assert "signed in nowhere" in typed("whoami", "--account", "eve").out
+
+
+def signing_in_store() -> FileStore:
+    store = keyring_store.best_store()
+    assert isinstance(store, FileStore)
+    return store
+
+
+def test_a_scope_is_added_to_a_login_that_is_kept(typed: Type, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reached(Node):
+        def __init__(self, *_: object, **__: object) -> None:
+            super().__init__()
+
+        async def ping(self) -> None: ...
+
+    monkeypatch.setattr("greenroom.client.Client", Reached)
+
+    def fetcher(_url: str, **_: object) -> object:
+        return world.fetch
+
+    monkeypatch.setattr("greenroom.auth.client.oauth.fetcher_for", fetcher)
+
+    async def show(code: DeviceCode, /) -> None:
+        world.idp.decide(code.user_code)
+
+    monkeypatch.setattr("greenroom.auth.client.browsers.show_code", show)
+    seen = typed("login", URL, "--device", "--scope", "write")
+    assert (seen.code, "with write read offline_access" in seen.out) == (0, True)
+    assert "may write read offline_access" in typed("whoami", URL).out
+    begun = len(world.tokens())
+    assert typed("login", URL, "--device", "--scope", "write").code == 0
+    assert len(world.tokens()) == begun
 
 
 def test_programs_are_told_of_a_login(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from greenroom.cli.words import COMMANDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from greenroom.cli.words import Command
+    from greenroom.cli.option_types import Command
 
     from .conftest import Typed
 
@@ -83,6 +83,8 @@ def shell(folder: Path) -> Callable[..., list[str]]:
         '[server.sky]\ncommand = "uvx"\nargs = ["--key=secret"]\n[server.sea]\ntransport = "http"\nurl = "http://127.0.0.1:1/mcp"\n'
         '[server.off]\ncommand = "uvx"\ndisabled = true\n[server.wrong]\ncomand = "x"\n'
     )
+    (folder / "sub").mkdir()
+    (folder / "sub" / "inner.py").write_text("")
     (folder / "other.toml").write_text('[server.snow]\ncommand = "uvx"\n')
 
     def offered(*words: str, kind: str = "bash") -> list[str]:
@@ -125,16 +127,19 @@ def test_each_shell_has_its_script(kind: str, has: str) -> None:
         (("in",), ["plain,inspect", "plain,install"]),
         (("config", "s"), ["plain,schema", "plain,show"]),
         (("call", "--ti"), ["plain,--timeout"]),
-        (("install", "--to", "c"), ["plain,claude", "plain,claude-code", "plain,cursor"]),
-        (("list", "s"), ["plain,sky", "plain,sea"]),
+        (("install", "--to", "c"), ["plain,claude", "plain,claude-code", "plain,codex", "plain,cursor"]),
+        (("list", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
         (("list", "--json", "sk"), ["plain,sky"]),
-        (("list", "--config", "other.toml", "s"), ["plain,snow"]),
-        (("call", "s"), ["plain,sky", "plain,sea"]),
+        (("list", "--config", "other.toml", "s"), ["plain,snow", "plain,sub/"]),
+        (("call", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
         (("call", "sky", "s"), []),
         (("login", "se"), ["plain,sea"]),
         (("config", "effective", "s"), ["plain,sky", "plain,sea"]),
-        (("list", "weath"), ["file,weath"]),
-        (("check", "s"), ["plain,sky", "plain,sea"]),
+        (("list", "weath"), ["plain,weather.py"]),
+        (("serve", "weath"), ["plain,weather.py"]),
+        (("serve", "sub/in"), ["plain,sub/inner.py"]),
+        (("list", "nothing-of-that-name"), ["file,nothing-of-that-name"]),
+        (("check", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
         (("new", "s"), []),
     ],
     ids=shown,

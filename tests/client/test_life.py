@@ -445,7 +445,7 @@ async def test_a_supervised_connection_that_is_killed_comes_back_to_the_same_lin
     line = ConnectionLine("supervised")
     held = line.begin("ping")
     top = await start(Supervisor, [connection_spec(stage, line=line)])
-    with pytest.raises(Exception, match="not started"):
+    with pytest.raises(Exception, match="is not open"):
         await held.result()
     await line.ready()
     pending = line.begin("tools/call", CALL)

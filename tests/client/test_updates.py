@@ -160,3 +160,22 @@ async def test_closing_a_line_that_is_between_two_connections_ends_its_readers()
         await line.close()
         async with asyncio.timeout(1.0):
             assert await take(updates, 1) == []
+
+
+async def test_a_reader_without_its_block_listens_for_as_long_as_its_loop_lasts() -> None:
+    async with playing(stage()) as (line, played):
+        news = line.listen("notifications/tools/list_changed")
+        heard = asyncio.ensure_future(anext(aiter(news)))
+        await asyncio.sleep(0)
+        played.wire.say(Notification("notifications/tools/list_changed", {}))
+        assert (await heard).method == "notifications/tools/list_changed"
+
+        subscription = line.subscribe("a:1")
+        reading = aiter(subscription)
+        heard = asyncio.ensure_future(anext(reading))
+        await played.wire.hears("resources/subscribe")
+        await asyncio.sleep(0)
+        played.wire.say(updated("a:1"))
+        assert (await heard).params == {"uri": "a:1"}
+        await reading.aclose()  # type: ignore[attr-defined]
+        await played.wire.hears("resources/unsubscribe")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .tree import MARK, PATIENCE, gone, marked
+from greenroom.supervision.cluster import pids
+
+from .tree import MARK, PATIENCE, gone, marked, runs
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -79,12 +82,23 @@ def test_nobody_is_left_of_two_hundred(way: str) -> None:
     all_gone([killed(way, 2, chance.choice((chance.uniform(0, 0.02), chance.uniform(0, 0.3)))) for _ in range(200)])
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_left_of_a_host_that_was_killed_while_all_it_had_started_was_stopped(way: str) -> None:
+    with hosting(way, 2) as (host, mark):
+        said(host, b"ready\n")
+        (guardian,) = (
+            each.pid for each in pids.everybody().values() if each.parent == host.pid and each.pid not in marked(mark)
+        )
+        for pid in (guardian, *(pid for pid in marked(mark) if pid != host.pid)):
+            os.kill(pid, signal.SIGSTOP)
+    all_gone([mark])
+
+
 @pytest.mark.row("CT-10")
 @pytest.mark.parametrize("way", WAYS)
 def test_the_servers_did_run(way: str) -> None:
     """So the tests above would see an orphan."""
     with hosting(way, 1) as (host, mark):
         said(host, b"ready\n")
-        servers = [pid for pid, what in marked(mark).items() if "wicked" in what]
-        assert servers
+        assert runs(mark, "wicked"), f"no server carries the mark after {PATIENCE} s"
     assert not gone(mark)

@@ -45,3 +45,11 @@ def gone(mark: str, seconds: float = PATIENCE) -> dict[int, str]:
     while (left := marked(mark)) and time.monotonic() < until:
         time.sleep(0.02)
     return left
+
+
+def runs(mark: str, name: str, seconds: float = PATIENCE) -> bool:
+    """Wait until a process with the mark runs the program of that name: one that was forked has its id before it has its environment."""
+    until = time.monotonic() + seconds
+    while not (found := any(name in what for what in marked(mark).values())) and time.monotonic() < until:
+        time.sleep(0.02)
+    return found

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.ports import free_port
 
 from greenroom.supervision import Ref, Supervisor, inbox, start, stop
 from greenroom.supervision.cluster import pids
@@ -40,13 +41,6 @@ def key_file(folder: Path, key: str = KEY) -> Path:
     path.write_text(f"{key}\n", encoding="ascii")
     path.chmod(0o600)
     return path
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    """One that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 class Member:

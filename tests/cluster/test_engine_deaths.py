@@ -42,14 +42,15 @@ PARTS = ("admin", "logger", "keeper")
 
 async def replaced(engine: Ref[Engine], before: dict[str, int]) -> dict[str, int]:
     """Wait until the whole Thespian system is another."""
-    for _ in range(2000):
+    async with asyncio.timeout(20.0):
         now = await engine.call(Engine.running)
-        if all(now.get(part) not in (None, before[part]) for part in PARTS):
-            return now
-        await asyncio.sleep(0.005)
-    raise AssertionError("the system was not replaced")
+        while not all(now.get(part) not in (None, before[part]) for part in PARTS):
+            await asyncio.sleep(0.005)  # Thespian's own processes: there is no event to wait for
+            now = await engine.call(Engine.running)
+    return now
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("part", PARTS)
 async def test_a_part_of_thespian_dies_and_no_node_notices(part: str) -> None:
     async with staged() as stage:
@@ -73,6 +74,7 @@ async def test_a_part_of_thespian_dies_and_no_node_notices(part: str) -> None:
         assert reason.error.ending.signal == signal.SIGKILL
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("part", PARTS)
 async def test_a_part_of_thespian_that_is_stopped_holds_up_no_node(part: str) -> None:
     async with staged() as stage:
@@ -197,7 +199,7 @@ async def test_an_application_that_stands_still_loses_no_node() -> None:
         time.sleep(2.0)  # noqa: ASYNC251 - the loop is blocked more than twice as long as a node may be silent
         assert await hand.call(Hand.process_id) == await host.call(Host.process_id)
         for _ in range(20):
-            await asyncio.sleep(0.01)
+            assert await hand.call(Hand.process_id)
         assert is_alive(host)
 
 
@@ -212,7 +214,7 @@ async def test_ten_thousand_monitors_hear_of_a_lost_node_at_once() -> None:
         began = time.monotonic()
         for _ in range(10_000):
             assert (await receive(timeout=10.0)).reason == NO_CONNECTION
-        assert time.monotonic() - began < 5 * 0.1
+        assert time.monotonic() - began < 2.0  # by its silence alone it would be lost after three seconds
 
 
 async def test_whoever_supervises_a_node_decides_whether_it_is_started_again() -> None:

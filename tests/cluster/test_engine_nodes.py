@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -108,7 +109,7 @@ class Tool(GenServer):
         return [executed, forked]
 
     def linger(self) -> None:
-        time.sleep(1000)
+        threading.Event().wait()
 
 
 async def tool(stage: Stage, host: Ref[Host]) -> Ref[Tool]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import GenServer, Node, StartFailed
-from greenroom.supervision.cluster import guests, lifeline
+from greenroom.supervision.cluster import guests, lifeline, warden_process
 from greenroom.supervision.cluster.endings import EngineFailed, NodeFailed
 from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.inherited import Inherited, pack_note
@@ -114,9 +114,13 @@ async def test_a_note_that_says_nothing_is_nobodys_end(text: str) -> None:
 
 
 @pytest.fixture
-def no_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[None]:
-    """There is nowhere to put a temporary file."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+def no_place(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """There is nowhere to put a temporary file, on disk or in memory."""
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(warden_process, "nameless_file", full)
     before = len(list(Path("/proc/self/fd").iterdir()))
     yield
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -126,7 +130,7 @@ def no_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[None]
 def test_a_warden_that_cannot_be_started_leaves_nothing() -> None:
     async def main() -> None:
         before = len(lifeline._held)
-        with pytest.raises(EngineFailed, match="No such file or directory"):
+        with pytest.raises(EngineFailed, match="No space left on device"):
             WardenProcess(lambda _: None)
         assert len(lifeline._held) == before
 

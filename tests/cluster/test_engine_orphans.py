@@ -29,6 +29,7 @@ def left(of: dict[str, int], seconds: float) -> dict[str, int]:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("way", ["wait", "busy"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: signal.Signals) -> None:
@@ -48,6 +49,21 @@ def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: sign
     while listening.keys() & sockets().keys():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("stopped", [("warden",), ("warden", "admin", "logger", "keeper", "executed")], ids="+".join)
+def test_what_is_stopped_does_not_outlive_the_application(stopped: tuple[str, ...], number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, APPLICATION, "busy"], stdout=subprocess.PIPE) as application:
+        try:
+            assert application.stdout is not None
+            running: dict[str, int] = json.loads(application.stdout.readline())
+            for name in stopped:
+                os.kill(running[name], signal.SIGSTOP)
+        finally:
+            application.send_signal(number)
+        assert not left(running, SECONDS)
 
 
 def test_nobody_is_left_of_an_application_that_is_killed_while_thespian_is_replaced() -> None:

@@ -235,7 +235,7 @@ def test_lines_are_told_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
     out.write("\n\nthree")
     out.flush()
     out.write("x" * 5_000)
-    assert [line[:5] for _, _, line in said._lines] == ["one", "two", "three"]
+    assert [line[:5] for _, _, line, _ in said._lines] == ["one", "two", "three"]
     assert out.writable()
     assert not out.isatty()
     assert out.fileno() == 1
@@ -249,7 +249,7 @@ def test_there_is_room_for_so_many_lines() -> None:
         said.add("logger", logging.INFO, f"{number}" + "x" * 10_000)
     assert len(said._lines) == utterances.ROOM
     assert said._dropped == 5
-    assert all(len(line) == utterances.LINE for _, _, line in said._lines)
+    assert all(len(line) == utterances.LINE for _, _, line, _ in said._lines)
     said.flush()  # nobody is there to tell
 
 

@@ -142,9 +142,9 @@ async def test_lines_of_nodes_and_notes_are_logged_and_those_of_strangers_are_no
         asked = await at.start()
         await at.ready()
         await asked
-        at.engine.send(Said("node", [("a.logger", logging.WARNING, "a line")], 0))
+        at.engine.send(Said("node", [("a.logger", logging.WARNING, "a line", None)], 0))
         at.engine.send(Said("node", [], 3))
-        at.engine.send(Said("nobody", [("a.logger", logging.WARNING, "of nobody")], 1))
+        at.engine.send(Said("nobody", [("a.logger", logging.WARNING, "of nobody", None)], 1))
         at.engine.send(Note(logging.WARNING, "a note of nobody's", "nobody"))
         at.engine.send(Note(logging.ERROR, "where it was", "node"))
         at.engine.send(Gone("node", NOBODY, -11))

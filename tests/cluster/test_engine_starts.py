@@ -104,6 +104,7 @@ async def test_a_system_that_lives_is_no_leftover() -> None:
             assert not leftovers.is_leftover(pid), name
 
 
+@pytest.mark.deep
 async def test_one_port_again_and_again() -> None:
     """Nothing that was stopped keeps it."""
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.ports import free_port
 
 from greenroom import ConfigError
 from greenroom.supervision import (
@@ -31,7 +32,7 @@ from greenroom.supervision.cluster.machines import MachineUp
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 
 from .engine_stage import Hand, eventually, gone
-from .machine_stage import BEAT, KEY, Machines, Member, free_port, gathered, key_file
+from .machine_stage import BEAT, KEY, Machines, Member, gathered, key_file
 from .tcp import listeners
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ async def test_a_process_that_hangs_elsewhere_is_killed_there(tmp_path: Path) ->
         await gone(pid)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("part", ["gr-keeper", "gr-thespian"])
 async def test_thespian_is_replaced_elsewhere_and_no_node_notices(tmp_path: Path, part: str) -> None:
     async with gathered(tmp_path) as stage:
@@ -272,6 +274,7 @@ async def test_who_runs_another_version_is_told_so_with_both(tmp_path: Path, cap
         assert await stage.known() == []
 
 
+@pytest.mark.deep
 async def test_two_machines_of_one_name_are_told_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with gathered(tmp_path) as stage:
         first = await stage.joined("b")
@@ -285,6 +288,7 @@ async def test_two_machines_of_one_name_are_told_apart(tmp_path: Path, caplog: p
         assert isinstance(await stage.up("b"), MachineUp)
 
 
+@pytest.mark.deep
 async def test_garbage_at_every_port_does_nothing(tmp_path: Path) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b")
@@ -306,6 +310,7 @@ async def test_garbage_at_every_port_does_nothing(tmp_path: Path) -> None:
         assert not mark.exists()
 
 
+@pytest.mark.deep
 async def test_a_machine_that_waits_joins_the_application_that_comes_back(tmp_path: Path) -> None:
     port = free_port()
     key = key_file(tmp_path)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .edits import Trial
 
 EDITS = 1000
-pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.row("CB-21")]
+pytestmark = pytest.mark.greenroom(clock="real")
 
 
 def judge(found: Trial) -> None:
@@ -28,6 +28,8 @@ def judge(found: Trial) -> None:
     assert set(found.kinds) <= set(KINDS)
 
 
+@pytest.mark.deep
+@pytest.mark.row("CB-21")
 @pytest.mark.parametrize("watch", [False, True])
 async def test_fifty_edits(tmp_path: Path, *, watch: bool) -> None:
     found = await trial(tmp_path / "greenroom.toml", EDITS // 20, 1, watch=watch)
@@ -37,11 +39,14 @@ async def test_fifty_edits(tmp_path: Path, *, watch: bool) -> None:
         assert {"add", "replace", "remove", "adjust"} <= set(found.steps)
 
 
+@pytest.mark.deep
+@pytest.mark.row("CB-21")
 @pytest.mark.parametrize("seed", [4, 5])
 async def test_fifty_edits_while_those_who_carry_them_out_die(tmp_path: Path, seed: int) -> None:
     judge(await trial(tmp_path / "greenroom.toml", EDITS // 20, seed, watch=bool(seed % 2), deaths=True))
 
 
+@pytest.mark.row("CB-21")
 @pytest.mark.soak
 @pytest.mark.parametrize("watch", [False, True])
 @pytest.mark.parametrize("seed", [2, 3])

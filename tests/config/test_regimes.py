@@ -190,11 +190,36 @@ async def test_while_nothing_runs_it_is_one_servers_trouble_as_well(desk: Desk) 
 
 @pytest.mark.parametrize("more", ["disabled = true", "args = ['${NOPE}']"])
 async def test_the_rules_of_a_server_that_does_not_run_are_rules(desk: Desk, more: str) -> None:
-    text = f"[server.a]\ncommand = 'x'\n{more}\n[server.a.permissions]\ndeny = ['*']\n[server.b]\ncommand = 'y'\n"
+    text = f"[server.a]\ncommand = 'x'\n{more}\n[server.a.permissions]\nallow = ['x']\n[server.b]\ncommand = 'y'\n"
     path = desk.write("greenroom.toml", text)
     host = Host.from_config(path, environment=desk.environment, project=desk.folder)
     assert host.consent is not None
     with pytest.raises(ConsentDenied, match="no rule says anything"):
         await host.consent.tool("b", "rm", {}, {})
-    desk.write("greenroom.toml", text.replace("deny = ['*']", ""))
+    desk.write("greenroom.toml", text.replace("allow = ['x']", ""))
     assert not desk.read("greenroom.toml").ruled
+
+
+@pytest.mark.parametrize("more", ["", "disabled = true", "args = ['${NOPE}']"])
+async def test_rules_that_only_deny_or_ask_leave_all_other_tools_allowed(desk: Desk, more: str) -> None:
+    rules = "[permissions]\nask = ['*:move']\n[server.a.permissions]\ndeny = ['rm']\n"
+    path = desk.write("greenroom.toml", f"[server.a]\ncommand = 'x'\n{more}\n[server.b]\ncommand = 'y'\n{rules}")
+    host = Host.from_config(path, environment=desk.environment, project=desk.folder)
+    assert host.consent is not None
+    assert host.consent.verdict("b", "rm", {}) == ("allow", "allow: no rule is about it")
+    await host.consent.tool("b", "list", {}, {})
+    await host.consent.elicitation("b")
+    with pytest.raises(ConsentDenied, match="move"):
+        await host.consent.tool("b", "move", {}, {})
+    if not more:
+        assert host.consent.denies("a", "rm")
+        assert not host.consent.denies("a", "list")
+
+
+async def test_one_rule_that_allows_has_all_others_asked_about(desk: Desk) -> None:
+    path = desk.write("greenroom.toml", "[server.a]\ncommand = 'x'\n[permissions]\nallow = ['a:list']\ndeny = ['rm']\n")
+    host = Host.from_config(path, environment=desk.environment, project=desk.folder)
+    assert host.consent is not None
+    await host.consent.tool("a", "list", {}, {})
+    with pytest.raises(ConsentDenied, match="no rule says anything"):
+        await host.consent.tool("a", "move", {}, {})

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.docs import configuration
+from tests.searches import examples
 
 from greenroom.config.fields import ROOT, SERVER, URL, schema
 from greenroom.config.kinds import Book, Choice, Flag, Number, Table, Tables, Text, TextMap, Texts, whole
@@ -116,7 +117,7 @@ STDIO = {"command": "uvx"}
 
 
 @pytest.mark.row("CB-03")
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(like(ROOT) | ANY)
 @example({"server": {"a": STDIO | {"url": "http://a"}}})
 @example({"server": {"a": {"url": "http://a"}}})
@@ -132,7 +133,7 @@ def test_the_schema_and_the_checker_refuse_the_same(document: Any) -> None:
 
 
 @pytest.mark.row("CB-03")
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(like(SERVER))
 def test_they_do_for_servers_that_are_nearly_right(server: Any) -> None:
     document = {"server": {"a": server}}

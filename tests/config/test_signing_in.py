@@ -160,7 +160,10 @@ async def test_a_host_without_a_terminal_fails_fast_and_says_what_to_type(
         path = desk.folder / "greenroom.toml"
         async with Host.from_config(path, environment={}, project=desk.folder) as host:
             reports = await host.started(PATIENCE)
-            assert {name: one.state for name, one in reports.items()} == {"theatre": "failed", "near": "connected"}
+            assert {name: one.state for name, one in reports.items()} == {
+                "theatre": "needs_sign_in",
+                "near": "connected",
+            }
             assert f"nobody is signed in at {url}" in reports["theatre"].reason
             assert f"run `greenroom login theatre --config {path}` in a terminal" in reports["theatre"].reason
             assert await host.call("near:which") == "1"

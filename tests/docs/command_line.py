@@ -16,7 +16,7 @@ from greenroom.cli.words import COMMANDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from greenroom.cli.words import Command, Option
+    from greenroom.cli.option_types import Command, Option
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/reference/command-line.md"
@@ -77,7 +77,11 @@ def _section(path: Sequence[str], command: Command) -> Iterator[str]:
     )
     for each in command.arguments:
         yield f"- `{each.name.upper()}`: {each.help}"
+    section = ""
     for option in command.options:
+        if option.section != section:
+            section = option.section
+            yield from ("", f"{section}:", "")
         yield f"- `{_written(option)}`: {_about(option)}"
     if command.more:
         examples = [line for line in command.more.splitlines() if line.startswith("greenroom")]
@@ -88,12 +92,15 @@ def _section(path: Sequence[str], command: Command) -> Iterator[str]:
 
 
 def _written(option: Option) -> str:
+    if option.kind == "switch":
+        return f"--{option.name}/--no-{option.name}"
     value = "" if option.kind == "flag" else f" {option.shown or '|'.join(option.choices) or option.kind.upper()}"
     return f"--{option.name}{value}" + (f", -{option.short}" if option.short else "")
 
 
 def _about(option: Option) -> str:
-    return option.help + (f" (or `{option.variable}`)" if option.variable else "")
+    unset = f", or `none` for {option.unset}" if option.unset else ""
+    return option.help + (f" (or `{option.variable}`)" if option.variable else "") + unset
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

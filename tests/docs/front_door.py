@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import inspect
+import itertools
 import re
 import sys
+import textwrap
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
@@ -120,8 +123,31 @@ def render() -> str:
                     for each, member in methods(getattr(greenroom, name))
                 ]
             elif settings:
-                lines.append(f"  - {', '.join(f'`{field.name}`' for field in dataclasses.fields(value))}")
+                lines += fields_of(value)
     return "\n".join(lines) + "\n"
+
+
+def fields_of(kind: Any) -> list[str]:
+    """What each field is, with its default, as its docstring in the source says."""
+    (made,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(made, ast.ClassDef)
+    said: dict[str, str] = {}
+    for one, after in itertools.pairwise(made.body):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(after, ast.Expr):
+            said[one.target.id] = " ".join(ast.literal_eval(after.value).split())
+    return [
+        f"  - `{field.name}`{_default(field)}{': ' + said[field.name] if field.name in said else ''}"
+        for field in dataclasses.fields(kind)
+    ]
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f" ({field.default!r})"
+    if field.default_factory is dataclasses.MISSING:
+        return ""
+    made: Any = field.default_factory()
+    return f" ({made!r})" if isinstance(made, dict) else f" ({type(made).__name__}())"
 
 
 def _is(value: object, *kinds: type) -> bool:

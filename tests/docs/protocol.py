@@ -179,9 +179,7 @@ CODES: dict[ErrorCode, str] = {
     ErrorCode.URL_ELICITATION_REQUIRED: "The user has to visit the addresses in `data.elicitations` first.",
     ErrorCode.CANCELLED: "Never sent: a cancelled request is not answered. Read when others send it.",
     ErrorCode.USER_REJECTED: "The user of the client has declined a sampling request.",
-    ErrorCode.HEADER_MISMATCH: "Only in the stateless revision.",
-    ErrorCode.MISSING_CLIENT_CAPABILITY: "Only in the stateless revision.",
-    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Only in the stateless revision.",
+    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Never sent: servers of the stateless revision answer so, and the client reads it.",
 }
 
 

@@ -8,8 +8,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.deep  # Sphinx is installed for `make deep` and `make docs` alone
 
 _FETCHED = re.compile(
     r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["'](?:https?:)?//|url\(["']?(?:https?:)?//|@import"""

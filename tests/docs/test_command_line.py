@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from greenroom.cli.words import Command
+    from greenroom.cli.option_types import Command
 
 
 def every(commands: Sequence[Command]) -> Iterator[Command]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+import pytest
 
 import greenroom
 
@@ -10,8 +13,6 @@ from . import front_door
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_the_page_is_current() -> None:
@@ -23,6 +24,14 @@ def test_every_name_has_a_sentence() -> None:
     names = [name for name in greenroom.__all__ if not name.startswith("_")]
     assert [name for name in names if f"- `{name}" not in page] == []
     assert [line for line in page.splitlines() if line.rstrip().endswith("`:")] == []
+
+
+@pytest.mark.parametrize("kind", [greenroom.Settings, greenroom.HttpConfig, greenroom.ClientSettings])
+def test_every_setting_has_its_meaning_and_its_default(kind: type) -> None:
+    lines = front_door.fields_of(kind)
+    assert [line for line in lines if not re.fullmatch(r"  - `\w+` \(.+\): [A-Z0-9`].+", line)] == []
+    page = front_door.render()
+    assert all(line in page for line in lines)
 
 
 def test_a_page_that_is_due_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from greenroom.supervision.cluster import pids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE = 30.0
@@ -92,10 +92,17 @@ class Crew:
 @contextmanager
 def crew(folder: Path, program: str = "crew.py", *arguments: str) -> Generator[Crew]:
     """Started now, and gone with all that it has started afterwards."""
+    with started(folder, [sys.executable, str(PROGRAMS / program), *arguments]) as made:
+        yield made
+
+
+@contextmanager
+def started(folder: Path, command: Sequence[str]) -> Generator[Crew]:
+    """The same for any command that serves with workers."""
     errors, prints = folder / "errors", folder / "prints"
     with errors.open("wb") as said, prints.open("wb") as printed:
         process = subprocess.Popen(
-            [sys.executable, str(PROGRAMS / program), *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=said,
@@ -164,8 +171,8 @@ class Line:
         self.answer = self.connection.getresponse()
         return self.answer
 
-    def enter(self) -> None:
-        """Begin a session."""
+    def enter(self) -> dict[str, Any]:
+        """Begin a session; what the server says of itself."""
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         answer = self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
         body = answer.read()
@@ -174,6 +181,8 @@ class Line:
         told = self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         told.read()
         assert told.status == 202
+        result: dict[str, Any] = json.loads(body)["result"]
+        return result
 
     def begin(self, name: str, **arguments: Any) -> http.client.HTTPResponse:
         """Call a tool; the answer, not yet read."""

@@ -45,7 +45,7 @@ class Session:
         self.channel = channel
         self.told: list[Any] = []
 
-    async def request(self, request: Request) -> Any:
+    async def request(self, request: Request, quiet: float | None = None) -> Any:
         return ("by the session", request.method)
 
     async def notify(self, notification: Notification) -> None:
@@ -66,6 +66,7 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Store | None = None) -> None:
         self.asked: list[int] = []
+        self.confirmed: list[str] = []
         self.says: dict[int, Callable[[Request], bytes]] = dict.fromkeys((0, 1, 2), self._unknown)
         self.session: Session | None = None
         self.own: dict[str, Any] = {}
@@ -83,21 +84,26 @@ class Scene:
     def _unknown(request: Request) -> bytes:
         return encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, "Task not found"))
 
-    async def _once(self, peer: Peer, request: Request, version: str) -> Answer:
+    async def _once(self, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Answer:
         self.asked.append(0)
         return Answer(self.says[0](request))
 
     def _elsewhere(self, id: str, desk: int, peer: Peer, *, channel: bool) -> Any:
-        async def once(request: Request, version: str) -> Answer:
+        async def once(request: Request, version: str, quiet: float | None = None) -> Answer:
             assert (id, channel, version) == ("", False, VERSION)
             self.asked.append(desk)
             return Answer(self.says[desk](request))
 
-        return SimpleNamespace(once=once, id=id, channel=None, version=None)
+        async def confirm() -> None:
+            self.confirmed.append(id)
+
+        return SimpleNamespace(once=once, confirm=confirm, id=id, channel=None, version=None)
 
     async def get(self, task: object, method: str = "tasks/get", peer: Peer = ALICE) -> Any:
         """What is answered without a session."""
-        return parse((await self.door.once(peer, asking(task, method), VERSION)).body)
+        answer = await self.door.once(peer, asking(task, method), VERSION)
+        assert isinstance(answer, Answer)
+        return parse(answer.body)
 
 
 def asking(task: object, method: str = "tasks/get") -> Request:
@@ -124,14 +130,16 @@ async def test_a_task_is_asked_for_where_it_is_and_nowhere_else(monkeypatch: pyt
     assert scene.asked == [place]
 
 
-async def test_a_task_whose_process_is_gone_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_whose_process_is_gone_is_told_in_the_words_for_one_that_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scene = Scene(monkeypatch)
     scene.says[1] = lost
     answer = await scene.get(task_of(1))
     assert isinstance(answer, Failure)
     assert (answer.error.code, answer.error.message) == (
         ErrorCode.INVALID_PARAMS,
-        "Task not found: the process that had it is gone",
+        "Task not found: there is none with that id, it has expired, or the process that had it is gone",
     )
 
 
@@ -177,11 +185,12 @@ async def test_a_task_from_before_that_is_here_is_asked_for_nowhere_else(monkeyp
 async def test_who_has_a_session_elsewhere_finds_a_task_that_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.says[0] = working
-    session = scene.door.find(Marks(KEY, 1).new("mcp"), ALICE)
+    name = Marks(KEY, 1).new("mcp")
+    session = scene.door.find(name, ALICE)
     assert session is not None
     answer: Any = await session.request(asking(task_of(0)))
     assert parse(answer.body) == Response(7, {"status": "working"})
-    assert scene.asked == [0]
+    assert (scene.asked, scene.confirmed) == ([0], [name])
 
 
 @pytest.mark.parametrize(
@@ -219,6 +228,10 @@ async def test_what_comes_by_a_channel_is_answered_by_its_session_alone(monkeypa
     assert answer == ("by the session", "tasks/get")
 
 
-@pytest.mark.parametrize("id", ["made up", Marks(KEY, 40).new("mcp"), Marks(b"x" * 32, 1).new("mcp")])
+@pytest.mark.parametrize(
+    "id",
+    ["made up", Marks(KEY, 40).new("mcp"), Marks(b"x" * 32, 1).new("mcp")],
+    ids=["made up", "no such node", "another key"],
+)
 async def test_what_is_no_session_of_any_node_is_found_nowhere(monkeypatch: pytest.MonkeyPatch, id: str) -> None:
     assert Scene(monkeypatch).door.find(id, ALICE) is None

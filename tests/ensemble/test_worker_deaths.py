@@ -34,6 +34,7 @@ def gone(program: Crew, *victims: int) -> None:
     wait_for(lambda: not any(map(is_running, victims)), program.said)
 
 
+@pytest.mark.deep
 def test_a_worker_that_gives_no_sign_of_life_is_replaced(tmp_path: Path) -> None:
     with crew(tmp_path, "crew.py", "2", "4") as program:
         one, other = program.lines()
@@ -50,6 +51,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_replaced(tmp_path: Path) -> None
             line.close()
 
 
+@pytest.mark.deep
 def test_a_program_whose_worker_dies_again_and_again_gives_up(tmp_path: Path) -> None:
     with crew(tmp_path, "crew.py", "1", "30", "3") as program:
         for time in range(4):

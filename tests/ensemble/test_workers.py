@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
+import os
 import signal
 import socket
+import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -18,7 +22,7 @@ from greenroom import Client, ConfigError, Server
 from greenroom.errors import GreenroomError
 from greenroom.lookout import look, lookouts
 
-from .crews import Crew, Line, crew, ended, events, is_free, is_running, wait_for
+from .crews import PATIENCE, PROGRAMS, Crew, Line, crew, ended, events, is_free, is_running, started, wait_for
 from .town import until
 
 if TYPE_CHECKING:
@@ -38,6 +42,46 @@ def test_several_processes_serve_on_one_port_and_stop_in_order(tmp_path: Path) -
         assert not program.left()
         assert is_free(port)
         for line in (one, other):
+            line.close()
+
+
+def test_settings_that_were_typed_hold_in_every_worker(tmp_path: Path) -> None:
+    words = [
+        "--http",
+        "0",
+        "--workers",
+        "1",
+        "--page-size",
+        "1",
+        "--capabilities",
+        '{"logging": null}',
+        "--max-body",
+        "300",
+    ]
+    with started(
+        tmp_path, [sys.executable, "-m", "greenroom.cli", "serve", f"{PROGRAMS / 'crew.py'}:server", *words]
+    ) as program:
+        line = program.line()
+        assert "logging" not in line.enter()["capabilities"]
+        assert len(line.ask("tools/list")["result"]["tools"]) == 1
+        assert line.send({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"pad": "x" * 300}}).status == 413
+        line.close()
+        assert program.stop() == 0
+
+
+def test_a_quiet_call_of_another_worker_is_a_stream_with_comments(tmp_path: Path) -> None:
+    words = ["--http", "0", "--workers", "2", "--quiet-after", "0.05"]
+    with started(
+        tmp_path, [sys.executable, "-m", "greenroom.cli", "serve", f"{PROGRAMS / 'crew.py'}:server", *words]
+    ) as program:
+        one, other = program.lines()
+        home, other.session = one.tool("where"), one.session
+        for line in (one, other):
+            answer = line.begin("rest", seconds=0.3)
+            assert answer.headers["content-type"] == "text/event-stream"
+            said = answer.read()
+            assert said.startswith(b": keep-alive\n\n")
+            assert f"rested in {home}".encode() in said
             line.close()
 
 
@@ -144,6 +188,7 @@ def test_a_tool_that_ends_its_worker_is_the_end_of_that_one(tmp_path: Path) -> N
             line.close()
 
 
+@pytest.mark.deep
 async def test_a_kill_under_load_is_one_outcome_for_each_call(tmp_path: Path) -> None:
     with crew(tmp_path) as program:
         url = await asyncio.to_thread(lambda: program.url)
@@ -192,6 +237,40 @@ def test_what_is_under_way_is_finished_when_it_is_told_to_stop(tmp_path: Path) -
         other.close()
 
 
+def test_new_connections_are_refused_while_what_is_under_way_finishes(tmp_path: Path) -> None:
+    """At once, also where a worker hangs: a connection that the kernel takes, and no process accepts, would hang until the end of the grace."""
+    words = ["--http", "0", "--workers", "2", "--grace", "100"]
+    with started(
+        tmp_path, [sys.executable, "-m", "greenroom.cli", "serve", f"{PROGRAMS / 'crew.py'}:server", *words]
+    ) as program:
+        one, other = program.lines()
+        hung, port, go = int(other.tool("where")), program.port, tmp_path / "go"
+        calling = threading.Thread(target=lambda: answers.append(one.tool("hold", path=str(go))))
+        answers: list[str] = []
+        calling.start()
+        wait_for((tmp_path / "go.begun").exists, program.said)
+        program.relatives()
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            program.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: _refuses(port), program.said)
+            assert not answers
+        finally:
+            go.touch()
+            os.kill(hung, signal.SIGCONT)
+        calling.join(PATIENCE)
+        assert [answer.rsplit(" ", 1)[0] for answer in answers] == ["held by"]
+        assert program.process.wait(PATIENCE) == 0
+        assert "cannot accept" not in program.said()
+        one.close()
+        other.close()
+
+
+def _refuses(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+
 def test_when_the_program_is_killed_all_of_it_is_gone_and_the_port_is_free(tmp_path: Path) -> None:
     with crew(tmp_path, "crew.py", "3") as program:
         one, other = program.lines()
@@ -204,7 +283,9 @@ def test_when_the_program_is_killed_all_of_it_is_gone_and_the_port_is_free(tmp_p
         program.process.kill()
         program.process.wait()
         wait_for(lambda: not program.left(), lambda: f"{program.left()} are left", 3.0)
-        assert is_free(port)
+        wait_for(
+            lambda: is_free(port), lambda: f"port {port} is still taken", 3.0
+        )  # a process that is gone lets go of its sockets last
         assert not any(map(is_running, workers))
         one.close()
         other.close()
@@ -221,6 +302,7 @@ def test_a_tool_with_a_process_of_its_own_has_one_in_a_worker_too(tmp_path: Path
         other.close()
 
 
+@pytest.mark.deep
 def test_the_program_and_each_worker_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
@@ -250,6 +332,7 @@ def test_what_a_worker_prints_is_printed(tmp_path: Path) -> None:
         line.close()
 
 
+@pytest.mark.deep
 def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) -> None:
     with crew(tmp_path, "crew.py", "1") as program:
         line = program.line()
@@ -265,6 +348,7 @@ def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) 
         waiting.close()
 
 
+@pytest.mark.deep
 def test_it_can_be_stopped_while_workers_are_still_coming_up(tmp_path: Path) -> None:
     with crew(tmp_path, "slow.py") as program:
         wait_for(lambda: len(program.relatives()) > 4, program.said)
@@ -291,6 +375,30 @@ def test_a_program_that_a_worker_cannot_import_says_why_and_ends(tmp_path: Path)
         last = program.said().strip().splitlines()[-1]
         assert last.startswith("greenroom: no worker could be started: ")
         assert "OSError: the database is away" in last
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "hint"),
+    [
+        (
+            "halved.py",
+            "tool 'elsewhere' (of half_tools), lifespan opened (of half_tools)",
+            "write `import half_tools` in it",
+        ),
+        ("guarded.py", "tool 'below' (of __main__)", "register it above `if __name__"),
+    ],
+)
+def test_workers_that_would_serve_less_than_the_program_has_are_refused(
+    tmp_path: Path, name: str, missing: str, hint: str
+) -> None:
+    with crew(tmp_path, name) as program:
+        assert program.process.wait(30) == 1
+        said = program.said()
+        assert "serves on" not in said
+        assert "Traceback" not in said, "nothing has crashed"
+        last = said.strip().splitlines()[-1]
+        assert last.startswith("greenroom: no worker could be started: worker processes import ")
+        assert f"{missing} would be missing; {hint}" in last
 
 
 @pytest.mark.parametrize("when", ["first", "later"])

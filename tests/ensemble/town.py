@@ -83,6 +83,10 @@ def make_server(place: int, settings: Settings | None = None) -> Server:
             server.ended.set()  # type: ignore[attr-defined]
         return "never"
 
+    @server.tool(task_support="optional")
+    async def later() -> str:
+        return "later"
+
     @server.tool
     async def asks(ctx: Context) -> str:
         return str(await ctx.roots())

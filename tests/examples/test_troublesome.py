@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 SERVER = Path(__file__).parents[2] / "examples" / "troublesome.py"
 
-pytestmark = [pytest.mark.row("CB-19"), pytest.mark.greenroom(clock="real")]
+pytestmark = pytest.mark.greenroom(clock="real")
 
 
 def troublesome(*more: str) -> Command:
     return Command(sys.executable, str(SERVER), "--serve", *more)
 
 
+@pytest.mark.row("CB-19")
 async def test_it_echoes_and_fails() -> None:
     async with Client(troublesome()) as client:
         assert await client.call("echo", text="hello") == "hello"
@@ -31,6 +32,7 @@ async def test_it_echoes_and_fails() -> None:
             await client.call("fail", why="not today")
 
 
+@pytest.mark.row("CB-19")
 async def test_it_is_slow_and_can_be_given_up() -> None:
     async with Client(troublesome()) as client:
         with pytest.raises(RequestTimeout):
@@ -38,6 +40,7 @@ async def test_it_is_slow_and_can_be_given_up() -> None:
         assert await client.call("echo", text="still there") == "still there"
 
 
+@pytest.mark.row("CB-19")
 async def test_it_dies_in_the_middle_of_a_call() -> None:
     async with Client(troublesome()) as client:
         with pytest.raises(RequestLost, match="exit status 7"):
@@ -45,6 +48,7 @@ async def test_it_dies_in_the_middle_of_a_call() -> None:
         assert await client.call("echo", text="back") == "back"
 
 
+@pytest.mark.row("CB-19")
 async def test_it_floods() -> None:
     seen: list[LogMessage] = []
     all_seen = asyncio.Event()
@@ -61,6 +65,7 @@ async def test_it_floods() -> None:
     assert [str(each.data) for each in seen] == [f"line {number}" for number in range(500)]
 
 
+@pytest.mark.row("CB-19")
 async def test_it_hangs_at_its_start() -> None:
     with pytest.raises(InitTimeout):
         async with Client(troublesome("--hang-at-start"), settings=ClientSettings(init_timeout=0.5)):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.searches import one_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("runner", ["greenroom", "asyncio", "loop", "uvloop"])
+@pytest.mark.parametrize("runner", one_in(4, ["greenroom", "asyncio", "loop", "uvloop"]))
 def test_the_first_stops_in_order_and_no_handler_sees_it(runner: str, moment: str, programs: list[Program]) -> None:
     program = Program(runner, moment)
     programs.append(program)

@@ -72,6 +72,7 @@ async def chain(server: type[Bead], length: int) -> list[Ref[Any]]:
     return refs
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("length", "end"), [(MANY, 0), (FEWER, FEWER // 2), (FEWER, FEWER - 1)])
 async def test_a_chain_of_a_hundred_thousand_links_falls_from_any_end(length: int, end: int, node: Node) -> None:
     witness = Witness(node)
@@ -108,6 +109,7 @@ async def test_a_chain_whose_beads_trap_stops_at_the_first(node: Node) -> None:
         assert await refs[1].call(lambda _: "well") == "well"
 
 
+@pytest.mark.deep
 async def test_a_hundred_thousand_linked_to_one_fall_with_it_and_each_is_heard_of(node: Node) -> None:
     async with inbox() as me:
         hub = await start(Bead)
@@ -144,6 +146,7 @@ async def test_a_hundred_thousand_stop_at_once(how: str, many: int, node: Node) 
     assert node.leaks == 0
 
 
+@pytest.mark.deep
 async def test_a_hundred_thousand_that_trap_stop_at_once(node: Node) -> None:
     async with inbox() as me:
         refs = [await start_link(TrappingBead) for _ in range(MANY)]
@@ -153,6 +156,7 @@ async def test_a_hundred_thousand_that_trap_stop_at_once(node: Node) -> None:
         assert len(node.processes) == 1
 
 
+@pytest.mark.deep
 async def test_a_hundred_thousand_told_at_once_use_one_worker(node: Node) -> None:
     refs = [await start(Bead) for _ in range(MANY)]
     told = [0]
@@ -165,6 +169,7 @@ async def test_a_hundred_thousand_told_at_once_use_one_worker(node: Node) -> Non
     assert most == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("server", "many"), [(Bead, MANY), (TrappingBead, FEWER)])
 def test_a_node_with_a_hundred_thousand_closes(server: type[Bead], many: int) -> None:
     node = Node(watchdog=None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.supervision import (
     SHUTDOWN,
@@ -167,7 +168,7 @@ class Ledger:
 ALLOWED = {"value", "rejected", "timeout", "exited", "cancelled"}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     plain=st.lists(Calls, max_size=8),
     inside=st.lists(st.lists(Calls, min_size=1, max_size=3), max_size=4),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.supervision import (
     SHUTDOWN,
@@ -100,7 +101,7 @@ def check_downs(ref: Ref[Watches], server: Watches, alive: dict[Pid, bool], over
     assert not any(alive.get(message.pid) for message in server.heard if isinstance(message, Exit))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps=Steps, seed=Seeds)
 def test_every_monitor_is_told_exactly_once_unless_it_was_ended(
     steps: list[tuple[str, int, int]], seed: int | None
@@ -208,7 +209,7 @@ Speeches = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(speeches=Speeches, seed=Seeds)
 def test_messages_of_one_sender_arrive_in_order_whatever_the_seed(
     speeches: list[tuple[int, int, list[int], bool]], seed: int | None

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import sys
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = Path(__file__).parent / "rows.toml"
@@ -37,6 +38,8 @@ class Row:
     text: str
     waits: str = ""
     beyond: bool = False
+    differs: str = ""
+    """How greenroom knowingly does something else than was promised, and why; such a row is not counted as there."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,10 @@ def read(text: str) -> Checklist:
 def _row(id: str, entry: Any, beyond: bool) -> Row:  # noqa: FBT001 - to itself
     if isinstance(entry, str):
         return Row(id, entry, beyond=beyond)
-    return Row(id, entry["text"], entry["waits"], beyond)
+    differs: str = entry.get("differs", "")
+    if set(entry) not in ({"text", "waits"}, {"text", "differs"}) or (differs and len(differs.split()) < 5):
+        raise BadManifest(f"{id} is a text, or has one and `waits`, or one and how it `differs`, with the reason")
+    return Row(id, entry["text"], entry.get("waits", ""), beyond, differs)
 
 
 def checklist() -> Checklist:
@@ -132,18 +138,66 @@ def _ids(path: str, node: ast.AST) -> Iterator[str]:
             pass
 
 
-def marks(root: Path = ROOT) -> list[tuple[str, str]]:
+def deep_in(path: str, text: str) -> Iterator[str]:
+    """Tests of one file that `make test` leaves out altogether; one that it leaves some parameters out of is not among them."""
+    module = ast.parse(text, path)
+    everywhere = any(
+        _left_out(node.value)
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        and any(isinstance(to, ast.Name) and to.id == "pytestmark" for to in node.targets)
+    )
+    yield from _deep(path, module.body, above=everywhere)
+
+
+def _deep(path: str, body: Sequence[ast.stmt], *, above: bool) -> Iterator[str]:
+    for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        # The mark of one parameter stands inside the call of `parametrize`: only what is a decorator itself counts.
+        left_out = above or any(_left_out(mark) for mark in node.decorator_list)
+        if isinstance(node, ast.ClassDef):
+            yield from _deep(path, node.body, above=left_out)
+        elif left_out and node.name.startswith("test"):
+            yield f"{path}::{node.name}"
+
+
+def _left_out(mark: ast.expr) -> bool:
+    """Whether this is `pytest.mark.deep` or `pytest.mark.soak`, or a list that has one of them."""
+    if isinstance(mark, ast.List | ast.Tuple):
+        return any(_left_out(each) for each in mark.elts)
+    return ast.unparse(mark) in ("pytest.mark.deep", "pytest.mark.soak")
+
+
+@functools.cache
+def deep(root: Path = ROOT) -> frozenset[str]:
+    """All tests that `make test` leaves out."""
+    return frozenset(
+        test
+        for path in sorted((root / "tests").rglob("test_*.py"))
+        for test in deep_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+    )
+
+
+@functools.cache
+def marks(root: Path = ROOT) -> tuple[tuple[str, str], ...]:
     """The marks of all tests, in the order of their files and lines."""
-    found: list[tuple[str, str]] = []
-    for path in sorted((root / "tests").rglob("test_*.py")):
-        found += marks_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
-    return found
+    return tuple(
+        mark
+        for path in sorted((root / "tests").rglob("test_*.py"))
+        for mark in marks_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+    )
 
 
-def problems(rows: Checklist, found: Sequence[tuple[str, str]]) -> list[str]:
-    """Rows that nobody proves and that wait for nothing, and marks of rows that are not there."""
-    proven = Counter(id for id, _ in found)
-    wrong = [f"{row.id} has no test: {row.text}" for row in rows.rows.values() if not (row.waits or proven[row.id])]
+def problems(rows: Checklist, found: Sequence[tuple[str, str]], deep: Collection[str] = ()) -> list[str]:
+    """Rows that wait for nothing and have no test, or none in `make test`, and marks of rows that are not there."""
+    proven = {id for id, _ in found}
+    quick = {id for id, test in found if test not in deep}
+    wrong = [
+        f"{row.id} has {'deep tests only, which `make test` leaves out' if row.id in proven else 'no test'}: {row.text}"
+        for row in rows.rows.values()
+        if not (row.waits or row.differs or row.id in quick)
+    ]
     return wrong + [f"{test}: there is no row {id}" for id, test in found if id not in rows.rows]
 
 
@@ -162,13 +216,15 @@ def render(rows: Checklist, found: Sequence[tuple[str, str]]) -> str:
         "",
         _sum(rows, tests),
         "",
-        "| Area | Rows | There |" + " Waiting |" * waits,
-        "| --- | ---: | ---: |" + " ---: |" * waits,
+        "| Area | Rows | There | Differs |" + " Waiting |" * waits,
+        "| --- | ---: | ---: | ---: |" + " ---: |" * waits,
     ]
     for area in rows.areas:
         waiting = sum(bool(row.waits) for row in area.rows)
         there = sum(_is_there(row, tests) for row in area.rows)
-        lines.append(f"| [{area.title}](#{area.id.lower()}) | {len(area.rows)} | {there} |" + f" {waiting} |" * waits)
+        differ = sum(bool(row.differs) for row in area.rows)
+        counts = f"{len(area.rows)} | {there} | {differ} |"
+        lines.append(f"| [{area.title}](#{area.id.lower()}) | {counts}" + f" {waiting} |" * waits)
     for area in rows.areas:
         lines += ["", f"({area.id.lower()})=", f"## {area.title}", "", "| Row | What | Tests |", "| --- | --- | --- |"]
         for row in area.rows:
@@ -176,12 +232,14 @@ def render(rows: Checklist, found: Sequence[tuple[str, str]]) -> str:
             if row.waits:
                 said = f"waits for {rows.waits[row.waits]}"
                 where = said if where == "none" else f"{said}; so far<br>{where}"
+            if row.differs:
+                where = f"differs: {row.differs}" + f"<br>{where}" * (where != "none")
             lines.append(f"| {row.id} | {row.text} | {where} |")
     return "\n".join(lines) + "\n"
 
 
 def _is_there(row: Row, tests: Mapping[str, Sequence[str]]) -> bool:
-    return bool(tests.get(row.id)) and not row.waits
+    return bool(tests.get(row.id)) and not row.waits and not row.differs
 
 
 def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
@@ -189,10 +247,13 @@ def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
     promised = [row for row in rows.rows.values() if not row.beyond]
     more = [row for row in rows.rows.values() if row.beyond]
     there, beside = (sum(_is_there(row, tests) for row in some) for some in (promised, more))
-    missing = [row.id for row in promised if not _is_there(row, tests)]
-    said = f"**{len(promised)} rows are promised, and {'all' if not missing else there} of them are there**"
+    differ = [row.id for row in promised if row.differs]
+    missing = [row.id for row in promised if not _is_there(row, tests) and not row.differs]
+    said = f"**{len(promised)} rows are promised, and {there if missing or differ else 'all'} of them are there**"
     if missing:
         said += f" (not {', '.join(missing)})"
+    if differ:
+        said += f"; knowingly different {'is' if len(differ) == 1 else 'are'} {', '.join(differ)}"
     return f"{said}; of {len(more)} more that go beyond that, {'all' if beside == len(more) else beside}."
 
 

@@ -56,8 +56,8 @@ class TestMany:
 """
 
 
-def test_every_row_has_a_test_and_every_mark_a_row() -> None:
-    assert features.problems(features.checklist(), features.marks()) == []
+def test_every_row_has_a_quick_test_and_every_mark_a_row() -> None:
+    assert features.problems(features.checklist(), features.marks(), features.deep()) == []
 
 
 def test_no_row_was_lost() -> None:
@@ -71,7 +71,9 @@ def test_all_that_is_promised_is_there() -> None:
     rows = features.checklist()
     assert sum(not row.beyond for row in rows.rows.values()) == PROMISED
     page = features.render(rows, features.marks())
-    assert "**277 rows are promised, and all of them are there**; of 11 more that go beyond that, all.\n" in page
+    said = "**277 rows are promised, and 276 of them are there**; knowingly different is OP-05; of 11 more that go beyond that, all.\n"
+    assert said in page
+    assert "| OP-05 | Which library reads JSON, and why | differs: msgspec, " in page
     assert "wait" not in page.partition("\n(st)=")[0].lower()
 
 
@@ -79,11 +81,24 @@ def test_what_is_not_there_is_counted_and_named() -> None:
     rows = features.read(MANIFEST)
     page = features.render(rows, [("AA-01", "tests/t.py::test_one"), ("AA-02", "tests/t.py::test_two")])
     assert "**2 rows are promised, and 1 of them are there** (not AA-02); of 0 more that go beyond that, all." in page
-    assert "| [First](#aa) | 2 | 1 | 1 |" in page
+    assert "| [First](#aa) | 2 | 1 | 0 | 1 |" in page
     assert "may have tests already" in page
     assert "| AA-02 | Two | waits for tasks; so far<br>`t.py::test_two` |" in page
     none = features.render(features.read('beyond = ["AA-01"]\n' + MANIFEST), [])
     assert "**1 rows are promised, and 0 of them are there** (not AA-02); of 1 more that go beyond that, 0." in none
+
+
+def test_what_differs_is_said_and_not_counted() -> None:
+    differs = MANIFEST.replace('AA-01 = "One"', 'AA-01 = { text = "One", differs = "two, for one was too few" }')
+    rows = features.read(
+        differs.replace('{ text = "Two", waits = "tasks" }', '"Two"').replace('[waits]\ntasks = "tasks"', "")
+    )
+    marks = [("AA-01", "tests/t.py::test_one"), ("AA-02", "tests/t.py::test_two")]
+    page = features.render(rows, marks)
+    assert "**2 rows are promised, and 1 of them are there**; knowingly different is AA-01; of 0 more" in page
+    assert "| [First](#aa) | 2 | 1 | 1 |" in page
+    assert "| AA-01 | One | differs: two, for one was too few<br>`t.py::test_one` |" in page
+    assert features.problems(rows, marks[1:]) == []
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -105,6 +120,30 @@ def test_a_row_without_a_test_and_a_mark_without_a_row_are_told() -> None:
     assert features.problems(rows, [("AA-01", "t"), ("AA-03", "t")]) == ["t: there is no row AA-03"]
 
 
+def test_a_row_that_only_deep_tests_show_is_told() -> None:
+    rows = features.read(MANIFEST)
+    found = [("AA-01", "t.py::test_one"), ("AA-02", "t.py::test_two")]
+    told = ["AA-01 has deep tests only, which `make test` leaves out: One"]
+    assert features.problems(rows, found, {"t.py::test_one"}) == told
+    assert features.problems(rows, [*found, ("AA-01", "t.py::test_three")], {"t.py::test_one"}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "deep"),
+    [
+        ("@pytest.mark.deep\ndef test_one(): ...", ("t.py::test_one",)),
+        ("@pytest.mark.row('AA-01')\n@pytest.mark.soak\nasync def test_one(): ...", ("t.py::test_one",)),
+        ("@pytest.mark.deep\nclass TestMany:\n    def test_two(self): ...\n    def helper(self): ...", ("t.py::test_two",)),
+        ("pytestmark = pytest.mark.deep\ndef test_one(): ...", ("t.py::test_one",)),
+        ("pytestmark = [pytest.mark.greenroom(clock='real'), pytest.mark.deep]\ndef test_one(): ...", ("t.py::test_one",)),
+        ("pytestmark = pytest.mark.greenroom(clock='real')\ndef test_one(): ...", ()),
+        ("@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.deep)])\ndef test_one(n): ...", ()),
+    ],
+)  # fmt: skip
+def test_deep_tests_are_found_and_a_test_with_a_deep_parameter_is_none(text: str, deep: tuple[str, ...]) -> None:
+    assert tuple(features.deep_in("t.py", text)) == deep
+
+
 def test_a_page_that_is_due_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "docs" / "reference").mkdir(parents=True)
@@ -121,6 +160,8 @@ def test_a_page_that_is_due_is_written(tmp_path: Path, capsys: pytest.CaptureFix
         (MANIFEST.replace('waits = "tasks"', 'waits = "luck"'), "none of tasks"),
         (MANIFEST.replace("[waits]", '[waits]\nhost = "the host"'), "waits names host"),
         ('beyond = ["AA-09"]\n' + MANIFEST, "beyond names AA-09"),
+        (MANIFEST.replace('"One"', '{ text = "One", differs = "just so" }'), "AA-01 is a text"),
+        (MANIFEST.replace('"One"', '{ text = "One" }'), "AA-01 is a text"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_refused(wrong: str, why: str) -> None:

@@ -196,7 +196,7 @@ async def test_not_ready_in_time_says_why() -> None:
     async with federated({"git": spec(stage)}) as federation:
         line = federation.line("git")
         assert line is not None
-        with pytest.raises(Exception, match="git is starting after 1 s"):
+        with pytest.raises(Exception, match="git is still starting after 1 s"):
             await line.ready(1.0)
         await reaches(federation, "git", State.DEGRADED)
         with pytest.raises(Exception, match="git is away"):
@@ -220,3 +220,25 @@ async def test_progress_is_told_for_who_waited_and_who_did_not() -> None:
             assert [word.progress async for word in each.progress()] == [1]
             assert (await each)["content"] == [{"text": "done"}]
             assert each.id
+
+
+async def test_a_reader_without_its_block_listens_also_at_a_federation_and_over_replacements() -> None:
+    stage, other = Upstairs(), Upstairs()
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        news = aiter(line.listen("notifications/tools/list_changed"))
+        heard = asyncio.ensure_future(anext(news))
+        await asyncio.sleep(0)
+        stage.changed()
+        assert (await heard).method == "notifications/tools/list_changed"
+        await federation.replace("git", spec(other))
+        assert (await anext(news)).gap
+        other.changed()
+        assert (await anext(news)).method == "notifications/tools/list_changed"
+        await federation.stop("git")
+        with pytest.raises(StopAsyncIteration):
+            await anext(news)
+        with pytest.raises(ClientClosed):
+            await anext(aiter(line.listen()))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.stage import SILENCE, After
+from tests.searches import examples
 
 from greenroom.actors.client.errors import ClientError
 from greenroom.actors.federation.specs import State
@@ -93,6 +94,6 @@ async def scene(seed: int) -> list[str]:
 
 
 @given(st.integers(0, 2**32), st.none() | st.integers(0, 2**32))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_one_tree_for_each_id(seed: int, order: int | None) -> None:
     assert len(run(lambda: scene(seed), seed=order)) == 48

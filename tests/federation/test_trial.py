@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.supervision.testing import run
 
@@ -12,7 +13,7 @@ from .trial import plan, trial
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.02, 0.2, 1.0]), st.none() | st.integers(0, 2**32))
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_any_plan(seed: int, every: float, order: int | None) -> None:
     faults = plan(seed, 40, every)
     outcome = run(lambda: trial(faults), seed=order)

@@ -250,6 +250,21 @@ async def test_what_waits_for_a_successor_that_will_not_come_is_told() -> None:
         assert [each async for each in refused.progress()] == []
 
 
+async def test_a_call_that_had_gone_when_its_upstream_was_parked_may_have_been_done() -> None:
+    stage = Upstairs()
+    stage.answers["tools/call"] = SILENCE
+    async with federated({"git": spec(stage, intensity=0)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        pending = line.begin("tools/call", {"name": "echo", "arguments": {}})
+        await stage.wire.hears("tools/call")
+        kill(federation.whereis("git"))
+        with pytest.raises(RequestLost) as caught:
+            await pending
+        assert caught.value.maybe_done
+
+
 async def test_when_those_who_start_upstreams_are_away_it_is_tried_again() -> None:
     async with federated({"git": spec(Upstairs())}) as federation:
         await all_ready(federation)

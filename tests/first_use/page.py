@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import difflib
 import re
-import socket
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.docs.pages import blocks_of
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,9 +105,7 @@ class Words:
 
 def free_ports() -> dict[str, str]:
     """Ports that nobody has, in place of those of the page."""
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
-        return {page: str(each.getsockname()[1]) for page, each in zip(PORTS, taken, strict=True)}
+    return {page: str(free_port()) for page in PORTS}
 
 
 def steps_of(text: str) -> list[Step | Saved]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.deep
 @pytest.mark.row("ST-22", "CB-06", "CB-11", "OP-03")
 def test_the_page_is_what_is_seen(tmp_path: Path) -> None:
     home = tmp_path / "ada"

@@ -3,6 +3,8 @@
 Every target gets so many seconds, one after the other, in a process of its own, led by which code an input reaches. An
 input that breaks a promise ends its target's run and is kept as a file, by which `--again FILE` repeats what happened; the command then ends with 1.
 What was learned is kept as well, so that the next run goes on from there.
+
+A target whose name begins with `linear-` is no search: it counts what the worst inputs of growing sizes cost (`linearity`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import linearity
 from .catalogue import TARGETS
 from .target import Target, dictionary
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
+LINEAR = {f"linear-{name}": name for name in linearity.readers()}
 PLACE = ROOT / ".referees" / "fuzz"
 SECONDS = 60
 SLOW = 60
@@ -62,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Inputs that break greenroom.")
     parser.add_argument("--seconds", type=int, default=SECONDS, help=f"for each target; {SECONDS} unless told")
     parser.add_argument("--total", type=int, help="seconds for all targets together instead")
-    parser.add_argument("--only", metavar="TARGET", nargs="+", choices=sorted(TARGETS), default=list(TARGETS))
+    parser.add_argument(
+        "--only", metavar="TARGET", nargs="+", choices=sorted([*TARGETS, *LINEAR]), default=[*TARGETS, *LINEAR]
+    )
     parser.add_argument(
         "--again", metavar="FILE", type=Path, help="repeat one finding, whose name begins with its target"
     )
@@ -76,12 +82,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.again.name}: nothing is wrong with it")
         return 0
     options.findings.mkdir(parents=True, exist_ok=True)
-    seconds = options.seconds if options.total is None else max(1, options.total // len(options.only))
-    runs: list[Run] = []
-    for name in options.only:
-        runs.append(searched(TARGETS[name], seconds, options.findings))
-        print(runs[-1], flush=True)
-    return 1 if any(run.wrong for run in runs) else 0
+    searches = [TARGETS[name] for name in options.only if name in TARGETS]
+    seconds = options.seconds if options.total is None else max(1, options.total // max(1, len(searches)))
+    wrong = 0
+    for target in searches:
+        run = searched(target, seconds, options.findings)
+        print(run, flush=True)
+        wrong += bool(run.wrong)
+    for cost in linearity.instructions([LINEAR[name] for name in options.only if name in LINEAR]):
+        print(cost, flush=True)
+        wrong += not cost.linear
+    return 1 if wrong else 0
 
 
 def searched(target: Target, seconds: int, findings: Path) -> Run:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.http.wire import Client
+from tests.searches import examples
 
 from greenroom.protocol.lines import Lines
 from greenroom.supervision import Supervisor, start, stop
@@ -89,7 +90,7 @@ async def visited(visits: list[Visit]) -> None:
         await house.peers.end(session)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(visits=st.lists(VISITS, min_size=1, max_size=6))
 def test_every_connection_is_served_in_order_whatever_others_send(visits: list[Visit]) -> None:
     run(lambda: visited(visits))
@@ -123,7 +124,7 @@ def damaged(stream: bytes, damage: list[tuple[int, int, bytes]]) -> bytes:
 SCRAPS = st.sampled_from([b"\n", b"\r\n", b"}", b'"', b'"id":1,', b"\xff", b"null"]) | st.binary(max_size=2)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     stream=st.builds(
         damaged,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.protocol.errors import RemoteProtocolError
 from greenroom.protocol.messages import Request, parse
@@ -207,7 +208,7 @@ class Conversation:
             assert own or (answer["id"] is None and "error" in answer)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(requests=st.lists(REQUESTS, max_size=10))
 def test_who_asks_rightly_is_answered_once_whatever_others_do(
     standing: Standing, requests: list[Right | Wrong]

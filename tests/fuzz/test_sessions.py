@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from tests.searches import examples
 
 from greenroom.actors.sessions import Sessions
 from greenroom.protocol.versions import SUPPORTED
@@ -286,4 +287,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestSessions = Machine.TestCase
-TestSessions.settings = settings(max_examples=100, stateful_step_count=30)
+TestSessions.settings = settings(max_examples=examples(100), stateful_step_count=30)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from .catalogue import TARGETS
 from .target import dictionary, numbers, pieces
@@ -48,15 +49,16 @@ def test_what_a_target_begins_with_is_right(target: Target) -> None:
         target.check(seed)
 
 
+@pytest.mark.deep
 @EACH
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_damage_breaks_no_promise(target: Target, data: DataObject) -> None:
     target.check(data.draw(mutated(target)))
 
 
 @EACH
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(data=st.binary(max_size=100))
 def test_no_bytes_break_a_promise(target: Target, data: bytes) -> None:
     target.check(data)

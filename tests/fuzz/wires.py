@@ -22,6 +22,12 @@ class _Socket:
     def getsockname(self) -> tuple[str, int]:
         return "127.0.0.1", 9090
 
+    def fileno(self) -> int:
+        return 3
+
+    def getsockopt(self, *_: Any) -> int:
+        return 0
+
     def setsockopt(self, *_: Any) -> None:
         """Nothing to set."""
 

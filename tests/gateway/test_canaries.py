@@ -19,6 +19,7 @@ CLIENTS = 24
 CALLS = 12
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_word_of_anybody_else(seed: int) -> None:
     order = random.Random(seed)

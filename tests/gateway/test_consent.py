@@ -122,14 +122,14 @@ def test_what_was_allowed_of_one_server_is_not_sent_to_the_next() -> None:
     class Moving(Host):
         """A host whose server is replaced while a client's own connection to it is opened."""
 
-        def connection(self, id: str, handler: Any) -> Any:
+        def connection(self, id: str, handler: Any, caller: Any = None) -> Any:
             last = self.federation.serial(id) or 0
 
             def moved(_: str) -> int:
                 return last + 1
 
             setattr(self.federation, "serial", moved)  # noqa: B010 - of this one alone
-            return super().connection(id, handler)
+            return super().connection(id, handler, caller)
 
     async def main() -> None:
         up, server = Upstream("one"), Server("front")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Server, Settings
+from greenroom import Client, Server, Settings, ToolFailed
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Progress
 
 
-from .upstream import Upstream, agrees, client, gateway, run, says
+from .upstream import NOBODY, Upstream, agrees, client, gateway, run, says
 
 
 def test_everything_is_listed_over_all_pages() -> None:
@@ -217,7 +217,7 @@ def test_a_call_that_takes_too_long_is_given_up_upstream_too() -> None:
         server = Server("front", settings=Settings(call_timeout=0.2))
         server.mount(Host({"one": up.server}))
         async with Client(server) as peer:
-            with pytest.raises(PeerError):
+            with pytest.raises(ToolFailed, match=r"'one__wait' timed out.*0\.2 s"):
                 await peer.call("one__wait")
             await asyncio.wait_for(up.cancelled.wait(), 5)
             assert await peer.call("one__add", a=1, b=2) == 3
@@ -248,5 +248,72 @@ def test_over_http_it_is_the_same() -> None:
                 call.cancel()
                 await asyncio.wait_for(up.cancelled.wait(), 5)
             await server.stop_listening(url)
+
+    run(main)
+
+
+def researching(begun: asyncio.Event, ended: asyncio.Event) -> Server:
+    up = Server("up")
+
+    @up.tool(task_support="required")
+    async def research(topic: str) -> str:
+        return f"all of {topic}"
+
+    @up.tool(task_support="required")
+    async def endless() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    return up
+
+
+async def test_a_tool_that_is_called_as_a_task_only_is_called_as_one_and_its_result_waited_for() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+    server = Server("front")
+    server.mount(Host({"up": researching(begun, ended)}))
+    async with Client(server) as peer:
+        assert "execution" not in next(one for one in await peer.list_tools() if one.name == "up__research").to_wire()
+        assert await peer.call("up__research", topic="tea") == "all of tea"
+        call = peer.start_tool("up__endless")
+        await begun.wait()
+        call.cancel()
+        await ended.wait()
+        assert await peer.call("up__research", topic="milk") == "all of milk"
+
+
+async def test_removing_a_server_ends_a_call_that_is_made_as_a_task() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+    host, server = Host({"up": researching(begun, ended)}), Server("front")
+    server.mount(host)
+    async with Client(server) as peer:
+        call = peer.start_tool("up__endless")
+        await begun.wait()
+        await host.remove("up", grace=0)
+        with pytest.raises(PeerError) as caught:
+            await call
+        assert caught.value.data == {"server": "up", "reason": "closed"}
+
+
+@pytest.mark.parametrize("prefix", ["", "up:"])
+def test_a_call_of_a_server_that_was_never_reached_is_an_error_at_once_with_its_reason(prefix: str) -> None:
+    async def main() -> None:
+        host, server = Host({"gone": NOBODY, "one": Upstream("one").server}, patience=5.0), Server("front")
+        server.mount(host, prefix)
+        public = prefix.replace(":", "__")
+        async with Client(server) as client:
+            await client.list_tools()
+            for call in (client.call(f"{public}gone__x"), client.get_prompt(f"{public}gone__x")):
+                with pytest.raises(PeerError) as caught:
+                    await call
+                assert caught.value.code == -32603
+                assert caught.value.data["server"] == "gone"
+                assert caught.value.data["reason"] == "unavailable"
+                assert caught.value.data["cause"] == "connect_failed"
+            for name in ("nobody__x", "gon__x", f"{public}one__x"):
+                with pytest.raises(PeerError, match="Unknown tool"):
+                    await client.call(name)
 
     run(main)

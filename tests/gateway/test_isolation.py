@@ -19,6 +19,7 @@ from greenroom.supervision import kill, wait_down, whereis, which_children
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from greenroom.client_tools import PendingCall
 
 from .upstream import FRAGILE, NOBODY, Upstream, client, gateway, run
 
@@ -83,6 +84,155 @@ def test_there_are_so_many_connections_and_the_idle_one_makes_room() -> None:
                 await eve.call("one__add", a=1, b=2)
             waiting.cancel()
             more.cancel()
+
+    run(main)
+
+
+def test_one_principal_has_at_most_half_of_the_connections() -> None:
+    """It makes room for its next one among its own; with all of them in use it is refused, and another goes on."""
+
+    async def main() -> None:
+        ups = [Upstream(name) for name in ("one", "two", "three", "four")]
+        server = gateway(*ups, most=4)
+        async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
+            lodgings = lodgings_of(server)
+            for name in ("one", "two", "three", "four", "one"):
+                await ann.call(f"{name}__remember", what="ann's")
+            assert [key.server for key in lodgings._lodgers] == ["four", "one"]
+            waiting: list[PendingCall] = []
+            for up in (ups[0], ups[3]):
+                waiting.append(ann.start_tool(f"{up.server.settings.name}__wait"))
+                await up.waiting.wait()
+            for _ in range(3):
+                with pytest.raises(PeerError, match="no_room"):
+                    await ann.call("two__add", a=1, b=2)
+            assert await bob.call("two__remember", what="bob's") == "nothing"
+            assert await bob.call("three__remember", what="bob's") == "nothing"
+            assert await bob.call("three__remember", what="again") == "bob's"
+            assert len(lodgings) == 3
+            for each in waiting:
+                each.cancel()
+
+    run(main)
+
+
+def test_connections_that_are_being_opened_count_too() -> None:
+    async def main() -> None:
+        server = gateway(*(Upstream(name) for name in ("one", "two", "three", "four")), most=4)
+        async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
+            names = ("one", "two", "three", "four")
+            found = await asyncio.gather(
+                *(ann.call(f"{name}__add", a=1, b=2) for name in names), return_exceptions=True
+            )
+            assert 1 <= sum(isinstance(each, PeerError) for each in found) <= 2
+            assert await bob.call("four__add", a=1, b=2) == 3
+
+    run(main)
+
+
+def test_connections_that_are_opened_together_within_a_share_are_all_kept() -> None:
+    """One that has just opened takes one place, also before its call has begun."""
+
+    async def main() -> None:
+        server = gateway(*(Upstream(name) for name in ("one", "two", "three")), most=4)
+        async with server.started(), client(server, "ann") as ann:
+            lodgings = lodgings_of(server)
+            found = await asyncio.gather(*(ann.call(f"{name}__add", a=1, b=2) for name in ("one", "two")))
+            assert found == [3, 3]
+            assert sorted(key.server for key in lodgings._lodgers) == ["one", "two"]
+
+    run(main)
+
+
+def test_a_connection_that_has_just_opened_takes_one_place_of_its_owners_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is asked for in the turn in which the first is there, and its caller has not woken."""
+
+    async def main() -> None:
+        server = gateway(*(Upstream(name) for name in ("one", "two")), most=4)
+        async with server.started(), client(server, "ann") as ann:
+            lodgings = lodgings_of(server)
+            original, rooms = lodgings._open, list[int]()
+
+            async def opened(key: Any, owner: Any, abilities: Any, caller: Any) -> Any:
+                lodger = await original(key, owner, abilities, caller)
+                lodgings._make_room(owner)
+                rooms.append(len(lodgings))
+                return lodger
+
+            monkeypatch.setattr(lodgings, "_open", opened)
+            assert await ann.call("one__add", a=1, b=2) == 3
+            assert rooms == [1]
+
+    run(main)
+
+
+def test_connections_of_many_principals_that_are_being_opened_count_towards_all() -> None:
+    async def main() -> None:
+        server = gateway(Upstream("one"), most=2)
+        async with (
+            server.started(),
+            client(server, "ann") as ann,
+            client(server, "bob") as bob,
+            client(server, "eve") as eve,
+        ):
+            lodgings = lodgings_of(server)
+            original, opening, go = lodgings._open, asyncio.Semaphore(0), asyncio.Event()
+
+            async def held(*of_it: Any) -> Any:
+                opening.release()
+                await go.wait()
+                return await original(*of_it)
+
+            lodgings._open = held
+            calls = [asyncio.create_task(each.call("one__add", a=1, b=2)) for each in (ann, bob)]
+            for _ in calls:
+                await opening.acquire()
+            with pytest.raises(PeerError, match="no_room"):
+                await eve.call("one__add", a=1, b=2)
+            go.set()
+            assert await asyncio.gather(*calls) == [3, 3]
+
+    run(main)
+
+
+def lodgings_of(server: Server) -> Any:
+    return server.company.hooks.answers["tools/call"].__self__.lodgings  # type: ignore[attr-defined]
+
+
+async def waiting_at(gate: Any, count: int) -> None:
+    while gate.waiting < count:  # noqa: ASYNC110 - a count, not an event
+        await asyncio.sleep(0)
+
+
+def test_a_shared_connection_serves_waiting_principals_in_turn() -> None:
+    """A principal with fifty waiting calls delays another's first by one."""
+
+    async def main() -> None:
+        up = Upstream("one")
+        order: list[str] = []
+        free = asyncio.Event()
+
+        @up.server.tool
+        async def note(who: str) -> str:
+            await free.wait()
+            order.append(who)
+            return who
+
+        server = gateway(up, shared=True)
+        async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
+            await ann.list_tools()
+            flood = [ann.start_tool("one__note", {"who": "ann"}) for _ in range(50)]
+            # The host's own book of that server.
+            gate = server.company.hooks.answers["tools/call"].__self__.host.federation.roster["one"].gate  # type: ignore[attr-defined]
+            await waiting_at(gate, 50 - 16)
+            mine = bob.start_tool("one__note", {"who": "bob"})
+            await waiting_at(gate, 50 - 16 + 1)
+            free.set()
+            await mine.result()
+            for each in flood:
+                await each.result()
+            assert len(order) == 51
+            assert order.index("bob") <= 16 + 1
 
     run(main)
 
@@ -176,7 +326,12 @@ def test_an_upstream_that_is_killed_in_mid_call_is_told_and_the_next_call_has_an
             assert await peer.call("fragile__pid") > 0
             with pytest.raises(PeerError) as caught:
                 await asyncio.wait_for(peer.call("fragile__die"), 5)
-            assert caught.value.data == {"server": "fragile", "reason": "lost", "cause": "exit_status"}
+            assert caught.value.data == {
+                "server": "fragile",
+                "reason": "lost",
+                "cause": "exit_status",
+                "maybeDone": True,
+            }
             assert "secret" not in str(caught.value)
             assert await peer.call("one__add", a=1, b=2) == 3
             assert await asyncio.wait_for(peer.call("fragile__pid"), 10) > 0

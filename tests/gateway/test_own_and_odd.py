@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -221,6 +222,40 @@ async def test_the_arguments_of_an_upstreams_template_are_completed() -> None:
         assert found["completion"]["values"] == ["17"]
         unknown = {"ref": {**ref, "uri": "upstream://nobody/note://{id}/more"}, "argument": argument}
         assert (await probe.request("completion/complete", unknown))["completion"]["values"] == []
+
+
+async def test_an_upstreams_progress_begins_the_time_of_silence_anew_also_where_the_client_does_not_ask_for_it() -> (
+    None
+):
+    up = Upstream("one")
+
+    @up.server.tool
+    async def steps(ctx: Any) -> str:
+        for number in range(4):
+            await asyncio.sleep(59)
+            ctx.progress(number)
+        return "done"
+
+    async with WireProbe(gateway(up)) as probe:
+        reply = await probe.request("tools/call", {"name": "one__steps"}, within=1000)
+        assert reply["content"][0]["text"] == "done"
+        assert not probe.notifications("notifications/progress")
+
+
+async def test_progress_that_is_no_number_is_passed_over() -> None:
+    up = Upstream("one")
+
+    @up.server.tool
+    async def odd(ctx: Any) -> str:
+        for number in (True, 7):
+            assert ctx.notify("notifications/progress", {"progressToken": ctx.progress_token, "progress": number})
+        return "done"
+
+    async with Client(gateway(up)) as peer:
+        steps: list[Progress] = []
+        assert (await peer.call_tool("one__odd", on_progress=steps.append)).text == "done"
+        assert [each.progress for each in steps] == [7]
+        assert await peer.call("one__odd") == "done"
 
 
 async def test_a_call_that_fails_after_it_told_of_progress_fails_as_the_upstream_says() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ import uuid
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from tests.ports import free_port
 
 from greenroom.thespian import new_key_file
 
@@ -115,14 +116,6 @@ def attached(port: int) -> Generator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
-
-
-def free_port() -> int:
-    """One that nobody listens on just now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        number: int = found.getsockname()[1]
-        return number
 
 
 def marked(mark: str) -> dict[int, str]:

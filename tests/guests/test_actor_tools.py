@@ -35,6 +35,7 @@ pytestmark = [
     pytest.mark.greenroom(clock="real"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # of Thespian's own endpoints
 ]
+OF_PROCESSES = pytest.mark.parametrize("system", ["processes"], indirect=True)
 SOON = 5.0
 CALCULATOR = f"{theirs.__name__}.Calculator"
 
@@ -171,9 +172,8 @@ def test_many_ask_at_once_and_each_hears_its_own(system: Any) -> None:
     assert heard == {number: theirs.Sum(number) for number in range(8)}
 
 
+@OF_PROCESSES
 async def test_a_call_that_is_cancelled_gives_its_thread_back(system: Any) -> None:
-    if is_simple(system):
-        return
     server = Server("theirs")
     server.thespian_tool(system, theirs.Calculator, "how", request=theirs.Misbehave, timeout=600)
     async with Client(server) as client:
@@ -181,11 +181,11 @@ async def test_a_call_that_is_cancelled_gives_its_thread_back(system: Any) -> No
         await until(lambda: server.company.bulkheads.running == 1)
         call.cancel()
         await until(lambda: server.company.bulkheads.running == 0)
+        assert call.cancelled()
 
 
+@OF_PROCESSES
 async def test_what_was_made_for_a_server_ends_with_it(system: Any) -> None:
-    if is_simple(system):
-        return
     server = Server("theirs")
     server.thespian_tool(system, theirs.Calculator, "how", request=theirs.Misbehave)
     async with server.started(), Client(server) as client:
@@ -234,9 +234,8 @@ def test_errors_say_who_and_why() -> None:
     assert "importable" in str(ActorNotMade("it", "its module has to be importable there"))
 
 
+@OF_PROCESSES
 def test_an_actor_that_takes_long_to_start_is_silent_and_is_not_started_twice(system: Any) -> None:
-    if is_simple(system):
-        return
     actor = ForeignActor(system, theirs.Calculator)
     with pytest.raises(ActorSilent):
         actor.ask(theirs.Add(1, 1), 0.000_001)

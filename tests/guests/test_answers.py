@@ -29,7 +29,7 @@ class Servers:
     def ids(self) -> list[str]:
         return list(self.says)
 
-    def line(self, server: str) -> Any:
+    def line(self, server: str, who: object = None) -> Any:
         async def request(*_: Any, **__: Any) -> Any:
             return await self.answer(server)
 

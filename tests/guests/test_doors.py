@@ -133,14 +133,25 @@ def nobody() -> Link:
 
 
 async def test_two_that_open_a_path_at_once_do_so_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
     address = f"unix:{tmp_path / 'door'}"
     descriptor = os.open(tmp_path, os.O_RDONLY)
+    flock, refused_locks = fcntl.flock, list[int]()
+
+    def watched(locked: int, how: int) -> None:
+        try:
+            flock(locked, how)
+        except BlockingIOError:
+            refused_locks.append(locked)
+            raise
+
+    monkeypatch.setattr(fcntl, "flock", watched)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         one = Door()
-        opening = asyncio.ensure_future(one.open(loop, nobody, address))
-        await asyncio.sleep(0.05)
+        opening = asyncio.ensure_future(one.open(nobody, address))
+        async with asyncio.timeout(10):
+            while len(refused_locks) < 2:  # noqa: ASYNC110 - a count, not an event
+                await asyncio.sleep(0)
         assert not opening.done()
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         assert await opening == address
@@ -149,10 +160,10 @@ async def test_two_that_open_a_path_at_once_do_so_in_turn(tmp_path: Path, monkey
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         monkeypatch.setattr(doors, "_TRIES", 2)
         with pytest.raises(OSError, match="has locked the folder"):
-            await Door().open(loop, nobody, address)
+            await Door().open(nobody, address)
     finally:
         os.close(descriptor)
-    assert await one.open(loop, nobody, address) == address
+    assert await one.open(nobody, address) == address
     one.close()
     one.close()
 

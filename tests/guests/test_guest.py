@@ -58,6 +58,7 @@ pytestmark = [
     pytest.mark.greenroom(clock="real"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # of Thespian's own endpoints
 ]
+OF_PROCESSES = pytest.mark.parametrize("system", ["processes"], indirect=True)
 SOON = 10.0
 OSLO = {"city": "Oslo"}
 A = TypeVar("A", bound=Answer)
@@ -238,9 +239,8 @@ def test_updates_are_messages_to_the_actor_that_subscribed(house: House, node: N
     assert heard(one, Ended) == []
 
 
+@OF_PROCESSES
 def test_it_answers_many_at_once_each_its_own(house: House) -> None:
-    if is_simple(house.system):
-        return
     answers: dict[int, Answer] = {}
 
     def one(number: int) -> None:
@@ -255,9 +255,8 @@ def test_it_answers_many_at_once_each_its_own(house: House) -> None:
     assert texts == {number: f"sunny in {number}" for number in range(16)}
 
 
+@OF_PROCESSES
 def test_more_than_it_takes_is_busy(house: House, node: NodeProgram) -> None:
-    if is_simple(house.system):
-        return
     with endpoint(house.system) as mine:
         for _ in range(256):
             mine.tell(house.guest, CallTool("weather", "slow", {"seconds": 60}, timeout=2))
@@ -269,9 +268,8 @@ def test_more_than_it_takes_is_busy(house: House, node: NodeProgram) -> None:
     node.kill()  # its host leaves a server alone that answers nothing, and would for a while
 
 
+@OF_PROCESSES
 def test_a_guest_that_ends_answers_first(house: House) -> None:
-    if is_simple(house.system):
-        return
     with endpoint(house.system) as mine:
         mine.tell(house.guest, CallTool("weather", "slow", {"seconds": 60}))
         mine.tell(house.guest, ActorExitRequest())
@@ -281,9 +279,8 @@ def test_a_guest_that_ends_answers_first(house: House) -> None:
     assert house.refusal(CallTool("weather", "forecast", OSLO, timeout=0.5)) == "away"
 
 
+@OF_PROCESSES
 def test_told_to_connect_anew_it_lets_go_of_what_was(house: House, node: NodeProgram) -> None:
-    if is_simple(house.system):
-        return
     with endpoint(house.system) as mine:
         mine.tell(house.guest, CallTool("weather", "slow", {"seconds": 60}))
         mine.tell(house.guest, Connect(node.address, key_file=str(node.key)))
@@ -338,11 +335,14 @@ def test_a_thread_does_not_subscribe() -> None:
         assert isinstance(ask(system, guest, Subscribe("weather", "sky://now")), Failed)
 
 
+@pytest.mark.parametrize("system", ["simple"], indirect=True)
+def test_a_thread_subscribes_in_a_system_that_runs_in_it(house: House) -> None:
+    assert isinstance(house.ask(Subscribe("weather", "sky://now"), Subscribed), Subscribed)
+    assert isinstance(house.ask(Unsubscribe("weather", "sky://now"), Unsubscribed), Unsubscribed)
+
+
+@OF_PROCESSES
 def test_a_thread_does_not_subscribe_in_a_system_of_processes(house: House) -> None:
-    if is_simple(house.system):
-        assert isinstance(house.ask(Subscribe("weather", "sky://now"), Subscribed), Subscribed)
-        assert isinstance(house.ask(Unsubscribe("weather", "sky://now"), Unsubscribed), Unsubscribed)
-        return
     with pytest.raises(ConfigError, match="have an actor send"):
         house.ask(Subscribe("weather", "sky://now"), Subscribed)
 

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
@@ -225,9 +227,7 @@ class Stage:
 @contextlib.contextmanager
 def stage(config: Message | None = None, settings: Message | None = None) -> Generator[Stage]:
     """A server of our own; afterwards everybody has hung up, and it has ended in order."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(STAGE), str(port), json.dumps(config or {}), json.dumps(settings or {})]
     with (
         many_files(),
@@ -267,3 +267,26 @@ def until_cut(callers: Sequence[Caller], within: float) -> list[float]:
             poll.unregister(descriptor)
             found.append(time.perf_counter() - began)
     return found
+
+
+def until_dropped(port: int, callers: Sequence[Caller], within: float) -> list[float]:
+    """When the server's end of each connection was gone, in seconds from now; those that stayed are left out.
+
+    Not what the callers see: a reset that does not lie in a window that is full is not believed by their kernel, and they would wait for ever.
+    """
+    began = time.perf_counter()
+    waiting = {each.socket.getsockname()[1] for each in callers}
+    found: list[float] = []
+    while waiting and (now := time.perf_counter() - began) < within:
+        gone = waiting - _established(port)
+        found += [now] * len(gone)
+        waiting -= gone
+        time.sleep(0.05)
+    return found
+
+
+def _established(port: int) -> set[int]:
+    """The other ends of what is connected to a port of this machine."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+    ports = ((int(here[-4:], 16), int(there[-4:], 16)) for _, here, there, state, *_ in lines if state == "01")
+    return {there for here, there in ports if here == port}

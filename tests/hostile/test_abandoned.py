@@ -94,6 +94,7 @@ def test_the_memory_of_abandoned_sessions_comes_back(no_leaks: None) -> None:
         assert kept <= growth * KEPT, (before, full, after)
 
 
+@pytest.mark.deep
 @pytest.mark.row("SE-11")
 def test_one_crowd_after_another_takes_no_more_memory_than_the_first(no_leaks: None) -> None:
     count, idle = 1_000, 3.0

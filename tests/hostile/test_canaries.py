@@ -133,6 +133,7 @@ class Client:
                         self.received.append(more)
 
 
+@pytest.mark.deep
 @pytest.mark.row("SX-08")
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.soak)])
 def test_nobody_sees_a_word_of_anybody_else(rounds: int, no_leaks: None) -> None:

@@ -10,6 +10,7 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.searches import one_in
 
 from greenroom.actors.company import Company
 from greenroom.actors.hooks import Hooks
@@ -73,7 +74,7 @@ NOTIFICATIONS: dict[str, Callable[[int], Notification]] = {
 
 
 @pytest.mark.row("SE-13")
-@pytest.mark.parametrize("kind", NOTIFICATIONS)
+@pytest.mark.parametrize("kind", one_in(3, NOTIFICATIONS))
 async def test_a_flood_of_notifications_leaves_nothing(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     _, session = await enter()
     make = NOTIFICATIONS[kind]
@@ -126,7 +127,7 @@ REQUESTS: dict[str, Callable[[int], Request]] = {
 
 
 @pytest.mark.row("SE-13")
-@pytest.mark.parametrize("kind", REQUESTS)
+@pytest.mark.parametrize("kind", one_in(3, REQUESTS))
 async def test_a_flood_of_requests_is_answered_one_by_one_and_leaves_nothing(kind: str) -> None:
     _, session = await enter()
     make = REQUESTS[kind]

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.callers import caller_of
+from greenroom.actors.callers import caller_of, share_of
 from greenroom.actors.company import Company
 from greenroom.actors.hooks import Hooks
 from greenroom.actors.session import Session
 from greenroom.actors.sessions import Sessions
 from greenroom.actors.settings import Settings
+from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Request
 from greenroom.supervision import count_children, current_node, kill, terminate_child, wait_down
 from greenroom.supervision.testing import start_supervised
@@ -117,6 +118,9 @@ async def test_without_a_principal_the_address_stands_for_it_unless_it_is_this_m
         (Peer("http", "127.0.0.1:4711"), None),
         (Peer("http", "::1:4711"), None),
         (Peer("http", "::ffff:127.0.0.1:1"), None),
+        (Peer("http", "127.0.0.1:4711", proxied=False), ("address", "127.0.0.1")),
+        (Peer("http", "203.0.113.9:4711", proxied=True), None),
+        (Peer("http", "203.0.113.9:4711", "anna", proxied=True), ("principal", "anna")),
         (Peer("http", "testclient:50000"), None),
         (Peer("stdio"), None),
         (Peer("http", "127.0.0.1:4711", 0), ("principal", 0)),
@@ -125,6 +129,17 @@ async def test_without_a_principal_the_address_stands_for_it_unless_it_is_this_m
 )
 def test_who_is_behind_a_peer(peer: Peer, caller: tuple[str, object] | None) -> None:
     assert caller_of(peer) == caller
+    assert share_of(peer, "s1") == (caller or ("session", "s1"))
+
+
+async def test_streams_of_old_clients_are_sessions_and_have_the_same_share() -> None:
+    company = await open_company(max_sessions_per_principal=2)
+    for port in (1, 2):
+        await company.connect(Peer("http", f"203.0.113.9:{port}"))
+    with pytest.raises(McpError):
+        await company.connect(Peer("http", "203.0.113.9:3"))
+    await company.connect(Peer("http", "203.0.113.10:1"))
+    await company.connect(Peer("http", "203.0.113.9:4", "ann"))
 
 
 async def test_a_request_alone_counts_while_it_is_answered() -> None:

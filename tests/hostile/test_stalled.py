@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from .crowd import stage, until_cut
+from .crowd import stage, until_dropped
 
 if TYPE_CHECKING:
     from .crowd import Caller, Stage
@@ -54,11 +54,11 @@ def stall(opened: Stage, count: int, *, calls: int, within: float) -> Seen:
         if number % 2:
             each.send("GET")
         else:
-            each.begin("chatter", words=400, size=50, pause=0.01)
+            each.begin("chatter", words=1000, size=50, pause=0.01)
     cut: list[float] = []
-    watcher = threading.Thread(target=lambda: cut.extend(until_cut(sessions, within)))
+    watcher = threading.Thread(target=lambda: cut.extend(until_dropped(opened.port, sessions, within)))
     watcher.start()
-    herald.call("shout", words=600, size=50, pause=0.005)
+    herald.call("shout", words=800, size=50, pause=0.005)
     most = opened.memory()
     crowded = p99(healthy, calls)
     watcher.join()
@@ -67,7 +67,13 @@ def stall(opened: Stage, count: int, *, calls: int, within: float) -> Seen:
 
 @pytest.mark.row("ST-11")
 @pytest.mark.parametrize(
-    ("count", "patience"), [(100, 5.0), pytest.param(1_000, 20.0, marks=pytest.mark.soak)], ids=["100", "1000"]
+    ("count", "patience"),
+    [
+        (30, 5.0),
+        pytest.param(100, 5.0, marks=pytest.mark.deep),
+        pytest.param(1_000, 20.0, marks=pytest.mark.soak),
+    ],
+    ids=["30", "100", "1000"],
 )
 def test_a_crowd_that_does_not_read_costs_little_is_gone_soon_and_bothers_nobody(
     count: int, patience: float, no_leaks: None

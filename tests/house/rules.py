@@ -20,7 +20,7 @@ FLOORS = ("supervision", "protocol", "transports", "auth", "actors", "config")
 CELLAR = "greenroom.errors"
 """The one module below the ground floor: the root of all errors, which everybody may import and which imports nobody."""
 
-LOFT = ("cli", "demo", "observe", "pytest_plugin", "testing")
+LOFT = ("cli", "demo", "pytest_plugin", "testing")
 
 STEPS = ("kernel", "behaviours", "supervisors")
 """The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""
@@ -42,14 +42,9 @@ PLACES = {
 VISITORS = {"hypothesis", "pytest"}
 """Not dependencies: who runs a test has them, and only then are they imported."""
 
-LONG = 400
-LONG_FOR_A_REASON: dict[str, str] = {
-    f"{DOOR}/__init__.py": "a table of every public name, three times: for type checkers, as a list, and for loading",
-}
+LONG = 700
+LONG_FOR_A_REASON: dict[str, str] = {}
 """Files that pass `LONG` lines, each with the reason why it is still one idea."""
-
-DISTRIBUTIONS = {"opentelemetry": "opentelemetry-api", "prometheus_client": "prometheus-client"}
-"""Import name -> distribution, where the two differ."""
 
 
 def layers(tree: Tree) -> list[str]:
@@ -133,7 +128,7 @@ def doors(tree: Tree) -> list[str]:
     wrong: list[str] = []
     for name, where in sorted(seen.items()):
         at = [f"{path}:{line}" for path, line in sorted(where.items())]
-        if DISTRIBUTIONS.get(name, name).replace("_", "-") not in allowed:
+        if name.replace("_", "-") not in allowed:
             wrong.append(f"{at[0]}: {name} is no dependency of ours")
         if name not in EVERYWHERE and len(at) > 1:
             wrong.append(f"{', '.join(at)}: {name} has more than one door")
@@ -142,6 +137,45 @@ def doors(tree: Tree) -> list[str]:
                 f"{path}:{line}: the door of {name} is in {place}" for path, line in where.items() if place not in path
             ]
     return wrong
+
+
+ENTRANCES = (
+    "greenroom",
+    "greenroom.cli",
+    *(f"greenroom.{room}" for room in (*ROOMS, "supervision.cluster", "protocol")),
+)
+"""Where a program comes in; what the front door and `supervision.cluster` load by name are entrances as well."""
+
+
+def used(tree: Tree) -> list[str]:
+    """Every dependency and extra is imported by a module that a program gets to from an entrance, outside of demonstrations and tests' helpers."""
+    sources = {source.module: source for source in tree.sources}
+    waiting = [*ENTRANCES, *(name for source in tree.sources for name in _by_name(source))]
+    seen: set[str] = set()
+    reached: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        source = sources.get(module)
+        if source is None or module in seen or {"demo", "testing", "pytest_plugin"} & set(module.split(".")):
+            continue
+        seen.add(module)
+        for found in source.loads:
+            if found.root == "greenroom":
+                waiting += [found.target, found.whole]
+            else:
+                reached.add(found.root.replace("_", "-"))
+    return [
+        f"pyproject.toml: {name} is imported by nothing that a program can reach"
+        for name in sorted(set(_dependencies(tree.pyproject, developers=False)) - reached)
+    ]
+
+
+def _by_name(source: Source) -> Iterator[str]:
+    """Modules in tables of names that are loaded when they are first asked for."""
+    if source.path.endswith("/__init__.py") or source.module == "greenroom.cli.words":
+        for node in source.nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("greenroom."):
+                yield node.value.partition(":")[0]
 
 
 def packages(tree: Tree) -> list[str]:
@@ -171,7 +205,7 @@ def checked(tree: Tree) -> list[str]:
 
 
 def long_files(tree: Tree, allowed: Mapping[str, str] = LONG_FOR_A_REASON) -> list[str]:
-    """A file that passes 400 lines has found a second idea, or says in the table why not; the table holds nothing else."""
+    """A file is one idea and has at most `LONG` lines, or the table gives the reason; the table holds nothing else."""
     lengths = {source.path: len(source.text.splitlines()) for source in tree.sources}
     long = {path for path, lines in lengths.items() if lines > LONG}
     wrong = [f"{path}: {lengths[path]} lines" for path in sorted(long) if len(allowed.get(path, "").split()) < 5]
@@ -180,11 +214,7 @@ def long_files(tree: Tree, allowed: Mapping[str, str] = LONG_FOR_A_REASON) -> li
 
 def docstrings(tree: Tree) -> list[str]:
     """Every Python file says what it is."""
-    return [
-        f"{path}: no docstring"
-        for path, text in tree.files.items()
-        if path.endswith(".py") and not ast.get_docstring(ast.parse(text, path))
-    ]
+    return [f"{path}: no docstring" for path, module in tree.modules.items() if not ast.get_docstring(module)]
 
 
 _ABSOLUTE = re.compile(r"(?<![\w.>}\]])/(?:Users|farm|home|root|tmp|work)/\w|\b[A-Z]:\\\w")
@@ -216,10 +246,11 @@ def dependencies_page(tree: Tree) -> list[str]:
 
 
 def locked(tree: Tree) -> list[str]:
-    """Locks pin everything with hashes and name no address to fetch it from; ours hold all that pyproject asks for."""
+    """Locks pin everything with hashes and name no address to fetch it from; ours hold all that pyproject asks for, and agree."""
     wrong: list[str] = []
     pinned: set[str] = set()
-    ours = ("requirements/build.txt", "requirements/dev.txt")
+    entire = _pins(tree, "requirements/dev.txt")
+    ours = ("requirements/build.txt", "requirements/dev.txt", "requirements/docs.txt", "requirements/run.txt")
     theirs = sorted(path for path in tree.files if path.startswith("requirements/referees/") and path.endswith(".txt"))
     for path in (*ours, *theirs):
         entries = re.split(r"^(?=\w)", tree.files.get(path, ""), flags=re.MULTILINE)[1:]
@@ -231,12 +262,23 @@ def locked(tree: Tree) -> list[str]:
         if path in ours:
             pinned |= set(names.values())
     wrong += [
+        f"requirements/{step}.txt: {name} is {version} here and another in requirements/dev.txt: make lock"
+        for step in ("docs", "run")
+        for name, version in sorted(_pins(tree, f"requirements/{step}.txt"))
+        if any(name == other for other, _ in entire) and (name, version) not in entire
+    ]
+    wrong += [
         f"{path}: an address for each package; npm can be told to leave them out"
         for path, text in tree.files.items()
         if path.endswith("package-lock.json") and '"resolved"' in text
     ]
     needed = set(_dependencies(tree.pyproject, developers=True))
     return wrong + [f"requirements: {name} is not locked: make lock" for name in sorted(needed - pinned)]
+
+
+def _pins(tree: Tree, path: str) -> set[tuple[str, str]]:
+    """Names and versions; some have one version for old Pythons and another for new ones."""
+    return set(re.findall(r"^([\w.-]+)==([\w.+!-]+)", tree.files.get(path, ""), re.MULTILINE))
 
 
 _PINNED = re.compile(r"[\w.-]+==[\w.+!-]+[^\n]*(?:\n +--hash=sha256:[0-9a-f]{64}[ \\]*)+")
@@ -254,4 +296,4 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
         yield name.group().lower()
 
 
-RULES = (layers, manners, doors, packages, checked, long_files, docstrings, addresses, dependencies_page, locked)
+RULES = (layers, manners, doors, used, packages, checked, long_files, docstrings, addresses, dependencies_page, locked)

@@ -47,6 +47,36 @@ def test_import_loads_no_room() -> None:
     assert done.stdout.split() == ["greenroom"]
 
 
+def test_a_server_over_http_loads_quart_with_the_first_page_and_not_before() -> None:
+    program = """
+import sys
+from greenroom import Client, HttpConfig, Server
+from greenroom.supervision import run
+from greenroom.transports.client.fetch import Fetcher
+from greenroom.transports.client.guard import Guard
+
+def loaded() -> set[str]:
+    return {"anyio", "h11", "httpx", "hypercorn", "quart", "thespian"} & sys.modules.keys()
+
+async def main() -> None:
+    server = Server("weather")
+    async with server.started():
+        url = await server.listen(config=HttpConfig(port=0))
+        async with Client(url) as client:
+            await client.ping()
+        print(sorted(loaded()))
+        fetch = Fetcher(Guard(loopback=True))
+        print((await fetch(url.removesuffix("mcp"))).body, "quart" in loaded())
+
+run(main)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True)
+    before, after = done.stdout.splitlines()
+    assert before == "[]"
+    assert "weather" in after
+    assert after.endswith("True")
+
+
 @pytest.mark.parametrize("room", ["actors", "auth", "supervision", "transports"])
 def test_a_room_has_no_name_of_its_own(room: str) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", f"import {room}"], capture_output=True, check=False, text=True)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import rules
-from .tree import DOOR, ROOMS, Tree
+from . import rules, shape, suite
+from .routes import routes
+from .tree import DOOR, ROOMS, Tree, standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ requires = ["setuptools>=77"]
 [project]
 dependencies = ["anyio>=4", "quart>=0.20", "joserfc", "thespian==4.0.1"]
 [project.optional-dependencies]
-otel = ["opentelemetry-api>=1"]
+keyring = ["keyring>=25"]
 [dependency-groups]
 dev = ["pyright[nodejs]>=1.1"]
 [tool.setuptools]
@@ -39,10 +40,10 @@ include = ["src", "src/greenroom/actors", "src/greenroom/auth", "src/greenroom/s
 
 @pytest.fixture(scope="module")
 def house(root: Path) -> Tree:
-    return Tree.of(root)
+    return standing(root)
 
 
-@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*rules.RULES, *suite.RULES, shape.proportions], ids=lambda rule: rule.__name__)
 def test_the_house_obeys(house: Tree, rule: Callable[[Tree], list[str]]) -> None:
     broken = rule(house)
     assert not broken, "\n".join(broken)
@@ -50,6 +51,35 @@ def test_the_house_obeys(house: Tree, rule: Callable[[Tree], list[str]]) -> None
 
 def test_the_house_was_looked_at(house: Tree) -> None:
     assert {"greenroom", *(f"greenroom.{room}" for room in ROOMS)} <= {source.module for source in house.sources}
+
+
+@pytest.mark.row("FM-05")
+def test_no_module_imports_a_models_library_or_knows_where_a_model_is_served(house: Tree) -> None:
+    models = (
+        "anthropic",
+        "google",
+        "groq",
+        "langchain",
+        "litellm",
+        "llama_index",
+        "mistralai",
+        "ollama",
+        "openai",
+        "transformers",
+        "vertexai",
+    )
+    hosts = (
+        "api.openai.com",
+        "api.anthropic.com",
+        "generativelanguage.googleapis.com",
+        "api.mistral.ai",
+        "openrouter.ai",
+        ":11434",
+    )
+    sources = house.sources
+    assert len(sources) > 300
+    assert [f"{each.path}: {one.root}" for each in sources for one in each.imports if one.root in models] == []
+    assert [f"{each.path}: {host}" for each in sources for host in hosts if host in each.text] == []
 
 
 def test_the_links_for_type_checkers_lead_to_the_rooms(root: Path) -> None:
@@ -142,7 +172,7 @@ def test_manners_refuse(path: str, line: str) -> None:
     [
         ({"auth__a": "import joserfc", "auth__b": "from joserfc import jwt"}, "more than one door"),
         (
-            {"auth__a": "def f():\n    import opentelemetry.trace", "auth__b": "from opentelemetry import trace"},
+            {"auth__a": "def f():\n    import keyring.backends", "auth__b": "from keyring import errors"},
             "more than one",
         ),
         ({"actors__a": "import quart"}, "the door of quart is in transports/"),
@@ -188,9 +218,9 @@ def test_checked_refuses_folders_that_a_type_checker_does_not_see() -> None:
 
 
 def test_long_files_need_a_reason_and_reasons_need_a_long_file() -> None:
-    tree = bad(auth__long="x = 1\n" * 401, auth__short="x = 1\n" * 400)
-    assert rules.long_files(tree, {}) == ["auth/long.py: 401 lines"]
-    assert rules.long_files(tree, {"auth/long.py": "because"}) == ["auth/long.py: 401 lines"]
+    tree = bad(auth__long="x = 1\n" * 701, auth__short="x = 1\n" * 700)
+    assert rules.long_files(tree, {}) == ["auth/long.py: 701 lines"]
+    assert rules.long_files(tree, {"auth/long.py": "because"}) == ["auth/long.py: 701 lines"]
     assert rules.long_files(tree, {"auth/long.py": "one table, read as a whole"}) == []
     reason = "one table, read as a whole"
     assert rules.long_files(tree, {"auth/long.py": reason, "auth/short.py": reason}) == [
@@ -223,11 +253,37 @@ def test_addresses_leave_other_paths_alone() -> None:
     assert rules.addresses(Tree({"docs/page.md": text})) == []
 
 
+def test_a_dependency_is_used_where_a_program_gets_to_it() -> None:
+    def unused(**files: str) -> list[str]:
+        tree = Tree(
+            {
+                "pyproject.toml": PYPROJECT,
+                **{
+                    f"{path.replace('__', '/').replace('/init/', '/__init__')}.py": text for path, text in files.items()
+                },
+            }
+        )
+        return [wrong.split()[1] for wrong in rules.used(tree)]
+
+    door = {"src__greenroom__init__": '_HOMES = {"Server": "greenroom.server"}'}
+    needed = ["anyio", "joserfc", "keyring", "quart", "thespian"]
+    assert unused(**door, src__greenroom__server="x = 1") == needed
+    lazily = "def f():\n    import quart, anyio\n    from greenroom.auth import jose\n"
+    assert unused(**door, src__greenroom__server=lazily, auth__jose="import joserfc") == ["keyring", "thespian"]
+    for_checkers = "if TYPE_CHECKING:\n    import quart\n"
+    assert unused(**door, src__greenroom__server=for_checkers) == needed
+    assert unused(**door, src__greenroom__server="x = 1", actors__alone="import quart") == needed
+    assert (
+        unused(**door, src__greenroom__server="import greenroom.demo.a", src__greenroom__demo__a="import quart")
+        == needed
+    )
+
+
 def test_the_dependencies_page_is_complete_and_only_that() -> None:
     page = "- **anyio**: the edges.\n- **quart**: the app.\n- **quart**: again.\n- **flask**: no.\n- **joserfc**: \n"
     assert rules.dependencies_page(Tree({"pyproject.toml": PYPROJECT, "docs/dependencies.md": page})) == [
         "docs/dependencies.md: nothing about joserfc",
-        "docs/dependencies.md: nothing about opentelemetry-api",
+        "docs/dependencies.md: nothing about keyring",
         "docs/dependencies.md: nothing about pyright",
         "docs/dependencies.md: nothing about setuptools",
         "docs/dependencies.md: nothing about thespian",
@@ -241,9 +297,7 @@ def test_the_lock_pins_everything_with_hashes_and_without_addresses() -> None:
         return f"{name} \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n    # via greenroom\n"
 
     good = "".join(
-        map(
-            entry, ("anyio==4.9", "joserfc==1 ; python_version < '4'", "opentelemetry-api==1", "pyright==1", "quart==1")
-        )
+        map(entry, ("anyio==4.9", "joserfc==1 ; python_version < '4'", "keyring==1", "pyright==1", "quart==1"))
     )
     files = {"pyproject.toml": PYPROJECT, "requirements/build.txt": entry("setuptools==77")}
     assert rules.locked(Tree({**files, "requirements/dev.txt": good + entry("thespian==4.0.1")})) == []
@@ -257,8 +311,24 @@ def test_the_lock_pins_everything_with_hashes_and_without_addresses() -> None:
     ]
 
 
+def test_what_running_needs_is_what_is_tested() -> None:
+    def lock(*pins: str) -> str:
+        return "".join(f"{pin} \\\n    --hash=sha256:{'0' * 64}\n" for pin in pins)
+
+    files = {
+        "pyproject.toml": PYPROJECT,
+        "requirements/dev.txt": lock("anyio==4.9", "quart==1", "quart==2"),
+        "requirements/run.txt": lock("anyio==4.8", "quart==1"),
+        "requirements/docs.txt": lock("quart==3", "sphinx==8"),
+    }
+    assert [told for told in rules.locked(Tree(files)) if "another" in told] == [
+        "requirements/docs.txt: quart is 3 here and another in requirements/dev.txt: make lock",
+        "requirements/run.txt: anyio is 4.8 here and another in requirements/dev.txt: make lock",
+    ]
+
+
 def test_the_locks_of_the_referees_obey_too_and_stand_in_for_nobody() -> None:
-    needed = ("anyio==4.9", "joserfc==1", "opentelemetry-api==1", "pyright==1", "quart==1", "thespian==4.0.1")
+    needed = ("anyio==4.9", "joserfc==1", "keyring==1", "pyright==1", "quart==1", "thespian==4.0.1")
     text = "".join(f"{name} \\\n    --hash=sha256:{'0' * 64}\n" for name in needed)
     files = {
         "pyproject.toml": PYPROJECT,
@@ -273,3 +343,32 @@ def test_the_locks_of_the_referees_obey_too_and_stand_in_for_nobody() -> None:
     assert rules.locked(Tree({**files, "requirements/dev.txt": ""}))[2:] == [
         f"requirements: {name.partition('==')[0]} is not locked: make lock" for name in needed
     ]
+
+
+def test_a_small_module_with_one_importer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "x = 1\n" * shape.SMALL
+    small = bad(
+        auth__a="from .b import x\nfrom .c import x\nfrom .d import x",
+        auth__b="x = 1",
+        auth__c=long,
+        auth__d="x = 1",
+        auth__e="from . import d",
+    )
+    assert shape.small_modules(small) == ["auth/b.py"]
+    monkeypatch.setattr(shape, "MOST_SMALL", 0)
+    assert any(wrong.startswith("auth/b.py: shorter than") for wrong in shape.proportions(small))
+
+
+def test_headers_and_code_are_told_apart() -> None:
+    text = '"""It is\n\nthis."""\n\nimport a\nfrom b import (\n    c,\n)\n\n# why\nx = """\n\n"""\n\n\ndef f():\n    """Says."""\n    import d\n    return x\n'
+    (source,) = bad(auth__a=text).sources
+    assert (shape.header_lines(source), shape.code_lines(source)) == (8, 10)
+    assert shape.proportions(bad(auth__a=text)) == ["42.1% of all lines are headers, and may be 11.3%"]
+
+
+async def test_a_call_passes_the_modules_that_do_something_for_it() -> None:
+    served, called = await routes()
+    assert {"greenroom.transports.http_engine", "greenroom.actors.calls"} <= served.modules.keys()
+    assert {"greenroom.client", "greenroom.transports.client.http_wire"} <= called.modules.keys()
+    assert not served.modules.keys() & {"greenroom.client"}
+    assert 0 < served.changes < len(served.modules)

@@ -6,10 +6,11 @@ A rule takes a `Tree`, so that a test can hand it a bad one of three lines and s
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 import tomllib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ ROOMS = ("actors", "auth", "supervision", "transports")
 DOOR = "src/greenroom"
 
 PARTS = {
-    "greenroom": {*ROOMS, "cli", "config", "demo", "observe", "protocol", "pytest_plugin"},
+    "greenroom": {*ROOMS, "cli", "config", "demo", "protocol", "pytest_plugin"},
     "greenroom.supervision": {"behaviours", "cluster", "introspect", "kernel", "supervisors", "testing"},
 }
 """What `from greenroom import …` names when it does not mean the face itself: the parts that the rules tell apart."""
@@ -35,6 +36,8 @@ class Import:
     line: int
     target: str
     dots: int
+    whole: str = ""
+    """With the name that is taken of it, which may be a module, too."""
 
     @property
     def root(self) -> str:
@@ -58,12 +61,23 @@ class Source:
     @cached_property
     def syntax(self) -> ast.Module:
         """The parsed file."""
-        return ast.parse(self.text, self.path)
+        return parsed(self.path, self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of it: walked once, and gone through by each rule."""
+        return list(ast.walk(self.syntax))
 
     @cached_property
     def imports(self) -> list[Import]:
         """Everything imported: at the top, in functions, for type checkers, and by name."""
-        return [found for node in ast.walk(self.syntax) for found in self._imports_of(node)]
+        return [found for node in self.nodes for found in self._imports_of(node)]
+
+    @cached_property
+    def loads(self) -> list[Import]:
+        """What is imported when the module or one of its functions runs: all but what stands there for type checkers."""
+        skipped = {id(each) for node in self.nodes for one in _for_checkers(node) for each in ast.walk(one)}
+        return [found for node in self.nodes if id(node) not in skipped for found in self._imports_of(node)]
 
     def _imports_of(self, node: ast.AST) -> Iterator[Import]:
         match node:
@@ -74,7 +88,8 @@ class Source:
                 base = self._absolute(module, dots)
                 for name in names:
                     part = name.name in PARTS.get(base, ())
-                    yield Import(node.lineno, f"{base}.{name.name}" if part else base, dots)
+                    whole = f"{base}.{name.name}"
+                    yield Import(node.lineno, whole if part else base, dots, whole)
             case ast.Call(
                 func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(value=str(target)), *_],
@@ -89,6 +104,11 @@ class Source:
         base = self.package.split(".")
         base = base[: len(base) - dots + 1]
         return ".".join([*base, *([module] if module else [])])
+
+
+def _for_checkers(node: ast.AST) -> list[ast.stmt]:
+    """The statements that type checkers alone take; not those of an `else`."""
+    return node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else []
 
 
 @dataclass(frozen=True)
@@ -111,9 +131,30 @@ class Tree:
         return [Source(path, module, text) for path, text in self.files.items() if (module := module_of(path))]
 
     @cached_property
+    def modules(self) -> dict[str, ast.Module]:
+        """Every file of Python, parsed once for all rules."""
+        return {path: parsed(path, text) for path, text in self.files.items() if path.endswith(".py")}
+
+    @cached_property
     def pyproject(self) -> dict[str, Any]:
         """The project's own description."""
         return tomllib.loads(self.files["pyproject.toml"])
+
+
+@cache
+def parsed(path: str, text: str) -> ast.Module:
+    """A file of Python. All modules of tests share what was parsed."""
+    gc.disable()  # otherwise four fifths of the time go into looking for cycles in what is all kept
+    try:
+        return ast.parse(text, path)
+    finally:
+        gc.enable()
+
+
+@cache
+def standing(root: Path) -> Tree:
+    """The repository as it stands, read once for all modules of tests."""
+    return Tree.of(root)
 
 
 def module_of(path: str) -> str | None:

@@ -86,6 +86,11 @@ class Desk:
         self.config = HttpConfig(**settings)
         self.engine = Engine(self.door, self.config, gatekeeper)
 
+    @property
+    def instance(self) -> str:
+        """What the engine says it is."""
+        return self.engine._instance[0][1]
+
     @classmethod
     def before(cls, door: Door, **settings: Any) -> Desk:
         """One before a real company's door."""

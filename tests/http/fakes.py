@@ -76,7 +76,7 @@ class FakeSession:
     waiting: int = 0
     given_up: int = 0
 
-    async def request(self, request: Request) -> Reply:
+    async def request(self, request: Request, quiet: float | None = None) -> Reply:
         self._alive()
         self.heard.append(request)
         match request.method:
@@ -175,6 +175,6 @@ class FakeDoor:
         session = self.sessions.get(session_id)
         return session if session and not session.ended and session.owner == peer.principal else None
 
-    async def once(self, peer: Peer, request: Request, version: str) -> Answer:
+    async def once(self, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Reply:
         self.singles.append((request, version))
         return Answer(encode_result(request.id, {"method": request.method}))

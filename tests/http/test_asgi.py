@@ -12,7 +12,7 @@ from greenroom.supervision.testing import advance
 from greenroom.transports.asgi import Endpoint, relative_path
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
-from greenroom.transports.quart_app import shell
+from greenroom.transports.quart_app import Shell, pages
 
 from .desk import BOTH, HELLO
 from .fakes import FakeDoor
@@ -327,28 +327,22 @@ async def test_a_host_may_cancel_a_request(door: FakeDoor) -> None:
 async def test_the_front_page_is_quarts_and_the_endpoint_is_not() -> None:
     door = FakeDoor()
     engine = Engine(door, HttpConfig(max_body=1234, body_timeout=9.0))
-    app = shell(engine, name="weather")
-    assert (app.config["MAX_CONTENT_LENGTH"], app.config["BODY_TIMEOUT"]) == (1234, 9.0)
-    assert app.config["RESPONSE_TIMEOUT"] is None
+    config = pages("weather", engine.config).config
+    assert (config["MAX_CONTENT_LENGTH"], config["BODY_TIMEOUT"]) == (1234, 9.0)
+    assert config["RESPONSE_TIMEOUT"] is None
 
-    @app.get("/mine")
-    async def mine() -> str:  # pyright: ignore[reportUnusedFunction]
-        return "mine"
-
-    async with house(app) as opened:  # type: ignore[arg-type]
+    async with house(Shell(engine, name="weather")) as opened:
         client = await opened.client()
         front = await client.ask("GET", "/", accept="text/html, */*")
         assert front.json == {"server": "weather", "status": "ok", "mcp": "/mcp"}
         assert (await client.ask("HEAD", "/", accept="*/*")).status == 200
-        assert (await client.ask("GET", "/mine")).body == b"mine"
         assert (await client.ask("GET", "/nothing")).status == 404
         assert (await client.ask("POST", "/", body=json.dumps(HELLO).encode())).status == 200
         assert (await client.ask("POST", body=json.dumps(HELLO).encode())).status == 200
         assert (await client.ask("GET", "/", accept="text/event-stream")).status == 400
         assert (await client.ask("PUT")).json["error"]["message"] == "Method not allowed"
-        for path in ("/", "/mine", "/mcp"):
+        for path in ("/", "/mcp"):
             answer = await client.ask("GET", path, host="evil.example", accept="*/*")
             assert answer.status in (403, 404)
-            assert b"mine" not in answer.body
             assert b"weather" not in answer.body
     assert list(door.sessions) == ["s1", "s2"]

@@ -62,7 +62,7 @@ def test_the_name_that_is_listened_on_is_ours_too() -> None:
 
 @pytest.mark.row("SX-01")
 @pytest.mark.row("SX-02")
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("scheme", ["http", "https", "HTTP", "Https"])
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 @pytest.mark.parametrize("port", ["", ":80", ":3000"])
 def test_pages_of_this_machine_may_call(scheme: str, host: str, port: str) -> None:
@@ -119,11 +119,11 @@ def test_null_is_an_origin_which_may_be_listed() -> None:
 
 
 @pytest.mark.row("ST-02")
-def test_a_missing_origin_is_welcome_at_home_only_unless_said_otherwise() -> None:
+def test_a_missing_origin_is_welcome_everywhere_unless_said_otherwise() -> None:
     assert Origins(HttpConfig()).allow(None)
     assert not Origins(HttpConfig(allow_missing_origin=False)).allow(None)
-    assert not Origins(HttpConfig(host="0.0.0.0", allowed_origins=["https://a.example"])).allow(None)
-    assert Origins(HttpConfig(host="0.0.0.0", allowed_origins="any", allow_missing_origin=True)).allow(None)
+    assert Origins(HttpConfig(host="0.0.0.0", allowed_origins=["https://a.example"])).allow(None)
+    assert not Origins(HttpConfig(host="0.0.0.0", allowed_origins="any", allow_missing_origin=False)).allow(None)
 
 
 @pytest.mark.row("WC-16")

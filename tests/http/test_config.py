@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.errors import ConfigError
-from greenroom.transports.http_checks import Hosts, Origins
+from greenroom.transports.http_checks import Origins
 from greenroom.transports.http_config import HttpConfig, is_loopback
 
 
@@ -13,10 +13,10 @@ from greenroom.transports.http_config import HttpConfig, is_loopback
 @pytest.mark.row("SX-06")
 def test_the_defaults_listen_on_this_machine_alone() -> None:
     config = HttpConfig()
-    assert (config.host, config.port, config.path) == ("127.0.0.1", 9090, "/mcp")
+    assert (config.host, config.port, config.path) == ("127.0.0.1", 8000, "/mcp")
     assert config.is_loopback
     assert config.session_enabled
-    assert config.takes_missing_origin
+    assert config.allow_missing_origin
     assert config.allowed_origins is None
 
 
@@ -28,6 +28,14 @@ def test_defaults_of_what_is_served() -> None:
     assert config.methods == ("POST", "GET", "DELETE", "OPTIONS")
     assert HttpConfig(enable_get=False).methods == ("POST", "DELETE", "OPTIONS")
     assert HttpConfig(allow_delete=False).methods == ("POST", "GET", "OPTIONS")
+
+
+def test_defaults_of_what_is_taken_from_a_peer() -> None:
+    config = HttpConfig()
+    assert (config.max_body, config.bodies, config.max_header) == (4 * 1024 * 1024, 256 * 1024 * 1024, 32 * 1024)
+    assert (config.body_timeout, config.header_timeout, config.write_timeout) == (30.0, 30.0, 20.0)
+    assert (config.keep_alive, config.heartbeat, config.drain_grace) == (75.0, 30.0, None)
+    assert (config.max_connections, config.max_streams, config.http2) == (16_384, 128, False)
 
 
 @pytest.mark.row("ST-03")
@@ -43,7 +51,7 @@ def test_a_public_address_without_origins_is_refused_with_what_to_do(host: str) 
 @pytest.mark.parametrize("origins", [["https://app.example"], "any", ["null"], []])
 def test_a_public_address_with_origins_is_fine(origins: list[str]) -> None:
     config = HttpConfig(host="0.0.0.0", allowed_origins=origins)
-    assert not config.takes_missing_origin
+    assert config.allow_missing_origin
     Origins(config)
 
 
@@ -73,6 +81,8 @@ def test_what_is_a_loopback_address(host: str, is_it: bool) -> None:  # noqa: FB
         ({"allowed_origins": ["*"]}, "wildcards"),
         ({"allowed_hosts": [""]}, "allowed_hosts"),
         ({"accept": "none"}, "accept"),
+        ({"allow_missing_origin": None}, "True or False"),
+        ({"plain": "no"}, "plain must be True or False"),
         ({"heartbeat": 0}, "heartbeat"),
         ({"write_timeout": float("inf")}, "write_timeout"),
         ({"body_timeout": "1"}, "body_timeout"),
@@ -92,5 +102,12 @@ def test_what_makes_no_sense_is_refused(settings: dict[str, object], why: str) -
 def test_lists_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(ConfigError, match="scheme://"):
         Origins(HttpConfig(allowed_origins=["app.example"]))
-    with pytest.raises(ConfigError, match="name:port"):
-        Hosts(HttpConfig(allowed_hosts=["http://app.example"]))
+    for wrong, instead in (
+        ("http://app.example", "app.example"),
+        ("https://app.example:8443/mcp", "app.example:8443"),
+        ("app.example/mcp", "app.example"),
+    ):
+        with pytest.raises(ConfigError, match=f"name:port, not '{wrong}': write '{instead}', without a scheme"):
+            HttpConfig(allowed_hosts=[wrong])
+    with pytest.raises(ConfigError, match=r"name:port, not 'a b'$"):
+        HttpConfig(allowed_hosts=["a b"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.protocol.messages import Failure, Notification, Response
-from greenroom.transports.http_engine import handle
+from greenroom.transports.http_engine import Engine, handle
 from greenroom.transports.seam import Peer, Refusal
 
 from .desk import BOTH, HELLO, Desk, Paper, note, sse
@@ -18,6 +18,8 @@ from .fakes import FakeDoor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from greenroom.transports.body_budget import BodyShare
 
 VERBS = ["POST", "GET", "DELETE", "OPTIONS"]
 
@@ -124,6 +126,41 @@ async def test_a_missing_origin_is_refused_where_it_must_be_there() -> None:
     assert "allow_missing_origin" in paper.json["error"]["message"]
 
 
+@pytest.mark.row("SX-01")
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
+async def test_a_page_elsewhere_whose_browser_sends_no_origin_is_refused(verb: str, site: str) -> None:
+    desk = Desk()
+    paper = await desk.ask(verb, headers={"sec-fetch-site": site, "mcp-session-id": "s1"})
+    assert paper.status == 403
+    assert "allowed_origins" in paper.json["error"]["message"]
+    assert desk.door.looked_for == []
+
+
+@pytest.mark.row("SX-01")
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+async def test_a_browser_that_fetches_for_its_user_is_answered(site: str) -> None:
+    assert (await Desk().post(HELLO, {"sec-fetch-site": site})).status == 200
+
+
+@pytest.mark.row("SX-06")
+@pytest.mark.parametrize("origins", [[], "any", ["https://app.example"]])
+async def test_programs_may_call_a_public_address_and_unlisted_pages_may_not(origins: Any) -> None:
+    desk = Desk(host="0.0.0.0", allowed_origins=origins, allowed_hosts=["mcp.example"])
+    public = {"host": "mcp.example"}
+    assert (await desk.post(HELLO, public)).status == 200
+    paper = await desk.post(HELLO, {**public, "origin": "https://evil.example"})
+    assert paper.status == (200 if origins == "any" else 403)
+    # A name of the attacker's that leads here, to the public address or to loopback, is in Host; without a list, it is in Origin.
+    assert (await desk.post(HELLO, {"host": "rebound.example"})).status == 403
+    assert (await desk.post(HELLO, {"host": "127.0.0.1"})).status == 403
+    open_names = Desk(host="0.0.0.0", allowed_origins=[])
+    rebound = {"host": "rebound.example", "origin": "http://rebound.example"}
+    assert (await open_names.post(HELLO, rebound)).status == 403
+    for verb in ("GET", "DELETE"):  # of these a browser leaves the Origin out; no page can make it send the header
+        assert (await open_names.ask(verb, headers={"host": "rebound.example"})).status == 400
+
+
 @pytest.mark.row("SX-04")
 async def test_a_page_that_may_call_can_read_the_answer() -> None:
     desk = Desk()
@@ -197,9 +234,32 @@ async def test_the_gatekeeper_is_asked_on_every_verb_before_a_session_is_looked_
     desk = Desk(gatekeeper=keeper)
     paper = await desk.ask(verb, "/mcp?x=1", {"mcp-session-id": "s1", "accept": "nothing/at-all"}, b"{")
     assert (paper.status, paper.body) == (401, b'{"error":"unauthorized"}')
-    assert paper.headers == {"www-authenticate": "Bearer"}
+    assert paper.headers == {"www-authenticate": "Bearer", "greenroom-instance": desk.instance}
     assert [(method, path) for method, path, _ in keeper.asked] == [(verb, "/mcp?x=1")]
     assert desk.door.looked_for == []
+
+
+async def test_every_refusal_before_a_session_has_heard_says_which_process_it_is_and_no_other_answer_does() -> None:
+    desk = Desk(max_body=1000)
+    await desk.post(HELLO)
+    here = {"greenroom-instance": desk.instance}
+    for status, paper in [
+        (404, await desk.call("echo", headers={"mcp-session-id": "s9"})),
+        (400, await desk.post(b"{")),
+        (413, await desk.post({"jsonrpc": "2.0", "id": 1, "method": "echo", "params": {"x": "y" * 1000}})),
+        (406, await desk.call("echo", headers={"accept": "text/plain"})),
+    ]:
+        assert paper.status == status
+        assert paper.headers | here == paper.headers
+    for method in ("echo", "stream", "exit"):
+        assert "greenroom-instance" not in (await desk.call(method, headers={"mcp-session-id": "s1"})).headers
+    assert desk.instance != Desk().instance
+
+
+async def test_processes_of_one_program_say_so_and_are_told_apart() -> None:
+    one, other, stranger = (Engine(FakeDoor(), key=key)._instance[0][1] for key in (b"k" * 32, b"k" * 32, b"l" * 32))
+    assert one != other
+    assert one.partition(".")[0] == other.partition(".")[0] != stranger.partition(".")[0]
 
 
 async def test_whose_session_it_is_goes_with_every_lookup() -> None:
@@ -274,7 +334,7 @@ async def test_json_with_parameters_is_taken_and_so_is_what_says_nothing() -> No
 async def test_too_large_a_body_is_refused_and_not_even_read_if_it_says_so() -> None:
     desk = Desk(max_body=100)
 
-    async def unread() -> bytes:
+    async def unread(share: BodyShare) -> bytes:
         raise AssertionError
 
     for length in ("101", "9" * 5000):
@@ -283,7 +343,9 @@ async def test_too_large_a_body_is_refused_and_not_even_read_if_it_says_so() -> 
         assert paper.error[:2] == (413, -32600)
         assert paper.error[2].startswith("Payload too large")
     assert (await desk.post(b" " * 101)).status == 413
-    assert (await desk.post(b'{"jsonrpc":"2.0","id":1,"method":"initialize"}'.ljust(100))).status == 200
+    just = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}'.ljust(100)
+    assert (await desk.post(just)).status == 200
+    assert (await desk.post(just, {"content-length": "100"})).status == 200
 
 
 @pytest.mark.row("ST-27")
@@ -405,7 +467,8 @@ async def test_initialize_makes_a_session_and_says_its_id() -> None:
     desk = Desk()
     paper = await desk.post(HELLO)
     assert paper.said == ["reply"]
-    assert paper.headers == {"content-type": "application/json", "mcp-session-id": "s1"}
+    said = {"content-type": "application/json", "mcp-session-id": "s1", "greenroom-instance": desk.instance}
+    assert paper.headers == said
     assert paper.json["result"]["protocolVersion"] == "2025-11-25"
     assert list(desk.door.sessions) == ["s1"]
 
@@ -476,7 +539,7 @@ async def test_without_sessions_each_request_stands_alone() -> None:
     assert (await desk.post(note())).status == 202
     for verb in ("GET", "DELETE"):
         paper = await desk.ask(verb, headers={"mcp-session-id": "s1"})
-        assert paper.error == (400, -32600, "Sessions not enabled")
+        assert (paper.status, paper.headers["allow"]) == (405, "POST, OPTIONS")
     assert desk.door.sessions == {}
 
 
@@ -542,6 +605,27 @@ async def test_a_broken_answer_is_refused_and_still_reaches_whoever_waits_for_it
     assert (type(failure), failure.id) == (Failure, 3)
 
 
+@pytest.mark.parametrize(
+    ("message", "headers"),
+    [
+        (b"no message", {"mcp-session-id": "s1"}),
+        ({"jsonrpc": "2.0", "id": 3, "method": 7}, {"mcp-session-id": "s1"}),
+        ({"jsonrpc": "2.0", "id": 3, "result": []}, {}),
+    ],
+    ids=["no message", "a request", "an answer without a session"],
+)
+async def test_no_session_is_looked_up_for_an_unreadable_message_unless_it_answers_one_there(
+    message: Any, headers: dict[str, str]
+) -> None:
+    desk = Desk()
+    session = await desk.enter()
+    looked = len(desk.door.looked_for)
+    paper = await desk.post(message, headers)
+    assert paper.status == 400
+    assert session.heard == []
+    assert len(desk.door.looked_for) == looked
+
+
 @pytest.mark.row("WC-15")
 @pytest.mark.row("ST-14")
 async def test_an_answer_is_one_reply() -> None:
@@ -556,11 +640,24 @@ async def test_an_answer_is_one_reply() -> None:
 
 
 @pytest.mark.row("WC-17")
-async def test_a_cancelled_call_is_answered_with_nothing() -> None:
-    desk = Desk()
+@pytest.mark.parametrize(
+    ("accept", "status", "kind"),
+    [
+        ("application/json, text/event-stream", 200, "text/event-stream"),
+        ("text/event-stream, application/json", 200, "text/event-stream"),
+        ("text/event-stream", 200, "text/event-stream"),
+        ("application/json", 202, None),
+    ],
+)
+async def test_a_cancelled_call_is_answered_with_a_stream_of_nothing_or_202(
+    accept: str, status: int, kind: str | None
+) -> None:
+    desk = Desk(accept="either")
     await desk.enter()
-    paper = await desk.call("forget")
-    assert (paper.status, paper.body) == (200, b"")
+    paper = await desk.call("forget", headers={"accept": accept})
+    assert (paper.status, paper.headers.get("content-type")) == (status, kind)
+    assert not [each for each in sse(paper.body) if "data" in each]
+    assert kind is not None or paper.body == b""
 
 
 @pytest.mark.row("ST-07")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.supervision.testing import run as run_virtual
 
@@ -180,7 +181,7 @@ HEADERS = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     method=st.sampled_from(["POST", "GET", "DELETE", "OPTIONS", "PUT"]) | TEXTS,
     path=st.sampled_from(["/mcp", "/", "/mcp?x"]) | TEXTS,

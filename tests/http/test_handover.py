@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import stat
 import struct
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from greenroom.supervision import is_alive, kill, start, stop, wait_down, whereis
 from greenroom.supervision.supervisors.supervisor import Supervisor
 from greenroom.transports import handover
-from greenroom.transports.acceptor import Acceptor
+from greenroom.transports.acceptor import BalancedAcceptor
 from greenroom.transports.binding import Binding, CannotListen
 from greenroom.transports.handover import Handover, NotHandedOver, Ticket, handed_over, handover_child, ticket
 from greenroom.transports.shares import Shares, shared_page
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Ref
 
 pytestmark = pytest.mark.greenroom(clock="real")
+log = logging.getLogger("greenroom.http")
 
 
 @pytest.fixture(name="page")
@@ -45,6 +48,27 @@ async def sockets_for(ticket: Ticket, timeout: float = 5.0) -> list[socket.socke
     handed = await handed_over(ticket, timeout)
     os.close(handed.page)
     return handed.sockets
+
+
+async def test_sockets_that_are_shut_down_listen_in_no_process_and_are_not_handed_over_again(
+    page: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    binding, made, _ = await opened(page)
+    shared = Binding.of(await sockets_for(made), Shares(page, 0))
+    acceptor = BalancedAcceptor(shared.copies(), asyncio.Protocol, log, shared.shares, int)  # type: ignore[arg-type]
+    here = binding.addresses[0]
+    binding.shut_down()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*here)
+    async with asyncio.timeout(30):
+        while acceptor.sockets:  # noqa: ASYNC110 - the kernel wakes its reader, and tells the test nothing
+            await asyncio.sleep(0)
+    assert not caplog.records
+    with pytest.raises(CannotListen, match="were shut down"):
+        binding.copies()
+    with pytest.raises(NotHandedOver, match="the listening sockets"):
+        await sockets_for(made)
+    shared.close()
 
 
 async def test_whoever_has_the_ticket_gets_sockets_that_accept_on_the_same_port(page: int) -> None:
@@ -106,6 +130,24 @@ async def test_a_door_full_of_people_who_say_nothing_is_no_end(page: int) -> Non
     await stop(door)
 
 
+async def test_an_address_that_cannot_be_listened_on_is_told_and_nothing_stays_open(page: int, tmp_path: Path) -> None:
+    binding = Binding("127.0.0.1", 0)
+    binding.open()
+    before = lowest_free()
+    with pytest.raises(Exception, match="No such file or directory"):
+        await start(Handover, binding, Ticket(str(tmp_path / "missing" / "door"), b"x" * 32), page)
+    assert lowest_free() == before
+    binding.close()
+    started = await start(Supervisor, [])  # the node has buried it, and goes on
+    await stop(started)
+
+
+def lowest_free() -> int:
+    found = os.dup(0)
+    os.close(found)
+    return found
+
+
 async def test_it_comes_back_at_the_same_address_and_the_port_was_never_free(page: int) -> None:
     binding, made = Binding("127.0.0.1", 0), ticket()
     await start(Supervisor, [handover_child(binding, made, page).but(name="door")])
@@ -129,7 +171,7 @@ async def test_who_waits_in_a_shared_socket_is_taken_by_who_is_left(page: int) -
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             met.set_result(transport)
 
-    acceptor = Acceptor(other, Greeter, Shares(page, 0), lambda: 0)
+    acceptor = BalancedAcceptor([other], Greeter, log, Shares(page, 0), lambda: 0)
     transport = await asyncio.wait_for(met, 5)
     assert transport.get_extra_info("peername") == waiting.getsockname()
     transport.close()
@@ -156,7 +198,7 @@ async def test_a_burst_is_shared_out(page: int) -> None:
 
     sockets = [(await sockets_for(made))[0] for _ in (0, 1)]
     burst = [socket.create_connection(("127.0.0.1", binding.port), timeout=5) for _ in range(40)]
-    acceptors = [Acceptor(sockets[who], greeter(who), Shares(page, who), lambda: 0) for who in (0, 1)]
+    acceptors = [BalancedAcceptor([sockets[who]], greeter(who), log, Shares(page, who), lambda: 0) for who in (0, 1)]
     await asyncio.wait_for(done.wait(), 5)
     assert counts == [20, 20]
     for acceptor in acceptors:
@@ -169,7 +211,7 @@ async def test_a_burst_is_shared_out(page: int) -> None:
 async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
     page: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("greenroom.transports.acceptor._PAUSE", 0.01)
+    monkeypatch.setattr("greenroom.supervision.acceptor.PAUSE", 0.01)
     binding, made, door = await opened(page)
     (found,) = await sockets_for(made)
     met = asyncio.Event()
@@ -181,6 +223,9 @@ async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
 
         def fileno(self) -> int:
             return found.fileno()
+
+        def getsockname(self) -> object:
+            return found.getsockname()
 
         def accept(self) -> object:
             if self.tired:
@@ -196,8 +241,8 @@ async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
             transport.close()
             met.set()
 
-    tired: object = Tired()
-    acceptor = Acceptor(tired, Greeter, Shares(page, 0), lambda: 0)  # type: ignore[arg-type]
+    tired: Any = Tired()
+    acceptor = BalancedAcceptor([tired], Greeter, log, Shares(page, 0), lambda: 0)
     with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
         await asyncio.wait_for(met.wait(), 5)
     assert "Too many open files" in caplog.text
@@ -306,15 +351,22 @@ async def test_a_door_that_hands_out_less_than_it_says_is_refused(tmp_path: Path
         assert descriptors() == before
 
 
-async def test_where_there_is_no_other_way_the_door_is_a_file_that_nobody_else_may_open(
-    page: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.fixture
+def short_path() -> Generator[Path]:
+    """A folder whose path leaves room for a socket's, which has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        yield Path(folder)
+
+
+async def test_where_descriptors_cannot_be_sent_by_name_the_socket_is_a_private_file(
+    page: int, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     monkeypatch.setattr("greenroom.transports.handover.sys.platform", "darwin")
-    monkeypatch.setattr("greenroom.transports.handover.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("greenroom.transports.handover.tempfile.gettempdir", lambda: str(short_path))
     made = ticket()
     monkeypatch.undo()
     where = Path(made.address)
-    assert where.parent == tmp_path
+    assert where.parent == short_path
     with pytest.raises(NotHandedOver, match="within"):
         await sockets_for(made, timeout=0.1)
     monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
@@ -350,6 +402,9 @@ async def test_an_acceptor_that_pauses_can_be_closed_and_who_is_gone_again_is_no
         def fileno(self) -> int:
             return found.fileno()
 
+        def getsockname(self) -> object:
+            return found.getsockname()
+
         def accept(self) -> object:
             self.tries += 1
             if self.tries == 1:
@@ -360,8 +415,8 @@ async def test_an_acceptor_that_pauses_can_be_closed_and_who_is_gone_again_is_no
         def close(self) -> None:
             found.close()
 
-    odd: object = Odd()
-    acceptor = Acceptor(odd, asyncio.Protocol, Shares(page, 0), lambda: 0)  # type: ignore[arg-type]
+    odd: Any = Odd()
+    acceptor = BalancedAcceptor([odd], asyncio.Protocol, log, Shares(page, 0), lambda: 0)
     with socket.create_connection(found.getsockname(), timeout=5):
         await asyncio.wait_for(tried.wait(), 25)
         acceptor.close()

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from greenroom.transports import http1
 from greenroom.transports.http1 import FIELDS, Head, Malformed, Requests, State
 
 if TYPE_CHECKING:
@@ -104,6 +103,10 @@ def test_one_request_is_read_at_a_time() -> None:
         (b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n", False, False),
         (b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-Continue\r\n", True, True),
         (b"POST / HTTP/1.0\r\nexpect: 100-continue\r\n", False, False),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nConnection: keep-alive\r\n", False, False),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nconnection: ,,\t close ,x\r\n", False, False),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nconnection: closed, not-close\r\n", True, False),
+        (b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n", False, False),
     ],
 )
 def test_what_follows_from_the_head(head: bytes, persistent: bool, expects: bool) -> None:  # noqa: FBT001
@@ -317,27 +320,86 @@ def test_nothing_is_read_that_h11_would_not_read_the_same_way(data: bytes) -> No
         assert seen.bodies[number] == bodies[number]
 
 
-def heads_of(*lines: bytes) -> None:
-    requests = http1.Requests(8192)
-    requests.feed(b"\r\n".join((b"POST /messages?session_id=5 HTTP/1.1", b"host: a", *lines, b"", b"")))
-    assert isinstance(requests.next(), http1.Head)
+# --- heads that are like the one before
 
 
-def test_what_is_one_peers_own_is_not_remembered() -> None:
-    own = (
-        b"mcp-session-id: 6f1c",
-        b"last-event-id: g0:1",
-        b"authorization: Bearer x",
-        b"content-length: 2",
-        b"x-own: 1",
-    )
-    heads_of(b"accept: text/alike", b"accept: " + b"long" * 100, *own)
-    assert b"accept: text/alike" in http1._fields
-    assert not http1._fields.keys() & {*own, b"accept: " + b"long" * 100}
-    assert not any(b"session_id" in line for line in http1._firsts)
+def after(first: bytes, second: bytes) -> tuple[Head, Head]:
+    """Both heads, the second read by a reader that has read the first."""
+    seen = read([first, second])
+    assert (seen.refused, seen.ends) == (0, 2), second
+    return seen.heads[0], seen.heads[1]
 
 
-def test_whoever_makes_up_headers_fills_nothing() -> None:
-    for number in range(3000):
-        heads_of(b"user-agent: %d" % number)
-    assert len(http1._fields) <= 1024
+def parts(head: Head) -> dict[str, object]:
+    return {name: getattr(head, name) for name in Head.__slots__}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (post(b"Content-Length: 5", b"x: y", body=b"hello"), post(b"Content-Length: 12", b"x: y", body=b"hello, world")),
+        (post(b"content-length: 5", body=b"hello"), post(b"content-length: 0")),
+        (post(b"content-length: 005", body=b"hello"), post(b"content-length: 2", body=b"he")),
+        (post(b"content-length: 5", body=b"hello"), post(b"content-length:05", body=b"hello")),
+        (post(b"x: y"), post(b"x: y")),
+        (post(b"x: y"), post(b"x: z")),
+        (post(b"x: y"), post(b"x: y", b"z: a")),
+        (post(b"x: content-length: 5"), post(b"x: content-length: 6")),
+        (post(b"expect: 100-continue", b"content-length: 1", body=b"a"), post(b"expect: 100-continue", b"content-length: 1", body=b"b")),
+        (chunks(b"1\r\na\r\n0\r\n\r\n"), chunks(b"0\r\n\r\n")),
+        (post(b"upgrade: websocket"), post(b"upgrade: websocket")),
+    ],
+)  # fmt: skip
+def test_a_head_like_the_one_before_it_is_read_as_by_a_new_reader(first: bytes, second: bytes) -> None:
+    assert parts(after(first, second)[1]) == parts(one(second)[0])
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        *(post(b"content-length: " + digits, body=b"hello") for digits in (b"", b"+5", b"5 5", b"0x5", b"9" * 19, b"5,5", b"\xb2")),
+        post(b"content-length: 5\n", body=b"hello"),
+        post(b"content-length: 5", b"content-length: 5", body=b"hello"),
+        post(b"content-length: 5", b"transfer-encoding: chunked", body=b"hello"),
+    ],
+)  # fmt: skip
+def test_a_length_that_is_refused_is_refused_behind_a_head_that_is_otherwise_the_same(second: bytes) -> None:
+    seen = read([post(b"content-length: 5", body=b"hello"), second])
+    assert (seen.refused, seen.ends) == (400, 1)
+
+
+def test_an_application_that_changes_the_headers_changes_no_later_request() -> None:
+    requests, data = Requests(MAX), post(b"expect: 100-continue")
+    for _ in range(3):
+        requests.feed(data)
+        head = requests.next()
+        assert isinstance(head, Head)
+        assert (head.headers, head.expects) == ([(b"host", b"localhost"), (b"expect", b"100-continue")], True)
+        head.headers.clear()
+        head.expects = False
+        assert requests.next() is State.END
+        requests.again()
+
+
+def test_a_long_head_is_not_kept_and_is_read_again() -> None:
+    requests, long = Requests(1 << 16), post(b"x: " + b"a" * 5000)
+    for _ in range(2):
+        requests.feed(long)
+        assert isinstance(requests.next(), Head)
+        assert requests._before is None
+        assert requests.next() is State.END
+        requests.again()
+
+
+@given(
+    st.lists(right(), min_size=1, max_size=2), st.integers(0, 400), st.sampled_from([b"", *SPOILS]), st.integers(0, 3)
+)
+def test_what_was_read_before_changes_nothing(messages: list[bytes], place: int, put: bytes, taken: int) -> None:
+    """The same request again, with something put into it or taken out: read, or refused, as by a reader that has read nothing."""
+    data = messages[-1]
+    changed = data[:place] + put + data[place + taken :]
+    known, new = read([*messages, changed]), read([changed])
+    assert known.refused == new.refused
+    if all(head.persistent for head in known.heads):
+        assert [parts(head) for head in known.heads[len(messages) :]] == [parts(head) for head in new.heads]
+        assert known.bodies[len(messages) :] == new.bodies

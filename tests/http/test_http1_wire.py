@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.transports.http1_wire import AHEAD, Http1Wire
+from greenroom.transports.http1_wire import AHEAD, STEPS, Http1Wire
+from greenroom.transports.turn import Turn
 
 from .wire import house, request
 
@@ -291,3 +292,34 @@ async def test_who_is_gone_before_the_end_of_its_answer_is_no_error(monkeypatch:
         assert whole.endswith(b"abc")
         gc.collect()
         assert (len(ended), faults) == (1, [])
+
+
+async def test_pieces_that_come_in_one_turn_of_the_loop_are_read_in_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    wires: list[Http1Wire] = []
+    taken: list[bytes] = []
+    begin, made, take = asyncio.Event(), Http1Wire.connection_made, Turn.take
+
+    def noted(wire: Http1Wire, transport: asyncio.BaseTransport) -> None:
+        wires.append(wire)
+        made(wire, transport)
+
+    def counted(turn: Turn, piece: bytes) -> None:
+        taken.append(piece)
+        take(turn, piece)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begin.set()
+        await says(b"a", headers=lengthy(1))(scope, receive, send)
+
+    monkeypatch.setattr(Http1Wire, "connection_made", noted)
+    monkeypatch.setattr(Turn, "take", counted)
+    async with house(app) as opened:
+        client = await opened.client()
+        await client.send(request("POST", "/", transfer_encoding="chunked"))
+        await begin.wait()
+        for _ in range(20):
+            wires[0].data_received(b"1\r\nx\r\n" * STEPS)
+        assert 0 < len(taken) <= STEPS
+        wires[0].data_received(b"0\r\n\r\n")
+        assert (await client.reply()).body == b"a"
+    assert b"".join(taken) == b"x" * 20 * STEPS

@@ -376,6 +376,21 @@ async def test_stopping_lets_calls_finish_ends_streams_and_accepts_nobody() -> N
         assert 5 <= now() - began < 6
 
 
+async def test_a_listener_of_no_program_lets_calls_finish_for_five_seconds() -> None:
+    async with house(drain_grace=None) as opened:
+        caller = await opened.entered()
+        session = opened.door.sessions["s1"]
+        await caller.send(request("POST", body=message("wait", 7), mcp_session_id="s1"))
+        await until(lambda: session.waiting)
+        began = now()
+        stopping = asyncio.create_task(opened.stop())
+        await asyncio.sleep(4.9)
+        session.go.set()
+        assert (await caller.reply()).json["id"] == 7
+        await stopping
+        assert now() - began < 5
+
+
 async def test_a_listener_that_was_stopped_can_be_started_again_where_it_was() -> None:
     async with house() as opened:
         await opened.entered()
@@ -390,7 +405,7 @@ async def test_a_listener_that_was_stopped_can_be_started_again_where_it_was() -
         await opened.stream()
 
 
-async def test_what_is_left_after_the_grace_is_cut() -> None:
+async def test_what_is_left_after_the_grace_is_answered_with_an_error() -> None:
     async with house(drain_grace=2.0) as opened:
         caller = await opened.entered()
         streaming = await opened.entered()
@@ -403,8 +418,8 @@ async def test_what_is_left_after_the_grace_is_cut() -> None:
         await opened.stop()
         assert 2 <= now() - began <= 2 + SLACK
         assert not session.waiting
-        assert not (await streaming.rest()).endswith(b"0\r\n\r\n")
-        assert await caller.rest() == b""
+        for client in (streaming, caller):
+            assert b'"error":{"code":-32603' in await client.rest()
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -441,6 +456,7 @@ def many_files() -> Generator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.deep
 @pytest.mark.row("ST-28")
 async def test_a_thousand_open_streams_end_within_the_grace(many_files: None) -> None:
     async with house(drain_grace=3.0) as opened:

@@ -11,9 +11,12 @@ import pytest
 
 from greenroom import ConfigError, Context, HttpConfig, Server
 from greenroom.actors.settings import Settings
-from greenroom.supervision import kill
+from greenroom.protocol.messages import Request
+from greenroom.supervision import SHUTDOWN, ProcessExited, kill
+from greenroom.transports.seam import NeverAsked, Peer
 
 from .desk import Desk, Paper, note, sse
+from .fakes import FakeSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -303,3 +306,21 @@ async def test_a_plain_answer_is_what_the_oldest_revision_knows() -> None:
 def test_what_cannot_be_set_up_is_told(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         HttpConfig(**settings)
+
+
+@pytest.mark.parametrize(("error", "told"), [(ProcessExited, False), (NeverAsked, True)])
+async def test_a_session_that_ended_when_it_was_asked_may_have_done_it(
+    error: type[ProcessExited], monkeypatch: pytest.MonkeyPatch, *, told: bool
+) -> None:
+    desk = Desk(old_sse=True)
+    session = (await desk.door.enter(Peer("http"), Request(1, "initialize", {}))).session
+    assert isinstance(session, FakeSession)
+
+    async def ends(request: Request) -> Any:
+        raise error(SHUTDOWN)
+
+    monkeypatch.setattr(session, "request", ends)
+    monkeypatch.setattr(session, "channel", object())
+    paper = await desk.post(call("any"), path="/messages?session_id=s1")
+    assert paper.status == 404
+    assert ("greenroom-instance" in paper.headers) is told

@@ -10,7 +10,9 @@ import pytest
 
 from greenroom.protocol.messages import encode_notification
 from greenroom.supervision.testing import advance
+from greenroom.transports.http_answers import PIECE, frame, frames
 from greenroom.transports.interruption import Interruption
+from greenroom.transports.seam import Event
 
 from .desk import Desk, Paper, sse
 
@@ -49,6 +51,15 @@ async def test_a_get_is_a_stream_that_begins_with_a_mark() -> None:
         assert await paper.until(1) == b"id: g0:0\ndata: \n\n"
         session.general.put(SOMETHING)
         assert sse(await paper.until(2))[-1] == {"id": "g0:1", "data": SOMETHING.decode()}
+
+
+@pytest.mark.parametrize("sizes", [[PIECE + 1], [PIECE + 1, 1], [1, PIECE + 1], [1, 1, PIECE], [PIECE // 2] * 5])
+def test_no_piece_of_a_stream_is_empty(sizes: list[int]) -> None:
+    events = [Event(f"g0:{number}", b"x" * size) for number, size in enumerate(sizes)]
+    pieces = list(frames(events))
+    assert all(pieces)  # to HTTP/1.1 an empty one is the end of the answer
+    assert b"".join(pieces) == b"".join(frame(each) for each in events)
+    assert all(len(piece) <= PIECE or piece.count(b"\n\n") == 1 for piece in pieces)
 
 
 @pytest.mark.row("ST-11")

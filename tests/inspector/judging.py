@@ -47,9 +47,11 @@ class Said(NamedTuple):
 def said(code: int, output: str, error: str) -> Said:
     """What is to be made of what a program left behind."""
     try:
-        return Said(code, json.loads(output), error)
+        data = json.loads(output)
     except ValueError:
         return Said(code, None, f"{output}\n{error}".strip())
+    refused = is_object(data) and data.keys() == {"error"}  # ours writes its errors as JSON, too
+    return Said(code, None if refused else data, error)
 
 
 def differences(question: Question, theirs: Said, mine: Said) -> Iterator[str]:

@@ -79,9 +79,9 @@ def prompted(name: str, ends: Ends = WELL, /, **arguments: str) -> Question:
     )
 
 
-def refused(words: str, ours: str = "") -> Ends:
-    """Both say so, in these words: the server's own unless `ours` are others."""
-    return Ends(1, 1, words, ours or words)
+def refused(words: str, ours: str = "", code: int = 1) -> Ends:
+    """Both say so, in these words: the server's own unless `ours` are others, which our command line says by itself with 2."""
+    return Ends(1, code, words, ours or words)
 
 
 TOOLS = listed("tools", "tools/list")
@@ -113,8 +113,13 @@ def everything() -> tuple[Place, Sequence[Question]]:
         prompted("simple-prompt"),
         prompted("args-prompt", city="Oslo"),
         prompted("resource-prompt", resourceType="Text", resourceId="1"),
-        prompted("args-prompt", refused("MCP error -32602: Invalid arguments for prompt args-prompt")),
-        prompted("nowhere", refused("MCP error -32602: Prompt nowhere not found")),
+        prompted(
+            "args-prompt",
+            refused("MCP error -32602: Invalid arguments for prompt args-prompt", "args-prompt wants city=", 2),
+        ),
+        prompted(
+            "nowhere", refused("MCP error -32602: Prompt nowhere not found", "the server has no prompt 'nowhere'", 2)
+        ),
     )
     return Place((NODE, str(script), "stdio")), questions
 
@@ -197,5 +202,5 @@ def demo(url: str) -> tuple[Place, Sequence[Question]]:
         read("demo://programme"),
         read("demo://nowhere", refused("Resource not found")),
         prompted("tour"),
-        prompted("nowhere", refused("Unknown prompt: nowhere")),
+        prompted("nowhere", refused("Unknown prompt: nowhere", "the server has no prompt 'nowhere'", 2)),
     )

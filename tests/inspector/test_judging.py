@@ -59,4 +59,5 @@ def test_what_is_not_is_told(question: Any, theirs: Said, mine: Said, complaint:
 
 def test_output_that_is_no_json_is_no_data() -> None:
     assert said(0, json.dumps(GOOD), "") == Said(0, GOOD, "")
+    assert said(1, json.dumps({"error": {"message": "not found"}}), "not found") == Said(1, None, "not found")
     assert said(1, "usage: …", "what?") == Said(1, None, "usage: …\nwhat?")

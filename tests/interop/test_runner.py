@@ -77,7 +77,6 @@ def test_only_what_is_named_is_played() -> None:
     assert runner._chosen("stdio", "http") == []
 
 
-@pytest.mark.row("OP-04")
 def test_the_official_sdks_call_us_and_we_call_theirs() -> None:
     assert {"Python mcp 1.30.0", "Python mcp 2.3.0", "TypeScript sdk 1.32.2"} <= {peer.name for peer in PEERS}
     referees = (Path(__file__).parents[2] / ".ci" / "run").read_text().partition("referees=(")[2].partition(")")[0]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 import threading
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
+
+from tests.ports import free_port
 
 from greenroom import HttpConfig
 from greenroom.supervision import (
@@ -145,9 +146,7 @@ class Published:
         self._server = server
         self._guest = Guest(server)
         self._beside = place
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self._config = HttpConfig(port=port)
         self._way = FarRoute(HttpRoute(f"http://127.0.0.1:{port}/mcp"), self)
         self._turn = asyncio.Lock()

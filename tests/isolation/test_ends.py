@@ -29,6 +29,7 @@ LEFT = 3.0 * 5
 """Seconds until nothing is left, where other tests run beside."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nobody_is_left_of_a_program_that_was_ended(number: signal.Signals, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex

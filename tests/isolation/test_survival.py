@@ -41,6 +41,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("manner", DEATHS)
 async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path) -> None:
     book = tmp_path / "book"
@@ -90,6 +91,7 @@ async def test_an_answer_that_takes_all_memory_is_its_connections_end_or_its_ann
             assert await bad.call("book", what="lamp") == "lamp"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("with_what", ["SIGKILL", "SIGTERM", "SIGSEGV"])
 async def test_an_annex_that_is_killed_from_outside(with_what: str, mark: str, tmp_path: Path) -> None:
     number = signal.Signals[with_what]

@@ -70,7 +70,7 @@ globals().update(
         "test_a_redirect_within_the_origin_is_followed_and_remembered",
         "test_a_server_without_sessions_is_given_none_back",
         "test_a_session_id_that_cannot_be_sent_back_is_refused",
-        "test_a_session_that_is_gone_is_told_to_all_who_can_ask_again",
+        "test_a_session_that_is_gone_is_told_to_all_of_it_and_is_no_proof_that_nothing_was_done",
         "test_a_wire_that_is_killed_leaves_nothing_and_nothing_raises_afterwards",
         "test_and_not_twice",
         "test_credentials_may_hand_out_the_same_mapping_with_other_things_in_it",

@@ -75,6 +75,7 @@ async def on_trial(*, trapping: bool = False) -> Pid:
 # --- exit and kill
 
 
+@pytest.mark.otp("proc_lib_SUITE", "stop")
 @pytest.mark.parametrize("reason", REASONS, ids=str)
 async def test_an_exit_signal_ends_a_process_with_that_reason(reason: ExitReason) -> None:
     pid = await on_trial()

@@ -145,6 +145,7 @@ async def test_a_process_may_monitor_itself_and_never_hears_of_it() -> None:
     assert not is_alive(ref)
 
 
+@pytest.mark.otp("proc_lib_SUITE", "sync_start_monitor")
 async def test_start_monitor_tells_of_a_death_right_after_the_start() -> None:
     class Brief(GenServer):
         async def init(self) -> Continue:

@@ -42,6 +42,7 @@ def fail() -> None:
     raise ERROR
 
 
+@pytest.mark.otp("proc_lib_SUITE", "crash")
 async def test_a_crash_is_reported_with_all_that_is_known(node: Node) -> None:
     crashes: list[CrashReport] = reports_of(node, CrashReport)
     async with inbox("mother") as me:
@@ -58,6 +59,7 @@ async def test_a_crash_is_reported_with_all_that_is_known(node: Node) -> None:
         assert (report.during, report.client) == ("handler", f"mother {me.pid}")
 
 
+@pytest.mark.otp("proc_lib_SUITE", "crash")
 async def test_an_orderly_end_is_not_reported(node: Node) -> None:
     reports = reports_of(node)
     for end in (shut_down, kill):

@@ -92,6 +92,7 @@ async def slow_to_end(seconds: float) -> None:
 both = pytest.mark.parametrize("seconds", [None, 0.25], ids=["sync", "async"])
 
 
+@pytest.mark.otp("proc_lib_SUITE", "sync_start_nolink")
 @both
 async def test_start_returns_when_init_is_done(seconds: float | None) -> None:
     ref = await start(Begins, seconds)
@@ -109,6 +110,8 @@ async def test_init_may_go_on_before_any_message(seconds: float | None, result: 
     assert await ref.call(Begins.read) == ["token", "message"]
 
 
+@pytest.mark.otp("proc_lib_SUITE", "init_dont_hang")
+@pytest.mark.otp("proc_lib_SUITE", "sync_start_nolink")
 @both
 @pytest.mark.parametrize(
     ("result", "reason"),
@@ -185,6 +188,8 @@ async def test_a_failed_start_is_over_when_its_tasks_are(seconds: float | None) 
         assert whereis("begins") is None
 
 
+@pytest.mark.otp("proc_lib_SUITE", "sync_start_link_timeout")
+@pytest.mark.otp("proc_lib_SUITE", "sync_start_timeout")
 async def test_an_init_that_takes_too_long_is_killed() -> None:
     async with inbox() as me:
         for begin in (Options(timeout=1.0).start, Options(timeout=1.0).start_link, Options(timeout=1.0).start_monitor):
@@ -281,6 +286,7 @@ async def test_the_parent_is_known_and_its_exit_stops_one_that_traps() -> None:
     assert ended == [Shutdown("go")]
 
 
+@pytest.mark.otp("proc_lib_SUITE", "sync_start_link")
 async def test_a_child_that_links_itself_elsewhere_in_init_is_linked_to_both() -> None:
     other = await start(Log)
 

@@ -156,6 +156,7 @@ Steps = st.lists(
 )
 
 
+@pytest.mark.deep
 @given(Steps)
 def test_an_item_expires_once_at_its_time_and_never_when_it_is_over(steps: list[tuple[str, float, int]]) -> None:
     async def main() -> None:

@@ -3,7 +3,9 @@
 A manifest (`manifest/<suite>.toml`) lists every case of one suite, in the suite's order and groups. A case is
 
 - ``port``: its behaviour is ported, and at least one test carries ``@pytest.mark.otp("<suite>", "<case>")``;
-- ``n/a (<why>)``: it does not apply, for one of the reasons that `EXEMPTIONS` has for its family of suites.
+- ``differs``: a test carries the mark, and shows something else than OTP's knowingly, or less;
+- ``n/a (<why>)``: it does not apply, for one of the reasons that `EXEMPTIONS` has for its family of suites;
+- ``open``: it would apply, and is not ported.
 
 What follows a colon is a remark: the reason, or how the behaviour differs knowingly from OTP's.
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -36,6 +39,8 @@ EXEMPTIONS = {
         "format callback": "What a report says of a state is one method, `report_state`, and not a family of callbacks.",
         "undefined callback": "A callback that is not there is Python's default one, from the base class.",
         "change of callback module": "A server is an instance of its class, for as long as it lives.",
+        "spawn option": "A process has no scheduling priority and no heap of its own that could be set at its start.",
+        "overlay network": "Groups are one process's table, which other nodes ask: no node has a copy that could be behind.",
     },
     "Elixir": {
         "code upgrade": "A running process does not change to another version of its code.",
@@ -47,10 +52,11 @@ EXEMPTIONS = {
 }
 """Why a case may not apply, by family of suites."""
 
-Status = Literal["port", "n/a"]
-WORDS: dict[Status, str] = {"port": "ported", "n/a": "does not apply"}
+Status = Literal["port", "differs", "n/a", "open"]
+WORDS: dict[Status, str] = {"port": "ported", "differs": "differs", "n/a": "does not apply", "open": "not ported"}
+TESTED: tuple[Status, ...] = ("port", "differs")
 _STATUSES: dict[str, Status] = {status: status for status in WORDS}
-_ENTRY = re.compile(r"(port|n/a)(?: \(([^)]+)\))?(?:: (\S.*))?")
+_ENTRY = re.compile(r"(port|differs|n/a|open)(?: \(([^)]+)\))?(?:: (\S.*))?")
 
 
 class BadManifest(Exception):
@@ -98,7 +104,9 @@ def read(name: str, text: str) -> Suite:
         for case, entry in group["cases"].items():
             found = _ENTRY.fullmatch(entry)
             if found is None:
-                raise BadManifest(f"{name}, {case}: {entry!r} is none of `port`, `n/a (reason): why`")
+                raise BadManifest(
+                    f"{name}, {case}: {entry!r} is none of `port`, `differs: how`, `n/a (reason): why`, `open: why`"
+                )
             status, exemption, remark = found.groups(default="")
             if (exemption in exemptions) != (status == "n/a") or (exemption and status != "n/a"):
                 raise BadManifest(f"{name}, {case}: only {', '.join(exemptions)} excuse a case, not {exemption!r}")
@@ -135,12 +143,14 @@ def marks_in(path: str, text: str) -> Iterator[Mark]:
                         pass
 
 
-def marks(root: Path = ROOT) -> list[Mark]:
+@functools.cache
+def marks(root: Path = ROOT) -> tuple[Mark, ...]:
     """The marks of all tests, in the order of their files and lines."""
-    found: list[Mark] = []
-    for path in sorted((root / "tests").rglob("test_*.py")):
-        found += marks_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
-    return found
+    return tuple(
+        mark
+        for path in sorted((root / "tests").rglob("test_*.py"))
+        for mark in marks_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+    )
 
 
 def problems(every: Sequence[Suite], marked: Iterable[Mark]) -> list[str]:
@@ -153,10 +163,10 @@ def problems(every: Sequence[Suite], marked: Iterable[Mark]) -> list[str]:
         tested.add((mark.suite, mark.case))
         if case is None:
             wrong.append(f"{mark.test}: {mark.suite} has no case {mark.case}")
-        elif case.status != "port":
+        elif case.status not in TESTED:
             wrong.append(f"{mark.test}: {mark.suite}, {mark.case} is listed as `{case.status}`, not as `port`")
     for (suite, name), case in known.items():
-        if case.status == "port" and (suite, name) not in tested:
+        if case.status in TESTED and (suite, name) not in tested:
             wrong.append(f"{suite}, {name} is to be ported, and no test says that it is")
     return wrong
 
@@ -171,7 +181,8 @@ def render(every: Sequence[Suite], marked: Iterable[Mark]) -> str:
         "",
         "Which cases of OTP's own test suites greenroom keeps, and of Elixir's tests for what OTP has not. The behaviour is ported, not the",
         "text: a test here makes the promise of the case in the words of this library, and is listed beside it. The remarks say where the",
-        "behaviour differs knowingly, and why a case does not apply. This page is written by `python tests/otp/parity.py` from the manifests",
+        "behaviour differs knowingly, and why a case does not apply. A case that *differs* is not counted as ported: the test beside it shows",
+        "something else than OTP's, or less. One that is *not ported* would apply. This page is written by `python tests/otp/parity.py` from the manifests",
         "in `tests/otp/manifest` and the tests' markers, and a test compares.",
         "",
         f"| Suite | Cases | {' | '.join(word.capitalize() for word in WORDS.values())} |",
@@ -198,7 +209,7 @@ def render(every: Sequence[Suite], marked: Iterable[Mark]) -> str:
 
 
 def _row(case: Case, tests: Sequence[str]) -> str:
-    status = WORDS[case.status] if tests or case.status != "port" else "to be ported"
+    status = WORDS[case.status] if tests or case.status not in TESTED else "to be ported"
     status += f": {case.exemption}" if case.exemption else ""
     where = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests)
     return f"| {' | '.join((f'`{case.name}`', case.group, status, where, case.remark.replace('|', BAR)))} |"

@@ -133,6 +133,7 @@ async def test_a_process_that_calls_itself_is_told_at_once_and_gets_nothing(seco
         assert await me.receive(timeout=0.001) == "refused"
 
 
+@pytest.mark.processor_time
 @pytest.mark.otp("gen_server_SUITE", "call_with_huge_message_queue")
 async def test_a_call_costs_the_same_whatever_lies_in_the_callers_mailbox() -> None:
     async with inbox() as me:

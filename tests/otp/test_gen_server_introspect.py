@@ -108,6 +108,7 @@ async def test_what_has_no_place_in_the_server_replaces_nothing() -> None:
     assert await introspect.get_state(ref) == {"one": 1, "two": 2}
 
 
+@pytest.mark.otp("sys_SUITE", "suspend")
 async def test_the_status_of_a_server_says_who_it_is_and_what_waits() -> None:
     async with inbox() as me:
         ref = await Options(name="status", label="a subject").start_link(Subject)
@@ -126,6 +127,7 @@ async def test_the_status_of_a_server_says_who_it_is_and_what_waits() -> None:
         assert [await me.receive() for _ in range(3)] == [(ref.pid, "handled info")] * 3
 
 
+@pytest.mark.otp("sys_SUITE", "suspend")
 async def test_a_suspended_server_with_a_bounded_mailbox_says_no_when_it_is_full() -> None:
     ref = await Options(mailbox=2).start(Subject)
     await introspect.suspend(ref)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.features import features
 
 from . import parity
 
@@ -22,6 +23,11 @@ SIZES = {
     "registry_test": 6,
     "registry_unique_test": 35,
     "task_supervisor_test": 44,
+    "sys_SUITE": 7,
+    "proc_lib_SUITE": 17,
+    "pg_SUITE": 28,
+    "supervisor_test": 16,
+    "task_test": 116,
 }
 """How many cases OTP's suite has: a manifest that lost one would otherwise look complete."""
 
@@ -43,6 +49,8 @@ hibernate = "n/a (hibernation): of the heap alone"
 def test_every_case_has_a_test_and_every_mark_a_case(suite: parity.Suite) -> None:
     marks = [mark for mark in parity.marks() if mark.suite == suite.name]
     assert parity.problems([suite], marks) == []
+    quick = [mark for mark in marks if mark.test not in features.deep()]
+    assert parity.problems([suite], quick) == [], "`make test` leaves the only test out"
 
 
 def test_no_mark_names_a_suite_that_is_not_there() -> None:
@@ -71,7 +79,7 @@ def test_a_row_says_status_tests_and_remark() -> None:
     assert "| `stop1` | stop | ported | `test_x.py::test_stop` | it raises \\| instead |" in page
     assert "| `hibernate` | stop | does not apply: hibernation |  | of the heap alone |" in page
     assert "| `start` |  | to be ported |  |  |" in page
-    assert "| [x_SUITE](#x_suite) | 3 | 2 | 1 |" in page
+    assert "| [x_SUITE](#x_suite) | 3 | 2 | 0 | 1 | 0 |" in page
 
 
 def test_marks_are_read_without_importing() -> None:
@@ -92,6 +100,21 @@ def test_a_mark_that_cannot_be_read_is_refused() -> None:
         list(parity.marks_in("t.py", "@pytest.mark.otp(SUITE, 'b')\ndef test_it(): ..."))
 
 
+def test_what_differs_needs_a_test_and_is_not_counted_as_ported_and_what_is_open_needs_none() -> None:
+    text = MANIFEST.replace('start = "port"', 'start = "differs: it does the opposite of that"').replace(
+        '"port: it raises | instead"', '"open: nothing of ours does that"'
+    )
+    suite = parity.read("x_SUITE", text)
+    page = parity.render([suite], [parity.Mark("x_SUITE", "start", "tests/test_x.py::test_start")])
+    assert "| [x_SUITE](#x_suite) | 3 | 0 | 1 | 1 | 1 |" in page
+    assert "| `start` |  | differs | `test_x.py::test_start` | it does the opposite of that |" in page
+    assert "| `stop1` | stop | not ported |  | nothing of ours does that |" in page
+    assert parity.problems([suite], []) == ["x_SUITE, start is to be ported, and no test says that it is"]
+    assert parity.problems([suite], [parity.Mark("x_SUITE", case, "t") for case in ("start", "stop1")]) == [
+        "t: x_SUITE, stop1 is listed as `open`, not as `port`"
+    ]
+
+
 def test_missing_tests_unknown_cases_and_cases_that_are_not_ported_are_found() -> None:
     suite = parity.read("x_SUITE", MANIFEST)
     marks = [parity.Mark("x_SUITE", case, f"t::{case}") for case in ("start", "hibernate", "stop9")]
@@ -106,6 +129,9 @@ def test_missing_tests_unknown_cases_and_cases_that_are_not_ported_are_found() -
     "entry",
     [
         "ported",
+        "differs",
+        "open: no",
+        "open (hibernation): of the heap",
         "port:",
         "port (hibernation): of the heap",
         "nodes",
@@ -123,16 +149,16 @@ def test_a_case_without_a_good_reason_is_refused(entry: str) -> None:
 
 
 def test_a_family_has_exemptions_of_its_own_and_comes_in_its_turn(tmp_path: Path) -> None:
-    elixir = 'family = "Elixir"\n' + MANIFEST.replace("hibernation", "spawn option")
+    elixir = 'family = "Elixir"\n' + MANIFEST.replace("hibernation", "child spec macro")
     (tmp_path / "a_test.toml").write_text(elixir, encoding="utf-8")
     (tmp_path / "x_SUITE.toml").write_text(MANIFEST, encoding="utf-8")
     suites = parity.suites(tmp_path)
     assert [suite.name for suite in suites] == ["x_SUITE", "a_test"]
     page = parity.render(suites, [])
-    assert f"- *spawn option*: {parity.EXEMPTIONS['Elixir']['spawn option']}" in page
+    assert f"- *child spec macro*: {parity.EXEMPTIONS['Elixir']['child spec macro']}" in page
     assert "From [a_test](https://example.com/x_SUITE.erl), Elixir 29." in page
     with pytest.raises(parity.BadManifest, match="only code upgrade, hibernation"):
-        parity.read("x_SUITE", MANIFEST.replace("hibernation", "spawn option"))
+        parity.read("x_SUITE", MANIFEST.replace("hibernation", "child spec macro"))
 
 
 def test_a_case_that_is_listed_twice_is_refused() -> None:

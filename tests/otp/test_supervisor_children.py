@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.otp("supervisor_SUITE", "child_adm")
+@pytest.mark.otp("supervisor_test", "child life cycle")
 async def test_children_can_be_administered_one_by_one() -> None:
     async with office([worker("child1")], 1, 1000) as (sup, me):
         first = await pid_of(sup, "child1")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Inbox
 
+pytestmark = [pytest.mark.deep, pytest.mark.processor_time]
+
 FEW, MANY = 300, 3000
 ALLOWED = 5 * MANY / FEW  # as much as linear would be and five times that; quadratic would be ten times
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import stat
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom import Server
+from greenroom import Image, Server
 from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, tokens
 from greenroom.actors.output.spill import Spill
 from greenroom.errors import ConfigError
@@ -71,12 +72,11 @@ def test_what_is_too_much_keeps_its_ends_and_says_where_all_of_it_is() -> None:
 @pytest.mark.parametrize(
     "result",
     [
-        {"content": [{"type": "image", "data": "A" * 5000, "mimeType": "image/png"}]},
         {"content": [], "structuredContent": {"rows": list(range(2000))}},
         answer("short", structuredContent={"rows": ["x" * 5000]}),
         {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "y" * 5000}}]},
     ],
-    ids=["image", "structured", "both", "resource"],
+    ids=["structured", "both", "resource"],
 )
 def test_what_is_no_text_is_kept_whole_as_it_came(result: dict[str, Any]) -> None:
     with Spill() as spill:
@@ -85,6 +85,95 @@ def test_what_is_no_text_is_kept_whole_as_it_came(result: dict[str, Any]) -> Non
         assert json.loads(file_of(cut).read_text()) == result
         assert "structuredContent" not in cut
         assert len(json.dumps(cut)) < 3500
+
+
+PICTURE = b"\x89PNG" + bytes(900_000)
+
+
+def block(kind: str, mime_type: str, data: bytes = PICTURE) -> dict[str, Any]:
+    return {"type": kind, "data": b64encode(data).decode(), "mimeType": mime_type}
+
+
+def test_a_picture_that_can_be_shown_is_shown_whatever_its_size_and_the_text_beside_it_is_cut() -> None:
+    picture, text = block("image", "image/png"), {"type": "text", "text": "x" * 5000}
+    with Spill() as spill:
+        small = limiter(spill, 100)
+        assert small.limited("s", "t", {"content": [picture]}) == {"content": [picture]}
+        cut = small.limited("s", "t", {"content": [text, picture]})
+
+        assert [one["type"] for one in cut["content"]] == ["text", "resource_link", "image"]
+        assert cut["content"][2] is picture
+        assert "about 1250 tokens" in cut["content"][0]["text"]
+        assert file_of({"content": cut["content"][:2]}).read_text() == "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("shown", "what", "ending"),
+    [
+        (block("audio", "audio/mpeg"), "a sound (audio/mpeg, 900,004 bytes)", ".mp3"),
+        (block("audio", "audio/mpeg", b"ab"), "a sound (audio/mpeg, 2 bytes)", ".mp3"),
+        (block("image", "image/tiff"), "a picture (image/tiff, 900,004 bytes)", ".tiff"),
+        (block("image", "image/png", bytes(4_000_000)), "a picture (image/png, 4,000,000 bytes)", ".png"),
+        (block("video", "video/x-what"), "a file (video/x-what, 900,004 bytes)", ".bin"),
+    ],
+    ids=["sound", "small sound", "other picture", "too large", "unknown"],
+)
+def test_what_cannot_be_shown_is_a_text_that_says_what_and_where(shown: dict[str, Any], what: str, ending: str) -> None:
+    with Spill() as spill:
+        (said,) = limiter(spill, 2000).limited("s", "t", {"content": [shown]})["content"]
+
+        uri = said["text"].removeprefix(f"[{what}, which cannot be shown here, is in ").removesuffix("]")
+        assert uri.startswith("file:///")
+        path = Path(uri.removeprefix("file://"))
+        assert (path.suffix, path.read_bytes()) == (ending, b64decode(shown["data"]))
+
+
+def test_files_in_resources_are_shown_or_kept_as_other_binary_content_is() -> None:
+    picture = {
+        "type": "resource",
+        "resource": {"uri": "a:b", "blob": b64encode(PICTURE).decode(), "mimeType": "image/png"},
+    }
+    other = {"type": "resource", "resource": {"uri": "a:b", "blob": b64encode(PICTURE).decode()}}
+    with Spill() as spill:
+        shown = limiter(spill, 2000).limited("s", "t", {"content": [picture, other]})["content"]
+
+        assert shown[0] is picture
+        assert "a file (application/octet-stream, 900,004 bytes)" in shown[1]["text"]
+
+
+def test_what_is_no_base64_is_said_to_be_none() -> None:
+    with Spill() as spill:
+        (said,) = limiter(spill, 2000).limited(
+            "s", "t", {"content": [{"type": "audio", "data": "A", "mimeType": "a/b"}]}
+        )["content"]
+    assert said["text"] == "[a sound (a/b), which is no base64]"
+
+
+def test_an_answer_of_nothing_that_has_a_text_is_cut_as_it_came() -> None:
+    links = [{"type": "resource_link", "uri": f"a:{number}", "name": "x"} for number in range(500)]
+    with Spill() as spill:
+        cut = Limiter(OutputLimits(OutputLimit(None, 1000)), spill).limited("s", "t", {"content": links})
+
+        assert cut["content"][0]["text"].startswith('[{"type":"resource_link","uri":"a:0"')
+        assert "null" not in cut["content"][0]["text"]
+
+
+async def test_a_model_is_shown_a_screenshot_where_its_provider_takes_one_and_is_told_where_it_is_elsewhere() -> None:
+    server = Server("s")
+
+    @server.tool
+    def screenshot() -> Image:
+        return Image(PICTURE, "image/png")
+
+    async with Host({"s": server}, limits=OutputLimits()) as host:
+        (shown,) = (await host.run({"type": "tool_use", "id": "1", "name": "s__screenshot", "input": {}}))["content"]
+        assert (shown["type"], b64decode(shown["source"]["data"])) == ("image", PICTURE)
+        call = {"type": "function_call", "call_id": "2", "name": "s__screenshot", "arguments": "{}"}
+        assert (await host.run(call))["output"][0]["type"] == "input_image"
+        chat = {"id": "3", "type": "function", "function": {"name": "s__screenshot", "arguments": "{}"}}
+        assert "is in file:///" in (await host.run(chat))["content"]
+        part: dict[str, Any] = {"functionCall": {"name": "s__screenshot", "args": {}}}
+        assert "is in file:///" in (await host.run(part))["functionResponse"]["response"]["output"]
 
 
 @given(st.text(max_size=3000), st.integers(100, 400))
@@ -132,6 +221,19 @@ def test_so_many_files_and_no_more_are_kept() -> None:
         Spill(most_files=0)
 
 
+@pytest.mark.parametrize("bound", [{"most": 1000}, {"most_files": 10}])
+def test_a_server_that_answers_at_length_puts_out_its_own_answers(bound: dict[str, Any]) -> None:
+    with Spill(**bound) as spill:
+        quiet = [spill.keep("git-log", ".txt", b"x" * 100, "git").path for _ in range(2)]
+        loud = [spill.keep("web-get", ".txt", b"x" * 100, "web").path for _ in range(50)]
+        quiet.append(spill.keep("git-log", ".txt", b"x" * 100, "git").path)
+
+        assert [each.exists() for each in quiet] == [True, True, True]
+        assert [each.exists() for each in loud] == [False] * 43 + [True] * 7
+        large = spill.keep("huge-get", ".txt", b"x" * 2000, "huge").path
+        assert large.exists()
+
+
 def test_a_folder_that_somebody_cleared_away_is_made_anew() -> None:
     with Spill(most=250) as spill:
         first = spill.keep("a", ".txt", b"x" * 200).path
@@ -155,13 +257,12 @@ def test_where_nothing_can_be_kept_the_answer_says_so(tmp_path: Path) -> None:
 
 
 def test_half_an_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(io.BytesIO):
+    class Full(io.FileIO):
         def write(self, _: Any) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def full(descriptor: int, _: str) -> Full:
-        os.close(descriptor)
-        return Full()
+        return Full(descriptor, "wb")
 
     spill = Spill(tmp_path)
     monkeypatch.setattr(os, "fdopen", full)
@@ -189,7 +290,7 @@ async def test_a_model_gets_what_fits_and_a_program_gets_all() -> None:
         assert len(str(told)) < 1500
         assert "more than the limit of 100 tokens" in str(told)
         assert len(await host.call("big:much")) == 10_000
-        folder = next(iter(host.limiter.spill._kept)).parent  # type: ignore[union-attr]
+        folder = next(iter(host.limiter.spill._kept["big"])).parent  # type: ignore[union-attr]
         assert folder.exists()
     assert not folder.exists()
 

@@ -105,6 +105,7 @@ def test_the_wheel_holds_every_module_once_and_nothing_else(
     assert installed(found, empty)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("symlinks", ["true", "false"])
 def test_editable_with_pip(repository: Path, empty: Environment, tmp_path: Path, symlinks: str) -> None:
     source = clone(repository, tmp_path / "source", "-c", f"core.symlinks={symlinks}")
@@ -115,6 +116,7 @@ def test_editable_with_pip(repository: Path, empty: Environment, tmp_path: Path,
     assert linked(found, source)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("symlinks", ["true", "false"])
 def test_editable_with_uv(repository: Path, empty: Environment, tmp_path: Path, symlinks: str) -> None:
     source = clone(repository, tmp_path / "source", "-c", f"core.symlinks={symlinks}")
@@ -124,6 +126,7 @@ def test_editable_with_uv(repository: Path, empty: Environment, tmp_path: Path, 
     assert linked(found, source)
 
 
+@pytest.mark.deep
 def test_from_git_by_pip_with_its_own_build_environment(repository: Path, empty: Environment) -> None:
     """The one that builds in isolation, as users do: what pyproject asks for is enough to build."""
     empty.pip(f"git+{repository.as_uri()}")
@@ -132,6 +135,7 @@ def test_from_git_by_pip_with_its_own_build_environment(repository: Path, empty:
     assert installed(found, empty)
 
 
+@pytest.mark.deep
 def test_from_a_clone_without_symlinks(repository: Path, empty: Environment, tmp_path: Path) -> None:
     source = clone(repository, tmp_path / "source", "-c", "core.symlinks=false")
     empty.pip(*QUICK, str(source))
@@ -140,6 +144,7 @@ def test_from_a_clone_without_symlinks(repository: Path, empty: Environment, tmp
     assert installed(found, empty)
 
 
+@pytest.mark.deep
 def test_from_a_source_distribution(repository: Path, empty: Environment, tmp_path: Path) -> None:
     source = clone(repository, tmp_path / "source")
     program = f"from setuptools import build_meta; print(build_meta.build_sdist({str(tmp_path)!r}))"

@@ -106,6 +106,15 @@ async def tells(ctx: Context, times: int = 3) -> str:
     return "told"
 
 
+async def reports(ctx: Context, seconds: float, times: int, kind: str = "progress") -> str:
+    """Report every so many seconds, to a client that need not be told."""
+    for number in range(times):
+        await asyncio.sleep(seconds)
+        _ = ctx.progress(number) if kind == "progress" else ctx.debug(number)
+    await asyncio.sleep(seconds)
+    return "reported"
+
+
 async def floods(ctx: Context, times: int) -> int:
     return sum(bool(ctx.progress(number + 1)) for number in range(times))
 
@@ -197,3 +206,12 @@ def outer() -> Any:
         return 1
 
     return inner
+
+
+NOTED: list[str] = []
+"""What `notes` was given, in the order in which it ran: its workers are in the test's own process."""
+
+
+def notes(text: str) -> str:
+    NOTED.append(text)
+    return text

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.pools.at_home import home_of_call
-from greenroom.actors.pools.losses import WorkerLost, why_lost, why_not_started
+from greenroom.actors.pools.losses import WorkerLost, told_of_start, why_lost, why_not_started
 from greenroom.actors.pools.pool import Pool
 from greenroom.actors.voice import AHEAD
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import NO_CONNECTION, NO_PROCESS, Crash, Shutdown, StartFailed, current_node, kill
-from greenroom.supervision.cluster.endings import NodeFailed
+from greenroom.supervision.cluster.endings import Ending, NodeFailed, NodeLost
+from greenroom.supervision.cluster.placement import NothingFits
 from greenroom.supervision.cluster.values import RemoteError
 from greenroom.supervision.kernel.reports import Unexpected
 
@@ -213,5 +214,23 @@ def test_why_a_worker_was_lost_is_a_clause(reason: Any, said: str) -> None:
     ],
     ids=str,
 )
-def test_why_a_worker_did_not_come_up_is_a_clause(error: Exception, said: str) -> None:
+def test_why_a_worker_did_not_come_up_is_a_clause_for_the_log_and_less_for_callers(error: Exception, said: str) -> None:
     assert why_not_started(error) == f"its process could not be started: {said}"
+    assert told_of_start(error) in (
+        "its process could not be started",
+        f"its process could not be started: {NO_CONNECTION}",
+    )
+
+
+def test_callers_hear_how_the_process_of_a_worker_ended() -> None:
+    lost = StartFailed(Crash(NodeLost("n", Ending(signal=9))), "n")
+    assert told_of_start(lost).startswith("its process could not be started: it was ended by signal 9 (SIGKILL)")
+
+
+@pytest.mark.parametrize(
+    ("full", "said"), [(False, "no machine of the cluster fits"), (True, "every machine that fits is full")]
+)
+def test_callers_hear_that_no_machine_takes_a_worker_and_no_machines_name(*, full: bool, said: str) -> None:
+    error = StartFailed(Crash(NothingFits({"gpu": True}, ("inner-17 (disk=fast)",), full=full)), "n")
+    assert told_of_start(error) == f"its process could not be started: {said}"
+    assert "inner-17 (disk=fast)" in why_not_started(error)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +17,9 @@ from greenroom.actors.pools.places import Found, checked, place_of
 from greenroom.actors.pools.plans import plan_of
 
 from . import handlers
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def inside() -> Any:
@@ -89,3 +94,21 @@ def test_the_function_stays_what_it_was() -> None:
 
 def test_a_place_says_itself() -> None:
     assert str(Found("pictures", "render")) == "pictures:render"
+
+
+@pytest.mark.parametrize(("guard", "refused"), [('if __name__ == "__main__":', True), ("if True:", False)])
+def test_a_handler_under_the_guard_of_a_program_is_refused_before_its_first_call(
+    guard: str, *, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(f"import functools\n\n{guard}\n    @functools.cache\n    def g(): ...\n    f = g.__wrapped__\n")
+    main = ModuleType("__main__")
+    main.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(compile(file.read_text(), str(file), "exec"), main.__dict__)
+    found = Found("__main__", "f")
+    if refused:
+        with pytest.raises(RegistrationError, match="tool 'f': it stands under `if __name__"):
+            checked("tool 'f'", main.f, found)
+    else:
+        assert checked("tool 'f'", main.f, found) == found

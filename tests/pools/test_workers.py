@@ -11,7 +11,7 @@ from greenroom.actors.hooks import Hooks
 from greenroom.actors.pools import seat
 from greenroom.actors.pools.pool import Pool
 from greenroom.actors.settings import Settings
-from greenroom.actors.voice import AHEAD
+from greenroom.actors.voice import AHEAD, CallVoice
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Crash, current_node
 from greenroom.supervision.kernel.reports import CrashReport
@@ -138,6 +138,40 @@ async def test_a_handler_tells_in_order_and_before_its_result(house: House) -> N
         assert [message["params"].get("data") for message in told[1:6:2]] == [{"at": 0}, {"at": 1}, {"at": 2}]
         assert told[6]["params"] == {"x": [1, None, "y"]}
         assert probe.received[-1].get("id") == asked
+
+
+@pytest.mark.parametrize("kind", ["progress", "log"])
+async def test_a_report_that_is_not_sent_begins_the_time_of_silence_anew(house: House, kind: str) -> None:
+    house.tool(handlers.reports, POOL)
+    await house.open()
+    async with house.probe() as probe:
+        await probe.request("logging/setLevel", {"level": "error"})
+        replies: list[str] = []
+        for seconds in (59, 61):
+            params = {"name": "reports", "arguments": {"seconds": seconds, "times": 5, "kind": kind}}
+            replies.append(text_of(await probe.request("tools/call", params, within=1000)))
+        assert replies[0] == "reported"
+        assert replies[1] == "Tool 'reports' timed out: it said nothing for 60 s (call_timeout)"
+        assert not probe.notifications("notifications/progress")
+        assert not probe.notifications("notifications/message")
+
+
+async def test_reports_that_are_not_sent_cost_a_few_messages_a_second_at_most(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[float] = []
+
+    def touch(_: CallVoice, ahead: float = 0.0) -> None:
+        touched.append(ahead)
+
+    monkeypatch.setattr(CallVoice, "touch", touch)
+    house.tool(handlers.reports, POOL)
+    await house.open()
+    async with house.probe() as probe:
+        params = {"name": "reports", "arguments": {"seconds": 0.01, "times": 1000}}
+        assert text_of(await probe.request("tools/call", params, within=100)) == "reported"
+        assert 38 <= len(touched) <= 41
+        assert set(touched) == {0.25}, "what is not told of lies within that time"
 
 
 async def test_a_handler_that_says_too_much_is_told_that_nobody_hears_it(house: House) -> None:

@@ -19,6 +19,7 @@ from greenroom.protocol.errors import (
     RemoteProtocolError,
     ToolError,
     Unacceptable,
+    not_done,
 )
 from greenroom.protocol.json import is_object
 
@@ -36,8 +37,6 @@ def test_the_codes_are_those_of_the_wire() -> None:
         "URL_ELICITATION_REQUIRED": -32042,
         "CANCELLED": -32800,
         "USER_REJECTED": -1,
-        "HEADER_MISMATCH": -32020,
-        "MISSING_CLIENT_CAPABILITY": -32021,
         "UNSUPPORTED_PROTOCOL_VERSION": -32022,
     }
 
@@ -96,7 +95,6 @@ def test_a_remote_error_says_how_it_travels() -> None:
         *(-32700, "broken", {"at": 1}, "a"),
         *(400, None),
     )
-    assert error.as_mcp_error() == McpError(-32700, "broken", {"at": 1})
     assert str(error) == "broken (-32700)"
 
 
@@ -124,3 +122,20 @@ def test_a_peer_that_cannot_even_complain_has_still_complained(wire: Any) -> Non
 def test_a_peers_error_is_read_back_as_it_was_written() -> None:
     error = McpError(-32042, "visit", {"elicitations": []})
     assert PeerError.from_wire(error.to_wire()) == error
+
+
+@pytest.mark.parametrize(
+    ("data", "maybe"),
+    [
+        (not_done("too_many_requests"), False),
+        ({"maybe_done": False}, False),
+        ({"maybe_done": True}, True),
+        ({"maybe_done": 0}, True),
+        ({"reason": "too_many_requests"}, True),
+        ([False], True),
+        (None, True),
+    ],
+)
+def test_a_request_may_have_been_done_unless_its_error_says_that_it_was_not(data: object, maybe: bool) -> None:  # noqa: FBT001 - a table's column
+    error = PeerError.from_wire({"code": -32603, "message": "Too many requests at once", "data": data})
+    assert error.maybe_done is maybe

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import math
 import time
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from tests.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, Unacceptable
-from greenroom.protocol.json import LIMITS, Limits, decode, encode, is_object
+from greenroom.protocol.json import LIMITS, Limits, decode, encode, is_object, read
 
 DEEP = 64
 BIG = 10**308
@@ -235,10 +237,22 @@ def test_the_number_of_values_is_bounded_before_they_take_memory() -> None:
     assert len(decode(b"[" + b"0," * 100 + b"0]", limits)) == 101
     error = refusal(b"[" + b"{}," * 101 + b"{}]", limits)
     assert (error.code, error.status) == (ErrorCode.INVALID_REQUEST, 413)
-    assert error.message == "Message too large: 101 values, the limit is 100"
+    assert error.message == "Message too large: 103 values, the limit is 100"
+    assert refusal(b"[" + b"0," * 101 + b"0]", limits).message == "Message too large: 101 values, the limit is 100"
     assert decode(b'"' + b",:" * 500 + b'"', limits) == ",:" * 500
     assert decode(b'["\\"' + b",:" * 500 + b'\\\\"]', limits) == ['"' + ",:" * 500 + "\\"]
     assert refusal(b"[" + b"{}," * 600_000 + b"{}]").status == 413
+
+
+@pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"":', b"}"), (b'[{"a":[', b"]}]"), (b"[ \n", b"\t]")])
+def test_values_inside_each_other_are_counted(opened: bytes, closed: bytes) -> None:
+    limits = Limits(values=100)
+    lists = opened.count(b"[") + opened.count(b"{")
+    inside = opened * (40 // lists) + b"0" + closed * (40 // lists)
+    assert decode(b"[" + inside + b"," + inside + b"]", limits)
+    error = refusal(b"[" + inside + b"," + inside + b"," + inside + b"]", limits)
+    assert (error.code, error.status) == (ErrorCode.INVALID_REQUEST, 413)
+    assert decode(b'["' + b"[{" * 200 + b'"]', limits) == ["[{" * 200]
 
 
 @pytest.mark.parametrize(
@@ -267,6 +281,60 @@ def test_four_megabytes_of_malice_take_no_longer_than_honest_ones(data: bytes) -
     found = attempt(data)
     assert not isinstance(found, RemoteProtocolError) or len(found.message) < 300
     assert time.process_time() - begun < 3  # about 0.3 s here; what it must not be is quadratic
+
+
+@pytest.mark.parametrize("padding", ["", "x" * 4000], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "number",
+    ["8.5e-323", "8.5E-323", "1e-0000320", "2.2250738585072011e-308", "9007199254740993.01E+0281", f"{10**19 + 1}e288"],
+)
+def test_numbers_that_msgspec_is_slow_with_are_read_by_python(
+    number: str, padding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(data: bytes) -> Any:
+        raise AssertionError(f"msgspec's own floats for {data[-40:]!r}")
+
+    monkeypatch.setattr("greenroom.protocol.json._decode", slow)
+    assert decode(f'{{"{padding}": [{"1," * 400}{number}]}}'.encode())[padding][-1] == float(number)
+    assert decode(f"[{number}]".encode()) == [float(number)]
+
+
+def test_ordinary_floats_of_a_long_text_are_left_to_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(data: bytes) -> Any:
+        raise AssertionError("eight times as slow for these")
+
+    monkeypatch.setattr("greenroom.protocol.json.read", slow)
+    numbers = [1.5, 0.001, 1e-5, 1e99, 12345.678, True, False, None, 10**100, 1e16] * 50
+    assert decode(encode({"e-323 1e308": numbers})) == {"e-323 1e308": numbers}
+
+
+NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,30})?([eE][+-]?0{0,3}[0-9]{1,3})?", fullmatch=True)
+
+
+@given(numbers=st.lists(NUMBERS, min_size=1), long=st.booleans())
+@example(numbers=["1e999"], long=False)
+@example(numbers=["1e-999", "-0.0", "-0e-400", "1e23", "9007199254740993.0"], long=True)
+def test_every_number_is_the_double_that_python_reads(numbers: list[str], long: bool) -> None:  # noqa: FBT001
+    data = f"[{'1,' * 400 if long else ''}{','.join(numbers)}]".encode()
+    try:
+        expected = python_says(data)
+    except ValueError:
+        assert "too large" in refusal(data).message
+        with pytest.raises(msgspec.DecodeError, match="out of range"):
+            read(data)
+    else:
+        for found in (decode(data), read(data)):
+            assert list(map(repr, found)) == list(map(repr, expected))
+
+
+@pytest.mark.parametrize(
+    "module", ["reply_values", "returns", "tool_formats", "validation"], ids=lambda name: name.replace("_", " ")
+)
+def test_no_part_of_the_protocol_gives_a_peers_numbers_to_msgspec(module: str) -> None:
+    """`read` is the one decoder of texts that came inside of a message."""
+    source = importlib.import_module(f"greenroom.protocol.{module}")
+    assert source.read is read
+    assert "json.decode(" not in inspect.getsource(source)
 
 
 def test_what_json_cannot_say_is_our_own_fault() -> None:

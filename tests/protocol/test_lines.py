@@ -7,6 +7,7 @@ import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fuzz.linearity import steps
 
 from greenroom.protocol.lines import EDGE, PATIENCE, Lines, Overlong
 
@@ -129,3 +130,8 @@ def test_the_memory_of_a_big_line_is_given_back() -> None:
     tracemalloc.stop()
     assert lines.held == 0
     assert size < 10_000
+
+
+def test_empty_lines_cost_no_steps() -> None:
+    few, many = (steps(lambda count=count: Lines().feed(b"\n" * count)) for count in (10, 10_000))  # type: ignore[misc]
+    assert many == few

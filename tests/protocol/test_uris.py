@@ -155,7 +155,8 @@ def test_a_template_that_cannot_be_is_refused_when_it_is_made(template: str, sai
 def test_whatever_is_made_a_template_of_is_one_or_refused(text: str) -> None:
     try:
         template = Template(text)
-    except BadTemplate:
+    except BadTemplate as refused:
+        assert repr(text) in str(refused)
         return
     template.match(text)
     assert len(template.names) == text.count("{")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
@@ -59,7 +60,7 @@ async def a_worker(company: Company, number: int) -> Any:
     return workers[number % len(workers)].pid if workers else None
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS, seeds())
 async def test_each_call_is_answered_once_and_the_company_recovers(
     steps: list[tuple[str, str, int]], seed: Seed

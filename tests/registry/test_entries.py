@@ -73,11 +73,11 @@ def unspeakable(thing: asyncio.Event) -> None: ...
         ("t", positional_context, {}, "positional-only"),
         ("t", two_contexts, {}, "both annotated with Context"),
         ("t", unspeakable, {}, "thing"),
-        ("", hello, {}, "give it one with name"),
-        ("with space", hello, {}, "give it one with name"),
-        ("<lambda>", hello, {}, "give it one with name"),
-        ("x" * 129, hello, {}, "give it one with name"),
-        (7, hello, {}, "give it one with name"),
+        ("", hello, {}, "give it one, as in"),
+        ("with space", hello, {}, "give it one, as in"),
+        ("<lambda>", hello, {}, "give it one, as in"),
+        ("x" * 129, hello, {}, "give it one, as in"),
+        (7, hello, {}, "give it one, as in"),
         ("t", lambda: 1, {"isolation": "process"}, "a lambda has no name"),
         ("t", hello, {"isolation": "moon"}, "isolation is"),
         ("t", hello, {"timeout": 0}, "more than 0 seconds"),
@@ -166,6 +166,26 @@ def test_a_parameter_that_is_called_context_of_another_kind_is_an_argument() -> 
 
     mine.__annotations__["context"] = Context
     assert tool_entry("mine", mine).handler.context is None
+
+
+def test_a_parameter_that_is_called_ctx_and_has_another_hint_is_an_argument() -> None:
+    def double(ctx: int) -> int:
+        return 2 * ctx
+
+    entry = tool_entry("double", double)
+    assert entry.handler.context is None
+    assert entry.wire["inputSchema"]["properties"] == {"ctx": {"type": "integer"}}
+    assert entry.binder.bind({"ctx": 3}) == {"ctx": 3}
+
+
+def test_a_function_may_use_a_variable_that_is_assigned_after_its_registration() -> None:
+    def say(word: str) -> str:
+        return word + later
+
+    entry = tool_entry("say", say)
+    later = "!"
+    assert entry.wire["inputSchema"]["properties"] == {"word": {"type": "string"}}
+    assert say("a") == "a!"
 
 
 def test_the_docstring_of_a_class_with_call_is_its_description() -> None:
@@ -345,7 +365,7 @@ def test_a_name_is_replaced_or_refused() -> None:
     first, second = tool_entry("t", hello), tool_entry("t", hello)
     one = Catalogue().put(first)
     assert one.put(second).tool("t") is second
-    with pytest.raises(RegistrationError, match="replace=True"):
+    with pytest.raises(RegistrationError, match=r"replace that one with server\.registry\.register_tool\('t', …\)"):
         one.put(second, replace=False)
 
 

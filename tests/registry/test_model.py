@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from greenroom.supervision.testing import Seed
+
+pytestmark = pytest.mark.deep
 
 NAMES = st.sampled_from(["a", "b", "c"])
 STEPS = st.lists(

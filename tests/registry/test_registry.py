@@ -95,6 +95,38 @@ async def test_what_is_registered_can_be_called_without_a_session(office: Office
 
 
 @pytest.mark.row("RG-07")
+async def test_a_program_lists_and_uses_all_kinds_without_a_session(office: Office) -> None:
+    def about(name: str) -> str:
+        return f"about {name}"
+
+    registry = office.registry
+    await registry.register_tool("t", about, ToolOptions(description="T"))
+    await registry.register_resource("r", lambda: "x", ResourceOptions(uri="a://r"))
+    await registry.register_resource_template("rt", about, TemplateOptions(uri_template="a://{name}"))
+    await registry.register_prompt("p", about, PromptOptions(description="P"))
+    listed = (
+        registry.list_tools(),
+        registry.list_resources(),
+        registry.list_resource_templates(),
+        registry.list_prompts(),
+    )
+    assert [[name for name, _ in each] for each in listed] == [["t"], ["r"], ["rt"], ["p"]]
+    assert [listed[0][0][1]["description"], listed[1][0][1]["uri"]] == ["T", "a://r"]
+    assert [listed[2][0][1]["uriTemplate"], listed[3][0][1]["description"]] == ["a://{name}", "P"]
+    assert await registry.call_tool("t", {"name": "Ada"}) == "about Ada"
+    assert await registry.read_resource("r") == "x"
+    assert await registry.get_prompt("p", {"name": "Ada"}) == "about Ada"
+    for call, kind in (
+        (registry.call_tool, "tool"),
+        (registry.read_resource, "resource"),
+        (registry.get_prompt, "prompt"),
+    ):
+        with pytest.raises(NotFound) as missing:
+            await call("other")
+        assert (missing.value.kind, missing.value.name) == (kind, "other")
+
+
+@pytest.mark.row("RG-07")
 async def test_local_calls_raise_what_went_wrong(office: Office) -> None:
     async def fails(how: str) -> None:
         if how == "exit":

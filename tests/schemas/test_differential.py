@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 from uuid import UUID
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from tests.searches import examples
 
 from greenroom.protocol.conversions import convert
 from greenroom.protocol.hints import BadHint, refined
@@ -182,20 +183,20 @@ def others_accept(schema: Any, value: Any) -> bool:
     return bool(validator.is_valid(value))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_a_schema_accepts_what_the_conversion_accepts(case: tuple[Any, Any]) -> None:
     hint, value = case
     try:
         schema = schema_of(hint)
-    except BadHint:  # two literals that are the same number, and the like
-        return
+    except BadHint:
+        reject()  # two literals that are the same number, and the like
     Draft202012Validator.check_schema(schema)
     found = OwnValidator(schema).errors(value)
     assert converts(hint, value) is (found == []), (schema, found)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_binding_and_into_are_of_the_same_mind(case: tuple[Any, Any]) -> None:
     hint, value = case
@@ -206,7 +207,7 @@ def test_binding_and_into_are_of_the_same_mind(case: tuple[Any, Any]) -> None:
     try:
         arguments = arguments_of(tool)
     except BadHint:
-        return
+        reject()  # as above
     alone: Any = None
     bound: Any = None
     with contextlib.suppress(Mismatch):
@@ -245,7 +246,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS, JSON)
 def test_a_hostile_schema_is_refused_or_bounded(schema: Any, value: Any) -> None:
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Docstrings in Google's style, taken apart."""
+"""Docstrings in the styles of Google, numpy and Sphinx, taken apart."""
 
 from __future__ import annotations
 
@@ -47,4 +47,63 @@ def test_no_docstring() -> None:
 
 def test_what_is_no_section() -> None:
     text = "Example:\n    a: b\n\nSee also: c"
+    assert read(text) == (text, {})
+
+
+def test_numpys_sections() -> None:
+    text, names = read(
+        """Do it.
+
+        At length: yes.
+
+        Parameters
+        ----------
+        a : int
+            the first
+        b, c : str, optional
+            the others,
+            together
+        *rest
+            what is left
+
+        Returns
+        -------
+        int
+            the sum
+
+        Raises
+        ------
+        ValueError
+            never
+
+        Notes
+        -----
+        It is slow.
+        """
+    )
+    assert text == "Do it.\n\nAt length: yes.\n\nNotes\n-----\nIt is slow."
+    assert names == {"a": "the first", "b": "the others, together", "c": "the others, together", "rest": "what is left"}
+
+
+def test_sphinxs_fields() -> None:
+    text, names = read(
+        """Do it.
+
+        :param a: the first
+        :param str b: the second,
+            which is long
+        :type a: int
+        :raises ValueError: never
+        :return: a sum
+        :rtype: int
+
+        It is slow.
+        """
+    )
+    assert text == "Do it.\n\nIt is slow."
+    assert names == {"a": "the first", "b": "the second, which is long"}
+
+
+def test_a_rule_below_a_line_is_no_section() -> None:
+    text = "Title\n-----\nname : of a thing"
     assert read(text) == (text, {})

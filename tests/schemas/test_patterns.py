@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol import patterns
+from greenroom.protocol.meter import Meter
 from greenroom.protocol.pattern_syntax import parse, to_python
 from greenroom.protocol.patterns import BadPattern, Pattern, TooLong
 
@@ -40,16 +41,17 @@ def test_both_ways_to_match_agree_with_python(source: str, text: str) -> None:
     expected = re.search(source.replace("$", r"\Z"), text) is not None
     pattern = Pattern(source)
     assert pattern.search(text) is expected
-    assert patterns._Automaton(pattern._tree).search(text) is expected
+    assert patterns._Automaton(pattern._tree).search(text, Meter()) is expected
 
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_pattern_or_a_bad_one(source: str) -> None:
     try:
         pattern = Pattern(source)
-    except BadPattern:
-        return
-    pattern.search("abc")
+    except BadPattern as refused:
+        assert str(refused)
+    else:
+        assert pattern.search("abc") in (True, False)
 
 
 @pytest.mark.parametrize(

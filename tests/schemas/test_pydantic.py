@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field
 
+from greenroom.protocol import pydantic_models
+from greenroom.protocol.meter import IN_ALL, Meter, TooMuch
+from greenroom.protocol.pydantic_models import MOST
 from greenroom.protocol.results import tool_result
 from greenroom.protocol.returns import returns_of
-from greenroom.protocol.schemas import Mismatch, arguments_of, into, schema_of
+from greenroom.protocol.schemas import Mismatch, arguments_of, into, kind_of, schema_of
 
 
 class Town(BaseModel):
@@ -78,3 +81,114 @@ def test_a_fields_description_in_annotated() -> None:
         "minimum": 1,
         "description": "how many",
     }
+
+
+class Parcel(BaseModel):
+    numbers: list[int] = []
+    towns: list[Town] = []
+    words: list[str] = []
+    lists: list[list[int]] = []
+
+
+WRONG: list[Any] = [
+    {"numbers": [None] * 5_000},
+    {"numbers": [0.5] * 5_000},
+    {"numbers": [*range(5_000), "1"]},
+    {"towns": [1] * 5_000},
+    {"towns": [{}] * 5_000},
+    {"numbers": {str(number): number for number in range(5_000)}},
+]
+TOO_MUCH: list[Any] = [
+    {"towns": [{"Name": "a"}] * (MOST // 2)},
+    {"towns": [{"Name": "a", "founded": None}] * MOST},
+    {"words": ["a"] * MOST},
+    {"lists": [[]] * MOST},
+]
+
+
+@pytest.mark.parametrize("sent", WRONG)
+@pytest.mark.parametrize("kind", [Parcel, list[Parcel], Parcel | None])
+def test_pydantic_is_not_given_many_values_that_its_schema_refuses(
+    monkeypatch: pytest.MonkeyPatch, sent: Any, kind: Any
+) -> None:
+    """It makes an error of each mistake, and holds the interpreter meanwhile."""
+    given: list[Any] = []
+
+    def spied(_: Any, value: Any, **__: Any) -> None:
+        given.append(value)
+
+    monkeypatch.setattr(pydantic_models, "from_json", spied)
+    with pytest.raises(Mismatch):
+        into(kind, [sent] if kind == list[Parcel] else sent)
+    assert not given
+
+
+def test_many_whole_numbers_with_a_point_come_to_pydantic_as_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    real = pydantic_models.from_json
+
+    def spied(kind: Any, value: Any, **options: Any) -> Any:
+        given.append(value)
+        return real(kind, value, **options)
+
+    monkeypatch.setattr(pydantic_models, "from_json", spied)
+    made = into(Parcel, {"numbers": [3.0] * 2_000})
+    assert made.numbers == [3] * 2_000
+    assert [{type(one) for one in each["numbers"]} for each in given] == [{int}]
+
+
+@pytest.mark.parametrize("sent", TOO_MUCH)
+def test_pydantic_is_not_given_more_than_it_makes_in_a_moment(monkeypatch: pytest.MonkeyPatch, sent: Any) -> None:
+    def spied(*_: Any, **__: Any) -> None:
+        pytest.fail("it was given them")
+
+    monkeypatch.setattr(Parcel, "model_validate_json", spied)
+    with pytest.raises(Mismatch, match=f"more than {MOST} texts, lists and objects, which is too much for a Parcel"):
+        kind_of(Parcel).make(sent, Meter(IN_ALL))
+
+
+def test_only_models_are_bounded() -> None:
+    many = ["a"] * (MOST + 1)
+
+    def tool(parcel: Parcel, others: list[str]) -> None:
+        """Take a parcel and others."""
+
+    assert arguments_of(tool).bind({"parcel": {}, "others": many}, Meter(IN_ALL))["others"] == many
+    assert len(kind_of(list[Parcel]).make([{"words": ["a"] * 9}] * (MOST // 9), Meter(IN_ALL))) == MOST // 9
+
+
+def test_much_for_a_model_goes_on_in_a_thread() -> None:
+    sent = {"numbers": [1] * 100_000}
+    with pytest.raises(TooMuch):
+        kind_of(Parcel).make(sent, Meter())
+    assert kind_of(Parcel).make(sent, Meter(IN_ALL)).numbers == sent["numbers"]
+    with pytest.raises(TooMuch):
+        kind_of(Parcel).make({"numbers": [1] * 900}, Meter(900))
+
+
+def test_pydantic_is_given_much_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fits the schema and not the model is no number that is written differently."""
+    given: list[Any] = []
+
+    def refused(_: Any, value: Any, **__: Any) -> Any:
+        given.append(value)
+        raise ValueError("not these")
+
+    monkeypatch.setattr(pydantic_models, "from_json", refused)
+    with pytest.raises(Mismatch, match="not these"):
+        into(Parcel, {"numbers": [1] * 2_000})
+    assert len(given) == 1
+
+
+@pytest.mark.parametrize("hint", [Parcel, list[Parcel], Parcel | Trip])
+def test_a_result_of_ours_may_be_larger(hint: Any) -> None:
+    def tool() -> None:
+        """Return one."""
+
+    tool.__annotations__["return"] = hint
+    returns = returns_of(tool)
+    assert returns is not None
+    parcel = {"words": ["a"] * (MOST + 1)}
+    value = [parcel] if hint == list[Parcel] else parcel
+    # It is held against the schema that was announced, which costs steps: as many as a thread has.
+    assert returns.errors({"result": value} if returns.wrapped else value, Meter(IN_ALL)) == []

@@ -133,5 +133,5 @@ def test_a_broken_promise_is_told_with_all_its_breaks() -> None:
 
 def test_what_arrives_is_what_is_checked() -> None:
     assert [(path, str(reason)) for path, reason in returns(float).errors({"result": float("nan")})] == [
-        (("result",), "expected a number, got null"),
+        (("result",), "expected a number, got NaN: JSON has null for it, which the hint has to take (`float | None`)"),
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
 import socket
-import time
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from greenroom.protocol import json as wire_json
 from greenroom.protocol.definitions import Tool
 from greenroom.protocol.fitting import fit
+from greenroom.protocol.meter import AT_ONCE
 from greenroom.protocol.validation import BadSchema, Validator, check_schema, first_error, validate
 from greenroom.protocol.versions import SUPPORTED
 
@@ -296,8 +297,8 @@ BOMBS: list[tuple[Any, Any]] = [
         (doubling("oneOf"), "a"),
         ({**doubling("allOf"), "unevaluatedProperties": False}, {"a": 1}),
         ({"unevaluatedItems": False, **doubling("anyOf")}, [1]),
-        ({"items": {"properties": {f"p{number}": {} for number in range(3_000)}}}, [{}] * 10_000),
-        ({"items": {"enum": list(range(5_000))}}, [0] * 10_000),
+        ({"items": {"properties": {f"p{number}": {} for number in range(3_000)}}}, [{}] * 100_000),
+        ({"items": {"enum": list(range(5_000))}}, [0] * 100_000),
         ({"patternProperties": {f"^{number}+$": {} for number in range(1_000)}}, {str(number): 1 for number in range(5_000)}),
         ({"uniqueItems": True}, [[number] for number in range(300_000)]),
         ({"items": {"oneOf": [{"minimum": number} for number in range(1_000)]}}, [5] * 10_000),
@@ -306,12 +307,11 @@ BOMBS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("schema", "value"), BOMBS, ids=range(len(BOMBS)))
-def test_bombs_run_out_of_steps_and_not_out_of_time(schema: Any, value: Any) -> None:
-    validator = Validator(schema)
-    began = time.process_time()
-    found = validator.errors(value, most=100_000)
-    assert time.process_time() - began < 10  # about one second, where nobody else needs the machine
-    assert found[-1].reason.kind == "too_complex"
+def test_bombs_run_out_of_steps(schema: Any, value: Any) -> None:
+    """What a step is worth is counted in `test_costs`."""
+    (found,) = Validator(schema).errors(value, most=100_000)
+    assert found.reason.kind == "too_complex"
+    assert str(found) == f"there is too much in it to be checked: more than {AT_ONCE} steps"
 
 
 def test_a_malicious_pattern_is_matched_in_linear_time() -> None:
@@ -334,3 +334,9 @@ def test_a_value_as_deep_as_the_wire_allows() -> None:
 def test_what_is_no_json_is_shown_all_the_same() -> None:
     assert first_error(["\ud800"], {"type": "string"}) == "expected a string, got ['\\ud800']"
     assert first_error({1, 2}, {"type": "string"}) == "expected a string, got [1,2]"
+
+
+@pytest.mark.parametrize("wanted", [0.1, 3])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_number_that_is_not_finite_is_a_multiple(wanted: float, value: float) -> None:
+    assert [each.reason.kind for each in Validator({"multipleOf": wanted}).errors(value)] == ["not_a_multiple"]

@@ -41,8 +41,10 @@ async def test_it_stands_around_what_runs_code_and_around_nothing_else() -> None
     seen: list[tuple[str, str, bool]] = []
 
     async def around(method: str, ctx: Context, proceed: Any) -> dict[str, Any]:
+        before = ctx.name
         result = await proceed()
-        seen.append((method, ctx.name, bool(result.get("isError"))))
+        assert before == ctx.name
+        seen.append((method, before, bool(result.get("isError"))))
         return result  # type: ignore[no-any-return]
 
     async with Client(shop(around)) as client:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom import Server
 from greenroom.probe import WireProbe
@@ -99,7 +100,7 @@ def _key(id: Any) -> str:
 
 
 @pytest.mark.row("WC-11", "WC-12", "WC-13", "WC-14", "WC-15", "WC-18")
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(_FRAMES, max_size=8))
 def test_every_request_is_answered_once_and_nothing_else_is(frames: list[bytes]) -> None:
     expected = Counter(_key(id) for frame in frames for id in asks(frame))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Iterator
 from enum import Flag
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -159,3 +160,19 @@ def test_methods_of_a_class_based_server_are_no_mistake() -> None:
             return "ring"
 
     assert Demo.server("x").registry.catalogue.tool("ring") is not None
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("port", ["taken", 99999])
+def test_a_port_that_cannot_be_is_told_without_frames_of_ours(port: Any, workers: int | None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1] if port == "taken" else port
+        with pytest.raises((OSError, ConfigError), match=r"somebody listens there already|port must be") as told:
+            named.run("http", port=number, workers=workers)
+    here, *ours = [frame.name for frame in told.traceback]
+    assert here == "test_a_port_that_cannot_be_is_told_without_frames_of_ours"
+    assert ours == ["checked", "run"]  # which looks at the names of its arguments first
+    assert told.value.__suppress_context__
+
+
+named = Server("named")

@@ -14,11 +14,14 @@ import pytest
 import quart
 from fastapi import FastAPI
 from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser, UnauthenticatedUser
+from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from greenroom import HttpConfig, Server
+from greenroom import AuthInfo, Context, HttpConfig, Server
+from greenroom.mounting import starlette_user
 from greenroom.supervision import kill, wait_down, whereis
 from greenroom.supervision.kernel.current import node_of
 
@@ -157,6 +160,7 @@ def test_each_loop_has_a_company_of_its_own() -> None:
     assert [asyncio.run(once()) for _ in range(3)] == [{"result": 5}] * 3  # and nobody has closed anything
 
 
+@pytest.mark.deep
 def test_loops_that_were_left_are_not_kept_in_memory() -> None:
     app = make_server().asgi()
     nodes: list[weakref.ref[Node]] = []
@@ -238,3 +242,160 @@ async def test_a_company_that_has_given_up_is_started_anew_by_the_next_request()
         await wait_down(company)
         assert await use(client, "/mcp") == {"result": 5}
     await app.close()
+
+
+# --- what a host has opened and found out
+
+
+def opening(server: Server, said: list[str]) -> None:
+    @server.lifespan
+    async def pool() -> AsyncGenerator[None]:
+        said.append("open")
+        yield
+        said.append("closed")  # not in a `finally`: most write it so
+
+
+@pytest.mark.parametrize("make", [Starlette, FastAPI])
+async def test_a_host_has_the_lifespan_of_what_it_mounts_in_one_line(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[str] = []
+    server = make_server()
+    opening(server, said)
+    mcp = server.asgi()
+    app = make(lifespan=mcp.lifespan)
+    app.mount("/tools", mcp)
+    async with app.router.lifespan_context(app):
+        assert said == ["open"]
+        async with client_of(app) as client:
+            assert await use(client, "/tools/mcp") == {"result": 5}
+    assert said == ["open", "closed"]
+    assert "lifespan" not in caplog.text
+
+
+def test_what_was_opened_without_a_lifespan_is_closed_when_the_loop_ends(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+    server = make_server()
+    opening(server, said)
+    app = starlette_app(server.asgi())
+
+    async def main() -> None:
+        async with client_of(app) as client:
+            assert await use(client, "/tools/mcp") == {"result": 5}
+        assert said == ["open"]
+
+    asyncio.run(main())
+    assert said == ["open", "closed"]
+    assert caplog.text.count("lifespan=app.lifespan") == 1
+
+
+class _Session:
+    """A session of one user of the host."""
+
+    def __init__(self, client: httpx.AsyncClient, user: str) -> None:
+        self.client = client
+        self.headers = {**ACCEPT, "x-user": user}
+
+    async def enter(self) -> None:
+        hello = await self.client.post("/tools/mcp", json=HELLO, headers=self.headers)
+        self.headers["mcp-session-id"] = hello.headers["mcp-session-id"]
+        ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert (await self.client.post("/tools/mcp", json=ready, headers=self.headers)).status_code == 202
+
+    async def ask(self, method: str, **params: Any) -> httpx.Response:
+        message = {"jsonrpc": "2.0", "id": 2, "method": method, "params": params}
+        return await self.client.post("/tools/mcp", json=message, headers=self.headers)
+
+    async def call(self, name: str, **more: Any) -> Any:
+        return (await self.ask("tools/call", name=name, arguments={}, **more)).json()
+
+
+def who_calls() -> Server:
+    server = make_server()
+
+    @server.tool(task_support="optional")
+    async def who(ctx: Context) -> str:
+        return "no caller" if ctx.auth is None else f"{ctx.auth.subject} {' '.join(sorted(ctx.auth.scopes or ()))}"
+
+    @server.tool(scopes=["write"])
+    async def change() -> str:
+        return "changed"
+
+    return server
+
+
+class _Users(AuthenticationBackend):
+    """By a header, as a host's own sign-in would."""
+
+    async def authenticate(self, conn: Any) -> Any:
+        user = conn.headers.get("x-user")
+        scopes = ["read", "write"] if user == "ada" else ["read"]
+        return None if not user else (AuthCredentials(scopes), SimpleUser(user))
+
+
+def by_middleware(server: Server) -> Any:
+    app = starlette_app(server.asgi())
+    app.add_middleware(AuthenticationMiddleware, backend=_Users())
+    return app
+
+
+def by_function(server: Server) -> Any:
+    async def caller(scope: Any) -> AuthInfo | None:
+        user = dict(scope["headers"]).get(b"x-user", b"").decode()
+        scopes = frozenset(("read", "write") if user == "ada" else ("read",))
+        return AuthInfo(user, scopes=scopes) if user else None
+
+    return quart_app(server.asgi(caller=caller))
+
+
+@pytest.mark.parametrize("host", [by_middleware, by_function])
+async def test_the_caller_whom_a_host_has_signed_in_is_known_to_tools_scopes_tasks_and_sessions(
+    host: Callable[[Server], Any],
+) -> None:
+    server = who_calls()
+    async with server.started(), client_of(host(server)) as client:
+        ada, eve, anonymous = _Session(client, "ada"), _Session(client, "eve"), _Session(client, "")
+        for each in (ada, eve, anonymous):
+            await each.enter()
+        assert (await ada.call("who"))["result"]["content"][0]["text"] == "ada read write"
+        assert (await eve.call("who"))["result"]["content"][0]["text"] == "eve read"
+        assert (await anonymous.call("who"))["result"]["content"][0]["text"] == "no caller"
+        assert (await ada.call("change"))["result"]["content"][0]["text"] == "changed"
+        assert (await eve.ask("tools/call", name="change", arguments={})).status_code == 403
+        task = (await ada.call("who", task={}))["result"]["task"]["taskId"]
+        assert (await ada.ask("tasks/result", taskId=task)).json()["result"]["content"][0]["text"] == "ada read write"
+        assert "error" in (await eve.ask("tasks/get", taskId=task)).json()
+        eve.headers["mcp-session-id"] = ada.headers["mcp-session-id"]
+        assert (await eve.ask("ping")).status_code == 404
+
+
+async def test_a_user_without_an_identity_is_no_principal() -> None:
+    class Named(BaseUser):
+        @property
+        def is_authenticated(self) -> bool:
+            return True
+
+    found = starlette_user({"type": "http", "user": Named(), "auth": AuthCredentials(["read"])})
+    assert found is not None
+    assert (found.principal, found.scopes) == (None, frozenset({"read"}))
+    assert starlette_user({"type": "http"}) is None
+    assert starlette_user({"type": "http", "user": UnauthenticatedUser()}) is None
+
+
+async def test_of_two_processes_each_has_sessions_of_its_own_and_none_are_needed_without_sessions() -> None:
+    one, other = make_server(), make_server()
+    apps = [one.asgi(), other.asgi()]
+    async with client_of(apps[0]) as here, client_of(apps[1]) as there:
+        hello = await here.post("/mcp", json=HELLO, headers=ACCEPT)
+        headers = {**ACCEPT, "mcp-session-id": hello.headers["mcp-session-id"]}
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        assert (await there.post("/mcp", json=ping, headers=headers)).status_code == 404
+    bare = [each.asgi(HttpConfig(session_enabled=False)) for each in (one, other)]
+    for app in bare:
+        async with client_of(app) as client:
+            params = {"name": "add", "arguments": {"a": 2, "b": 3}}
+            call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+            answer = await client.post("/mcp", json=call, headers={**ACCEPT, "mcp-protocol-version": "2025-11-25"})
+            assert answer.json()["result"]["structuredContent"] == {"result": 5}
+    for app in apps:
+        await app.close()

@@ -154,6 +154,23 @@ async def test_whoever_waits_for_the_peer_is_not_silent() -> None:
     assert await result_of(feed) == {"answer": SAMPLED}
 
 
+async def test_the_time_of_silence_begins_with_the_answer_not_with_the_question() -> None:
+    async def slow(job: Job) -> Any:
+        answer = await asks(job)
+        await asyncio.sleep(job.params["arguments"]["last"])
+        return answer
+
+    company = await open_company(Tools(asks=slow), settings=Settings(call_timeout=10))
+    player = await join(company)
+    for last, ends in ((9, {"answer": SAMPLED}), (11, "said nothing for 10 s")):
+        feed, question = await asked(player, timeout=100, last=last)
+        await asyncio.sleep(95)
+        await player.session.respond(Response(question["id"], SAMPLED))
+        assert str(ends) in str(await result_of(feed))
+    feed, _ = await asked(player, timeout=95, last=9)
+    assert await result_of(feed) == {"timeout": True}, "so it does where the answer did not come"
+
+
 @pytest.mark.row("SX-09")
 @pytest.mark.row("SC-08")
 @pytest.mark.row("SC-11")

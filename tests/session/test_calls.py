@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.context import Context
+from greenroom.actors.inflight import Call, InFlight
 from greenroom.actors.jobs import Finished, Job
 from greenroom.actors.outbound import NoStream
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Notification, Request, Response, encode_result
-from greenroom.supervision import ProcessExited, is_alive, kill, self_pid, trap_exit
+from greenroom.supervision import ProcessExited, inbox, is_alive, kill, self_pid, trap_exit
 from greenroom.supervision.testing import kill as kill_and_wait
 from greenroom.transports.seam import Answer, Peer
 
 from .players import Tools, echo, join, message, open_company, read, said, turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PEER = Peer("test")
 
@@ -113,6 +118,21 @@ async def test_a_call_that_does_not_notice_is_ended_after_a_grace() -> None:
     assert is_alive(pids[0])
     await asyncio.sleep(0.2)
     assert not is_alive(pids[0])
+
+
+async def test_a_session_is_busy_with_a_call_that_no_worker_has_begun_and_with_a_worker_whose_call_is_over() -> None:
+    table, seen = InFlight(), list[bool]()
+    async with inbox() as me:
+        for step in (
+            lambda: None,
+            lambda: table.add(Call(1, "a", "tools/call", None)),
+            lambda: table.began(1, me.pid),
+            lambda: table.take(1),
+            lambda: table.gone(me.pid),
+        ):
+            step()
+            seen.append(table.busy)
+    assert seen == [False, True, True, True, False]
 
 
 async def test_a_callback_that_fails_is_not_the_sessions_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -241,8 +261,9 @@ async def test_a_call_that_takes_too_long_is_answered_without_its_result() -> No
     tools = Tools(**TOOLS)
     player = await join(await open_company(tools, settings=Settings(call_timeout=60)))
     began = asyncio.get_running_loop().time()
-    error = (await player.call("for_ever"))["error"]
-    assert error == {"code": -32603, "message": "Request timed out"}
+    result = (await player.call("for_ever"))["result"]
+    text = "Tool 'for_ever' timed out: it said nothing for 60 s (call_timeout)"
+    assert result == {"content": [{"type": "text", "text": text}], "isError": True}, "the model reads it"
     assert asyncio.get_running_loop().time() - began == 60
     assert tools.jobs[0].cancelled
     assert "result" in await player.call("echo")
@@ -263,7 +284,7 @@ async def test_each_of_several_calls_has_its_own_deadline_whatever_comes_of_thos
     assert await first is None
     ends: list[float] = []
     for each in (second, third):
-        assert message((await each).body)["error"]["message"] == "Request timed out"
+        assert "timed out: it said nothing for 60 s" in message((await each).body)["result"]["content"][0]["text"]
         ends.append(loop.time() - began)
     assert ends == [pytest.approx(90), pytest.approx(105)]
 
@@ -280,8 +301,51 @@ async def test_the_general_deadline_begins_anew_with_each_word() -> None:
     patient, late = [await player.reply("tools/call", name="chatty", arguments={"last": last}) for last in (59, 61)]
     assert said(await read(patient, 100))[-1]["result"] == {"done": True}
     messages = said(await read(late, 100))
-    assert messages[-1]["error"]["message"] == "Request timed out"
+    assert "timed out: it said nothing for 60 s" in messages[-1]["result"]["content"][0]["text"]
     assert len(messages) == 5
+
+
+REPORTS: dict[str, Callable[[Context, int], object]] = {
+    "progress that was not asked for": lambda ctx, n: ctx.progress(n),
+    "progress that is no further": lambda ctx, n: ctx.progress(1),
+    "a log message below the level": lambda ctx, n: ctx.debug(n),
+    "a notification": lambda ctx, n: ctx.notify("notifications/mine"),
+}
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_the_general_deadline_begins_anew_with_each_report_also_where_it_is_not_sent(
+    report: Any, where: str
+) -> None:
+    async def reports(job: Job) -> Any:
+        ctx = Context(job.facts, job.voice, job.cancelled, job.request_id, job.params)
+        for number in range(3):
+            await asyncio.sleep(59)
+            _ = report(ctx, number) if where == "loop" else await asyncio.to_thread(report, ctx, number)
+        await asyncio.sleep(job.params["arguments"]["last"])
+        return {"done": True}
+
+    player = await join(await open_company(Tools(reports=reports), settings=Settings(call_timeout=60)))
+    await player.ask("logging/setLevel", level="error")
+    patient, late = player.later("reports", last=59), player.later("reports", last=61)
+    for waiting, last in ((patient, "done"), (late, "said nothing for 60 s")):
+        reply = await waiting
+        messages = [message(reply.body)] if isinstance(reply, Answer) else said(await read(reply, 100))
+        assert last in str(messages[-1]["result"])
+
+
+async def test_a_call_without_sessions_counts_reports_that_have_no_way_to_the_client() -> None:
+    async def reports(job: Job) -> Any:
+        for number in range(3):
+            await asyncio.sleep(59)
+            assert not job.voice.emit("notifications/progress", {"progressToken": "t", "progress": number})
+        return {"done": True}
+
+    company = await open_company(Tools(reports=reports), settings=Settings(call_timeout=60, sessions=False))
+    reply = await company.once(PEER, Request(1, "tools/call", {"name": "reports"}))
+    assert isinstance(reply, Answer)
+    assert message(reply.body)["result"] == {"done": True}
 
 
 async def test_a_call_may_have_no_deadline() -> None:

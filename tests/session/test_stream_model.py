@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.actors.feeds import TRUNCATED
 from greenroom.actors.outlets import ToStreams
@@ -112,7 +113,7 @@ def check(seen: list[int | None], last: int) -> None:
         before, gap = each, False
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(steps=Steps, kept=st.sampled_from([3, 8, 100]))
 def test_each_event_comes_once_and_in_order_or_its_absence_is_told(steps: list[tuple[str, int]], kept: int) -> None:
     run(partial(play, steps, kept))

@@ -301,6 +301,27 @@ async def test_a_registration_is_its_issuers_and_is_kept_while_it_fits() -> None
     assert await ours.kept("https://a.example", "two") is None
 
 
+async def test_a_registration_that_is_of_no_use_is_forgotten_also_where_the_store_cannot_be_written() -> None:
+    class Mounted(MemoryStore):
+        frozen = False
+
+        async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+            if self.frozen:
+                raise SignInError("store", "read-only")
+            await super().put(key, entry)
+
+    store, post = Mounted(), Post({"client_id": "one"})
+    server = ServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
+    ours = registrar(post, store)
+    assert (await ours.identity(server, None, None)).client_id == "one"
+    store.frozen = True
+    await ours.forget(server.issuer, "one")
+    assert await ours.kept(server.issuer, "one") is None
+    post.answer = {"client_id": "two"}
+    assert (await ours.identity(server, None, None)).client_id == "two"
+    assert await ours.kept(server.issuer, "two") is not None
+
+
 async def test_a_secret_that_is_over_is_no_registration() -> None:
     store, post = MemoryStore(), Post({"client_id": "one", "client_secret": "s", "client_secret_expires_at": 1})
     server = ServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
@@ -324,7 +345,8 @@ async def test_who_was_somebody_there_is_so_by_that_name_alone() -> None:
     store, document = MemoryStore(), "https://us.example/client.json"
     known = registrar(Post({}), store, known=Identity("old"))
     assert await known.kept("https://a.example", "old") == Identity("old")
-    assert await known.kept("https://a.example", "new") is None
+    for other in ("new", "older", "ol", "OLD", ""):
+        assert await known.kept("https://a.example", other) is None
     ours = registrar(Post({}), store, document=document)
     found = await ours.kept("https://a.example", document)
     assert found is not None

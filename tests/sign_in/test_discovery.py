@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from greenroom import SignInError
-from greenroom.auth.client.challenges import bearer_challenge, parse_challenges, parse_www_authenticate
+from greenroom.auth.client.challenges import bearer_challenge, parse_challenges
 from greenroom.auth.client.discovery import (
     check_endpoint,
     discover,
@@ -15,22 +15,26 @@ from greenroom.auth.client.discovery import (
     discover_protected_resource,
 )
 from greenroom.auth.client.metadata import canonical, resource_urls, server_urls
-from greenroom.auth.urls import covers
 
 from .world import CHALLENGE, ISSUER, PRM, URL, World
 
-pytestmark = pytest.mark.row("CA-04")
+HOST = "https://mcp.example"
 ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
 
 
+def named_in(header: str) -> str | None:
+    """The URL of the metadata that a challenge for a bearer token names."""
+    challenge = bearer_challenge(header)
+    return None if challenge is None else challenge.params.get("resource_metadata")
+
+
+@pytest.mark.row("CA-04")
 def test_the_challenge_names_the_metadata() -> None:
-    assert parse_www_authenticate(CHALLENGE) == PRM
-    assert (
-        parse_www_authenticate('Basic realm="x", Bearer resource_metadata=https://a.example/x') == "https://a.example/x"
-    )
-    assert parse_www_authenticate("Bearer") is None
-    assert parse_www_authenticate('Digest nonce="Bearer resource_metadata=\\"x\\""') is None
-    assert parse_www_authenticate("") is None
+    assert named_in(CHALLENGE) == PRM
+    assert named_in('Basic realm="x", Bearer resource_metadata=https://a.example/x') == "https://a.example/x"
+    assert named_in("Bearer") is None
+    assert named_in('Digest nonce="Bearer resource_metadata=\\"x\\""') is None
+    assert named_in("") is None
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def test_the_challenge_names_the_metadata() -> None:
 )
 def test_whatever_a_header_says_it_is_read(junk: str) -> None:
     parse_challenges(junk)
-    parse_www_authenticate(junk)
+    bearer_challenge(junk)
 
 
 def test_the_first_of_two_params_counts() -> None:
@@ -47,9 +51,10 @@ def test_the_first_of_two_params_counts() -> None:
     assert found.params == {"scope": "a b", "error": 'x"y'}
 
 
+@pytest.mark.row("CA-04")
 def test_the_forms_of_well_known_addresses() -> None:
-    assert resource_urls(URL) == [PRM, ROOT]
-    assert resource_urls("https://mcp.example/") == [ROOT]
+    assert list(resource_urls(URL).items()) == [(PRM, URL), (ROOT, HOST)]
+    assert resource_urls("https://mcp.example/") == {ROOT: HOST}
     assert server_urls("https://a.example/one") == [
         "https://a.example/.well-known/oauth-authorization-server/one",
         "https://a.example/.well-known/openid-configuration/one",
@@ -58,27 +63,102 @@ def test_the_forms_of_well_known_addresses() -> None:
     assert len(server_urls("https://a.example")) == 2
 
 
+FOREIGN = [
+    HOST,
+    f"{HOST}/",
+    "https://mcp.example/mc",
+    "https://mcp.example/mcp/more",
+    "https://mcp.example/other",
+    "https://mcp.example/mcp//",
+    "https://mcp.example/./mcp",
+    "https://mcp.example/x/../mcp",
+    "https://mcp.example/%6dcp",
+    "https://mcp.example/MCP",
+    "https://mcp.example/mcp?",
+    "https://mcp.example/mcp?a=b",
+    "https://mcp.example/mcp#",
+    "https://mcp.example/mcp#a",
+    "https://u@mcp.example/mcp",
+    "https://mcp.example\\@evil.example/mcp",
+    "https://mcp.example.evil.example/mcp",
+    "https://mcp.example:444/mcp",
+    "https://mcp.example:notaport/mcp",
+    "http://mcp.example/mcp",
+    "https://evil.example/mcp",
+    " https://mcp.example/mcp",
+    "//mcp.example/mcp",
+    "/mcp",
+]
+
+
+@pytest.mark.parametrize("named", [PRM, ROOT, "https://mcp.example/elsewhere.json", "https://other.example/x", None])
+@pytest.mark.parametrize("resource", FOREIGN)
+async def test_a_document_at_the_servers_own_place_may_name_nothing_but_the_server(
+    resource: str, named: str | None
+) -> None:
+    """Whether the place was made from the server's URL, or the server has named it in its challenge."""
+    world = World()
+    world.documents = {named or PRM: {"resource": resource, "authorization_servers": [ISSUER]}}
+    with pytest.raises(SignInError, match="not of the server that was asked"):
+        await discover(URL, world.fetch, resource_metadata=named)
+    assert world.asked == [named or PRM]
+
+
+@pytest.mark.parametrize("resource", [URL, *FOREIGN[2:]])
+async def test_a_document_of_the_whole_host_may_name_nothing_but_the_host(resource: str) -> None:
+    world = World()
+    world.documents = {ROOT: {"resource": resource, "authorization_servers": [ISSUER]}}
+    with pytest.raises(SignInError, match="not of the server that was asked"):
+        await discover(URL, world.fetch)
+    assert world.asked == [PRM, ROOT]
+
+
+@pytest.mark.parametrize("url", [URL, f"{URL}/", "HTTPS://MCP.Example:443/mcp/", "https://u:p@mcp.example/mcp?a=b#c"])
+@pytest.mark.parametrize("resource", [URL, f"{URL}/"])
+async def test_a_server_is_known_however_its_url_is_written(url: str, resource: str) -> None:
+    world = World()
+    world.documents = {PRM: {"resource": resource, "authorization_servers": [ISSUER]}}
+    assert (await discover(url, world.fetch)).resource == resource
+
+
 @pytest.mark.parametrize(
-    ("resource", "fits"),
+    ("url", "path"),
     [
-        (URL, True),
-        ("https://mcp.example", True),
-        ("https://MCP.example:443/", True),
-        ("https://mcp.example/mc", False),
-        ("https://mcp.example/mcp/more", False),
-        ("http://mcp.example/mcp", False),
-        ("https://evil.example/mcp", False),
-        ("https://mcp.example:notaport/mcp", False),
+        ("https://mcp.example:443/mcp", "/mcp"),
+        ("https://MCP.Example/mcp", "/mcp"),
+        ("https://mcp.example/mcp?tenant=1", "/mcp"),
+        ("https://MCP.example:443", ""),
     ],
 )
-def test_whose_metadata_it_may_be(resource: str, fits: bool) -> None:  # noqa: FBT001 - a column
-    assert covers(resource, URL) is fits
+async def test_a_document_may_name_the_url_exactly_as_it_was_asked(url: str, path: str) -> None:
+    world = World()
+    world.documents = {f"{ROOT}{path}": {"resource": url, "authorization_servers": [ISSUER]}}
+    assert (await discover(url, world.fetch)).resource == url
+
+
+async def test_a_user_in_the_url_and_a_fragment_are_no_part_of_a_resources_name() -> None:
+    url = "https://u:p@mcp.example/mcp?a=b#c"
+    world = World()
+    world.documents[PRM]["resource"] = url
+    with pytest.raises(SignInError, match="not of the server that was asked"):
+        await discover(url, world.fetch)
+
+
+async def test_a_document_of_the_whole_host_may_not_name_the_url_that_was_asked() -> None:
+    url = "https://mcp.example/mcp?a=b"
+    world = World()
+    world.documents = {ROOT: {"resource": url, "authorization_servers": [ISSUER]}}
+    with pytest.raises(SignInError, match="not of the server that was asked"):
+        await discover(url, world.fetch)
 
 
 def test_a_server_is_named_without_what_does_not_belong() -> None:
-    assert canonical("HTTPS://u:p@Mcp.Example/mcp/?a=b#c") == URL
+    assert canonical("HTTPS://u:p@Mcp.Example:443/mcp/?a=b#c") == URL
+    assert canonical("http://Mcp.Example:80/") == "http://mcp.example"
+    assert canonical("https://mcp.example:80") == "https://mcp.example:80"
 
 
+@pytest.mark.row("CA-04")
 async def test_what_the_challenge_names_is_asked_and_nothing_else() -> None:
     world = World()
     place = await discover(URL, world.fetch, resource_metadata=PRM)
@@ -86,16 +166,16 @@ async def test_what_the_challenge_names_is_asked_and_nothing_else() -> None:
     assert world.asked == [PRM, f"{ISSUER}/.well-known/oauth-authorization-server"]
 
 
+@pytest.mark.row("CA-04")
 async def test_without_it_both_forms_are_tried() -> None:
     world = World()
-    world.documents = {
-        ROOT: {"resource": "https://mcp.example", "authorization_servers": [ISSUER], "scopes_supported": ["a"]}
-    }
+    world.documents = {ROOT: {"resource": f"{HOST}/", "authorization_servers": [ISSUER], "scopes_supported": ["a"]}}
     place = await discover(URL, world.fetch)
-    assert (place.resource, place.scopes) == ("https://mcp.example", ("a",))
+    assert (place.resource, place.scopes) == (f"{HOST}/", ("a",))
     assert world.asked[:2] == [PRM, ROOT]
 
 
+@pytest.mark.row("CA-04")
 async def test_an_authorization_server_is_found_in_its_three_places() -> None:
     world = World()
     issuer = "https://other.example/one"
@@ -106,6 +186,7 @@ async def test_an_authorization_server_is_found_in_its_three_places() -> None:
     assert world.asked == server_urls(issuer)
 
 
+@pytest.mark.row("CA-04")
 async def test_an_old_server_is_its_own_authorization_server() -> None:
     world = World()
     world.documents = {}
@@ -163,6 +244,7 @@ async def test_whom_we_know_is_the_one_that_is_chosen() -> None:
         await discover(URL, world.fetch, issuer="https://third.example")
 
 
+@pytest.mark.row("CA-04")
 async def test_no_redirect_is_followed_and_nobody_there_is_temporary() -> None:
     world = World()
     world.documents = {PRM: 302, ROOT: 302}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,12 +22,19 @@ from greenroom import (
     Unauthorized,
 )
 from greenroom.actors.client.greeting import is_final
+from greenroom.auth.client.code_flow import check_server
 from greenroom.auth.client.credential import KeptCredentials
 from greenroom.auth.client.door import credentials_for
+from greenroom.auth.client.keeper import _MOST_STEPS  # pyright: ignore[reportPrivateUsage]
+from greenroom.auth.client.metadata import ServerMetadata
+from greenroom.auth.client.reaching import fetcher_for
 from greenroom.auth.client.record import Record
+from greenroom.auth.client.token_calls import ID_TOKEN, SAML2
 from greenroom.auth.jose import make_key
 from greenroom.auth.testing import Approve, AuthorizationServer, Refuse, Said
 from greenroom.supervision import kill, whereis
+from greenroom.transports.client.fetch import Fetched
+from greenroom.transports.client.guard import Guard
 
 from .world import CHALLENGE, ISSUER, PRM, URL, World
 
@@ -89,6 +97,19 @@ def test_a_token_travels_within_tls_or_not_at_all() -> None:
         Client("http://127.0.0.1:9/mcp", auth=auth)
     with pytest.raises(ConfigError, match="at a URL"):
         Client(["true"], auth="token")
+
+
+def test_a_server_cannot_send_a_client_into_a_private_network_unless_that_was_allowed() -> None:
+    assert fetcher_for(URL).guard == Guard(loopback=False, private=False)
+    assert fetcher_for("http://127.0.0.1:9/mcp").guard == Guard(loopback=True, private=False)
+    assert fetcher_for(URL, private=True).guard == Guard(loopback=False, private=True)
+    for way in (
+        OAuth(),
+        ClientCredentials(client_id="a", client_secret="b"),
+        EnterpriseManaged(client_id="a", idp_token_endpoint="https://sso.example/token", subject_token="t"),
+        GivenTokens(access_token="t"),
+    ):
+        assert not way.private
 
 
 @pytest.mark.row("CA-01")
@@ -192,6 +213,34 @@ async def test_who_brings_tokens_has_them_refreshed_once_for_each_that_is_refuse
 
 
 @pytest.mark.row("CA-03")
+async def test_a_refreshed_token_of_those_that_were_brought_is_found_again_by_the_next_program() -> None:
+    world, store = World(), MemoryStore()
+    world.idp.add_client("me", redirect_uris=["http://127.0.0.1/callback"])
+    signing_in = MemoryStore()
+    first = oauth(world, client_id="me", store=signing_in)
+    old = token(await signed_in(first.credentials(URL)))
+    [refresh] = [entry["refresh_token"] for key, entry in signing_in._entries.items() if not key.startswith("client ")]
+
+    def brought(store: MemoryStore) -> Credentials:
+        way = GivenTokens(
+            access_token=old,
+            refresh_token=refresh,
+            token_endpoint=f"{ISSUER}/token",
+            client_id="me",
+            store=store,
+            fetch=world.fetch,
+        )
+        return way.credentials(URL)
+
+    credentials = brought(store)
+    assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+    new = token(await credentials.headers())
+    assert new != old
+    later = MemoryStore()
+    later._entries.update(store._entries)
+    assert token(await brought(later).headers()) == new
+
+
 async def test_tokens_that_cannot_be_refreshed_are_over_when_they_are_refused() -> None:
     credentials = GivenTokens(access_token="only", fetch=World().fetch).credentials(URL)
     with pytest.raises(SignInError, match="bring another one"):
@@ -346,6 +395,24 @@ async def test_a_server_that_is_never_content_is_not_asked_for_ever() -> None:
     assert len(world.visits) == 3
 
 
+async def test_a_server_that_always_wants_another_scope_is_not_asked_for_ever() -> None:
+    world = World()
+    credentials = oauth(world).credentials(URL)
+    await signed_in(credentials)
+
+    async def step_up(number: int) -> bool:
+        await asyncio.sleep(61)  # so that these are not too many logins within a minute
+        another = LESS.replace('"write"', f'"write:{number}"')
+        return await credentials.refused(403, another, await credentials.headers())
+
+    for number in range(_MOST_STEPS):
+        assert await step_up(number)
+    with pytest.raises(SignInError, match=f"wants write:{_MOST_STEPS}") as caught:
+        await step_up(_MOST_STEPS)
+    assert caught.value.code == "insufficient_scope"
+    assert len(world.visits) == 1 + _MOST_STEPS
+
+
 async def test_a_server_that_refuses_what_its_own_authorization_server_gives() -> None:
     world = World()
     world.idp.faults.answer = {"refresh_token": None}
@@ -449,6 +516,49 @@ async def test_nobody_is_sent_where_no_browser_should_go(where: str) -> None:
     assert world.visits == []
 
 
+@pytest.mark.parametrize("missing", ["authorization_endpoint", "token_endpoint"])
+def test_a_server_that_lacks_an_endpoint_for_signing_in_is_refused_by_name(missing: str) -> None:
+    whole = ServerMetadata(
+        ISSUER,
+        authorization_endpoint=f"{ISSUER}/authorize",
+        token_endpoint=f"{ISSUER}/token",
+        challenge_methods=("S256",),
+    )
+    without: dict[str, Any] = {missing: None}
+    check_server(whole)
+    with pytest.raises(SignInError, match=f"{ISSUER} names no endpoint for signing in with a browser"):
+        check_server(replace(whole, **without))
+
+
+async def test_the_port_that_was_registered_is_used_again_while_it_is_free() -> None:
+    world, store = World(), MemoryStore()
+    ports: list[int | None] = []
+
+    async def sign_in() -> None:
+        known = {key: entry for key, entry in store._entries.items() if key.startswith("client ")}
+        store._entries.clear()
+        store._entries.update(known)
+        other = MemoryStore()
+        other._entries.update(known)
+        await signed_in(oauth(world, store=other).credentials(URL))
+        store._entries.update(other._entries)
+        [back] = parse_qs(urlsplit(world.visits[-1]).query)["redirect_uri"]
+        ports.append(urlsplit(back).port)
+
+    def registered() -> int:
+        return sum(asked.path == "/register" for asked in world.idp.requests)
+
+    await sign_in()
+    await sign_in()
+    assert ports[0] == ports[1]
+    assert registered() == 1
+    assert ports[0] is not None
+    with socket.create_server(("127.0.0.1", ports[0])):
+        await sign_in()
+    assert ports[2] not in (None, ports[0])
+    assert registered() == 2
+
+
 @pytest.mark.row("CB-09")
 async def test_endpoints_that_are_given_are_not_looked_for() -> None:
     world = World()
@@ -478,6 +588,25 @@ def test_settings_that_make_no_sense(bad: dict[str, Any]) -> None:
 def test_no_secret_shows() -> None:
     shown = repr(OAuth(client_id="me", client_secret="hush")) + repr(
         ClientCredentials(client_id="a", client_secret="hush")
+    )
+    shown += repr(
+        EnterpriseManaged(
+            client_id="me",
+            client_secret="hush",
+            idp_client_id="us",
+            idp_client_secret="hush",
+            idp_token_endpoint="https://sso.example/token",
+            subject_token="hush",
+        )
+    )
+    shown += repr(
+        GivenTokens(
+            access_token="hush",
+            refresh_token="hush",
+            client_id="me",
+            client_secret="hush",
+            token_endpoint=f"{ISSUER}/token",
+        )
     )
     assert "hush" not in shown
     assert "hush" not in repr(Record(ISSUER, URL, "", "", "hush", "hush"))
@@ -527,7 +656,6 @@ async def test_an_organisation_vouches_for_its_user() -> None:
         if url == "https://sso.example/token":
             sent.append({name: value for name, [value] in parse_qs(request["body"].decode()).items()})
             from greenroom.protocol.json import encode  # noqa: PLC0415
-            from greenroom.transports.client.fetch import Fetched  # noqa: PLC0415
 
             return Fetched(400 if "error" in said else 200, {}, encode(said), url)
         return await world.fetch(url, **request)
@@ -566,6 +694,98 @@ async def test_an_organisation_vouches_for_its_user() -> None:
     assert caught.value.code == "subject_token_expired"
     with pytest.raises(ConfigError):
         replace(way, subject_token_type="passport")
+
+
+def at_the_organisation(answer: bytes, status: int = 200, **settings: Any) -> tuple[Credentials, list[dict[str, str]]]:
+    """A program that is known there, and what it sends there."""
+    sent: list[dict[str, str]] = []
+    world = World()
+    world.idp.add_client("me", secret="s")
+    world.idp.plan("/token", Said(200, b'{"access_token": "yes", "token_type": "bearer"}'))
+
+    async def fetch(url: str, **request: Any) -> Any:
+        if url != "https://sso.example/token":
+            return await world.fetch(url, **request)
+        sent.append({name: value for name, [value] in parse_qs(request["body"].decode()).items()} | request["headers"])
+        return Fetched(status, {}, answer, url)
+
+    way = EnterpriseManaged(
+        client_id="me",
+        idp_token_endpoint="https://sso.example/token",
+        subject_token="of the user",
+        fetch=fetch,
+        **settings,
+    )
+    return way.credentials(URL), sent
+
+
+JAG = b'{"access_token": "jag", "token_type": "N_A", "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag"}'
+
+
+async def test_a_program_is_known_to_the_organisation_by_its_own_key_unless_it_has_another_name_there() -> None:
+    credentials, sent = at_the_organisation(JAG, key=make_key("EC"))
+    assert token(await signed_in(credentials)) == "yes"
+    assert sent[0]["client_id"] == "me"
+    assert sent[0]["client_assertion"].count(".") == 2
+    credentials, sent = at_the_organisation(JAG, key=make_key("EC"), idp_client_id="us", idp_client_secret="theirs")
+    assert token(await signed_in(credentials)) == "yes"
+    assert sent[0]["client_id"] == "us"
+    assert "client_assertion" not in sent[0]  # that key is for the other name, and nothing is signed with it here
+    assert sent[0]["authorization"].startswith("Basic ")
+
+
+@pytest.mark.parametrize(
+    ("error", "detail", "over"),
+    [
+        ("invalid_grant", "no", True),
+        ("invalid_token", "no", True),
+        ("expired_token", "no", True),
+        ("invalid_request", "the assertion has expired", True),
+        ("invalid_request", "no audience", False),
+        ("invalid_client", "expired", False),
+        ("access_denied", "no", False),
+        ("invalid_scope", "no", False),
+    ],
+)
+async def test_only_an_identity_token_that_has_ended_is_told_as_ended(
+    error: str,
+    detail: str,
+    over: bool,  # noqa: FBT001 - a column
+) -> None:
+    answer = f'{{"error": "{error}", "error_description": "{detail}"}}'.encode()
+    credentials, _ = at_the_organisation(answer, 400, client_secret="s")
+    with pytest.raises(SignInError) as caught:
+        await signed_in(credentials)
+    assert caught.value.code == ("subject_token_expired" if over else error)
+    assert ("sign in there anew" in str(caught.value)) is over
+    assert detail in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [ID_TOKEN, SAML2])
+async def test_an_organisation_vouches_by_an_identity_token_or_an_assertion_of_saml(kind: str) -> None:
+    sent: list[dict[str, str]] = []
+    world = World()
+    world.idp.add_client("me", secret="s")
+    world.idp.plan("/token", Said(200, b'{"access_token": "yes", "token_type": "bearer"}'))
+
+    async def fetch(url: str, **request: Any) -> Any:
+        if url != "https://sso.example/token":
+            return await world.fetch(url, **request)
+        sent.append({name: value for name, [value] in parse_qs(request["body"].decode()).items()})
+        body = b'{"access_token": "jag", "token_type": "N_A", "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag"}'
+        return Fetched(200, {}, body, url)
+
+    way = EnterpriseManaged(
+        client_id="me",
+        client_secret="s",
+        idp_token_endpoint="https://sso.example/token",
+        subject_token="of the user",
+        subject_token_type=kind,
+        fetch=fetch,
+    )
+    assert token(await signed_in(way.credentials(URL))) == "yes"
+    assert [(each["subject_token"], each["subject_token_type"]) for each in sent] == [("of the user", kind)]
+    assert sent[0]["requested_token_type"] == "urn:ietf:params:oauth:token-type:id-jag"
 
 
 @pytest.mark.row("CB-22")

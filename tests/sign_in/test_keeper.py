@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from greenroom import ClientCredentials, MemoryStore, OAuth, SignInError
+from greenroom.auth.client.keeper import IDLE, PAUSE
 from greenroom.auth.testing import Said
 from greenroom.supervision import current_node, kill, send, whereis
 
@@ -36,6 +41,40 @@ class Full(MemoryStore):
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
         raise SignInError("store", "the disk is full")
+
+
+class Mounted(MemoryStore):
+    """It takes nothing any more from some moment on, and still has what it has."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__()
+        self.failure = failure
+        self.frozen = False
+
+    async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        if self.frozen:
+            raise self.failure
+        await super().put(key, entry)
+
+
+class Broken(MemoryStore):
+    """One that a program brings, and that raises what it likes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name_of_failure = name
+
+    def _fail(self, name: str) -> None:
+        if name == self.name_of_failure:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def get(self, key: str) -> Mapping[str, Any] | None:
+        self._fail("get")
+        return await super().get(key)
+
+    def lock(self, key: str) -> Any:
+        self._fail("lock")
+        return super().lock(key)
 
 
 async def test_many_who_begin_at_once_have_one_keeper() -> None:
@@ -71,6 +110,119 @@ async def test_what_cannot_be_kept_is_used_all_the_same(caplog: pytest.LogCaptur
     assert "could not be kept: store: the disk is full" in caplog.text
 
 
+@pytest.mark.parametrize("failure", [SignInError("store", "read-only"), OSError(errno.EROFS, "read-only")], ids=type)
+async def test_a_login_in_a_store_that_cannot_be_written_is_used_and_renewed_from_then_on(
+    caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    world, store = World(), Mounted(failure)
+    credentials = oauth(world, store=store).credentials(URL)
+    tokens = [token(await signed_in(credentials))]
+    store.frozen = True
+    for _ in range(3):
+        assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+        tokens.append(token(await credentials.headers()))
+    assert len(set(tokens)) == 4  # each renewed with the refresh token that came with the one before
+    assert len(world.visits) == 1
+    assert caplog.text.count("the new token is used, and could not be kept") == 3
+    assert not any(each in caplog.text for each in tokens)
+
+
+@pytest.mark.parametrize("failure", [SignInError("store", "read-only"), OSError(errno.EROFS, "read-only")], ids=type)
+async def test_who_cannot_keep_a_registration_uses_it_all_the_same(
+    caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    world, store = World(), Mounted(failure)
+    store.frozen = True
+    credentials = oauth(world, store=store).credentials(URL)
+    first = token(await signed_in(credentials))
+    assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+    assert token(await credentials.headers()) != first
+    assert len(world.visits) == 1
+    assert "the new registration at https://idp.example is used, and could not be kept" in caplog.text
+    assert not store._entries
+
+
+async def test_a_keeper_with_what_could_not_be_kept_stays_as_long_as_its_program() -> None:
+    world, store = World(), Mounted(SignInError("store", "read-only"))
+    credentials = oauth(world, store=store).credentials(URL)
+    await signed_in(credentials)
+    store.frozen = True
+    assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+    held = await credentials.headers()
+    await asyncio.sleep(3 * IDLE)
+    assert (await credentials.headers(), len(world.visits)) == (held, 1)
+
+
+async def test_a_newer_login_of_another_program_is_taken_once_the_store_can_be_written_again() -> None:
+    world, store = World(), Mounted(SignInError("store", "read-only"))
+    credentials = oauth(world, store=store).credentials(URL)
+    await signed_in(credentials)
+    store.frozen = True
+    assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+    end(store, access_token="theirs", obtained_at=time.time() + 60)
+    assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+    assert token(await credentials.headers()) == "theirs"
+
+
+@pytest.mark.parametrize("name", ["lock", "get"])
+async def test_a_store_of_a_programs_own_that_fails_is_a_failure_of_the_login(name: str) -> None:
+    world, store = World(), Broken(name)
+    credentials = oauth(world, store=store).credentials(URL)
+    with pytest.raises(SignInError, match="the store of logins fails: Input/output error") as caught:
+        await signed_in(credentials)
+    assert (caught.value.step, caught.value.temporary) == ("store", True)
+    store.name_of_failure = ""
+    await signed_in(credentials)
+
+
+async def test_a_store_that_fails_without_a_text_is_told_by_the_errors_name() -> None:
+    class Slow(MemoryStore):
+        async def get(self, key: str) -> Mapping[str, Any] | None:
+            raise TimeoutError
+
+    with pytest.raises(SignInError, match="the store of logins fails: TimeoutError"):
+        await signed_in(oauth(World(), store=Slow()).credentials(URL))
+
+
+async def test_a_store_that_cannot_say_what_is_registered_is_told_as_the_store() -> None:
+    class Half(MemoryStore):
+        async def get(self, key: str) -> Mapping[str, Any] | None:
+            if key.startswith("client "):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return await super().get(key)
+
+    with pytest.raises(SignInError, match="the store of logins fails: Input/output error"):
+        await signed_in(oauth(World(), store=Half()).credentials(URL))
+
+
+async def test_a_browser_that_cannot_be_started_is_not_told_as_a_failure_of_the_store() -> None:
+    async def browser(_: str, /) -> str | None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "firefox")
+
+    world = World()
+    with pytest.raises(SignInError, match="FileNotFoundError: No such file or directory") as caught:
+        await signed_in(oauth(world, browser=browser).credentials(URL))
+    assert caught.value.step == "authorization"
+    assert "store" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["lock", "get"])
+async def test_a_token_that_is_about_to_end_is_used_while_its_store_fails(name: str) -> None:
+    """As while its issuer cannot be reached: it is good until it is refused."""
+    world, store = World(), Broken("")
+    credentials = oauth(world, store=store).credentials(URL)
+    held = await signed_in(credentials)
+    record = credentials._shown.record
+    assert record is not None
+    credentials._shown.record = replace(record, expires_at=time.time() + 1, obtained_at=time.time() - 3600)
+    store.name_of_failure = name
+    assert await credentials.headers() == held
+    store.name_of_failure = ""
+    await asyncio.sleep(PAUSE)
+    assert await credentials.headers() != held
+    assert len(world.visits) == 1
+
+
 async def test_what_another_program_has_renewed_is_taken() -> None:
     world, store = World(), MemoryStore()
     first = oauth(world, store=store).credentials(URL)
@@ -79,6 +231,24 @@ async def test_what_another_program_has_renewed_is_taken() -> None:
     assert await first.refused(401, CHALLENGE, old)
     assert token(await first.headers()) == "theirs"
     assert world.tokens("refresh_token") == []
+
+
+async def test_what_another_program_has_renewed_and_is_about_to_end_as_well_is_renewed() -> None:
+    world, store = World(lifetime=1e-9), MemoryStore()
+    credentials = oauth(world, store=store).credentials(URL)
+    await signed_in(credentials)
+    end(store, access_token="theirs", expires_at=1.0, obtained_at=0.0)
+    assert token(await credentials.headers()) in world.idp.given
+
+
+async def test_what_another_program_has_renewed_and_has_ended_is_no_token_to_try() -> None:
+    world, store = World(), MemoryStore()
+    credentials = oauth(world, store=store).credentials(URL)
+    old = await signed_in(credentials)
+    end(store, access_token="theirs", expires_at=1.0, obtained_at=0.0, refresh_token=None)
+    assert await credentials.refused(401, CHALLENGE, old)
+    assert token(await credentials.headers()) in world.idp.given
+    assert len(world.visits) == 2
 
 
 async def test_a_token_that_ends_is_renewed_alone_by_who_can() -> None:
@@ -97,6 +267,39 @@ async def test_a_token_that_ends_is_renewed_alone_by_who_can() -> None:
     new = await again.credentials(URL).headers()
     assert token(new) != token(old)
     assert len(world.tokens()) == 2
+
+
+async def test_each_token_that_is_about_to_end_is_renewed_early_and_not_only_the_first() -> None:
+    world = World(lifetime=1e-9)
+    credentials = oauth(world).credentials(URL)
+    tokens = [token(await signed_in(credentials))]
+    for _ in range(3):
+        tokens.append(token(await credentials.headers()))  # noqa: PERF401 - one after the other
+    assert len(set(tokens)) == 4
+    assert len(world.visits) == 1
+
+
+class Counted(MemoryStore):
+    """It counts how often it is held."""
+
+    held = 0
+
+    def lock(self, key: str) -> Any:
+        self.held += 1
+        return super().lock(key)
+
+
+async def test_a_refresh_token_that_was_refused_is_not_looked_for_again_with_each_request() -> None:
+    world, store = World(), MemoryStore()
+    old = await signed_in(oauth(world, store=store).credentials(URL))
+    end(store, expires_at=1.0, obtained_at=0.0, refresh_token="made up")
+    other = Counted()
+    other._entries.update(store._entries)
+    credentials = OAuth(browser=None, fetch=world.fetch, store=other).credentials(URL)
+    for _ in range(5):
+        assert await credentials.headers() == old
+    assert other.held == 1
+    assert len(world.tokens("refresh_token")) == 1
 
 
 async def test_a_token_that_ends_and_cannot_be_renewed_is_used_until_it_is_refused() -> None:

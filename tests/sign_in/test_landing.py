@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import re
 import socket
 import sys
 import threading
 import webbrowser
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlencode, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
 
 from greenroom import DeviceCode, OAuth, SignInError, open_browser, paste_back, show_code
-from greenroom.auth.client.landing import Landing, page, read_return
+from greenroom.auth.client.landing import MOST, Landing, _Connection, page, read_return
 
 from .world import CHALLENGE, URL, World
 
@@ -49,7 +51,7 @@ async def test_who_comes_back_with_the_state_is_heard_and_nobody_else() -> None:
         assert (await visit(uri, "/favicon.ico"))[0] == 404
         assert (await visit(uri, "/callback?code=a&state=s1", "POST"))[0] == 404
         assert (await visit(uri, "", raw=b"\x16\x03\x01 nonsense\r\n\r\n"))[0] == 404
-        assert (await visit(uri, "", raw=b"GET / HTTP/1.1\r\n" + b"a" * 40_000))[0] == 0
+        assert (await visit(uri, "", raw=b"GET / HTTP/1.1\r\n" + b"a" * 40_000))[0] == 431
         assert not arrival.done()
         status, head, body = await visit(uri, "/callback?code=good&state=s1&iss=https%3A%2F%2Fidp.example")
         assert status == 200
@@ -63,9 +65,155 @@ async def test_who_comes_back_with_the_state_is_heard_and_nobody_else() -> None:
         await visit(uri, "/callback")
 
 
+@pytest.mark.parametrize("said", [b"", b"G", b"GET /callback?code=c&state=other HTTP/1.1\r\n"])
+async def test_silent_connections_do_not_keep_the_browser_out(said: bytes) -> None:
+    """A program of this machine opens new ones as fast as the old ones are closed, before, between and after what the browser does."""
+    async with Landing() as landing:
+        arrival = asyncio.create_task(landing.arrival("s1"))
+        await asyncio.sleep(0)
+        parts = urlsplit(landing.redirect_uri)
+        held = [socket.create_connection((parts.hostname, parts.port)) for _ in range(60)]
+        for _ in range(8):
+            for _ in range(60):
+                each = socket.create_connection((parts.hostname, parts.port))
+                each.sendall(said)
+                held.append(each)
+            assert (await visit(landing.redirect_uri, "/callback?code=x&state=forged"))[0] == 400
+            assert len(landing._open) <= MOST
+        assert (await visit(landing.redirect_uri, "/callback?code=good&state=s1"))[0] == 200
+        assert (await arrival).code == "good"
+        for each in held:
+            each.close()
+
+
+async def test_a_silent_connection_is_answered_before_it_is_closed() -> None:
+    async with Landing() as landing:
+        parts = urlsplit(landing.redirect_uri)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        began = asyncio.get_running_loop().time()
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        assert 5 <= asyncio.get_running_loop().time() - began < 6
+        writer.close()
+
+
+async def test_the_page_does_not_wait_for_silent_connections_when_it_closes() -> None:
+    async with Landing() as landing:
+        parts = urlsplit(landing.redirect_uri)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        await visit(landing.redirect_uri, "/")
+        began = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() == began
+    with contextlib.suppress(ConnectionResetError):  # which is how it may be closed
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_head_in_single_bytes_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was searched before is not searched again: the cost of a head grows with its length, however it is cut."""
+    searched = 0
+
+    class Counted(bytearray):
+        def find(self, sub: bytes, start: int = 0, *_: int) -> int:  # type: ignore[override]
+            nonlocal searched
+            searched += len(self) - start
+            return super().find(sub, start)
+
+    landing = Landing()
+    connection = _Connection(landing)
+    connection._head = Counted()
+    said: list[bytes] = []
+    monkeypatch.setattr(connection, "_say", said.append)
+    head = b"GET / HTTP/1.1\r\nx: " + b"a" * 10_000 + b"\r\n\r\n"
+    for byte in head:
+        connection.data_received(bytes((byte,)))
+    assert [each.partition(b"\r\n")[0] for each in said] == [b"HTTP/1.1 404 Not Found"]
+    assert searched <= 4 * len(head)
+
+
 def test_what_a_browser_is_shown_is_escaped() -> None:
     assert "<script>" not in page("<script>x</script>", '"><img onerror=1>')
     assert "&lt;script&gt;" in page("<script>", "")
+
+
+SCRIPTS = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'-alert(1)-'",
+    "javascript:alert(1)",
+    "{title}{text}{0}",
+    "</title><svg onload=alert(1)>",
+    "\r\nset-cookie: a=b\r\n\r\n<script>",
+]
+HARMFUL = ("alert", "onerror", "onload", "{title}", "set-cookie", "<script", "<svg", "<img")
+PLACES = [
+    "/callback?code=c&state=s1&error={}",
+    "/callback?state=s1&error=access_denied&error_description={}",
+    "/callback?state=s1&error=access_denied&error_uri={}",
+    "/callback?code={}&state=s1",
+    "/callback?code=c&state={}",
+    "/callback?code=c&state=s1&iss={}",
+    "/callback?code=c&state=s1&{}=x",
+    "/{}",
+]
+
+
+@pytest.mark.row("CB-06")
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("place", PLACES)
+async def test_nothing_that_comes_back_is_shown_to_a_browser(place: str, script: str) -> None:
+    """Whatever stands in the address: what is shown is fixed, and would not run if it were not."""
+    async with Landing() as landing:
+        arrival = asyncio.create_task(landing.arrival("s1"))
+        await asyncio.sleep(0)
+        for written in (place.format(quote(script)), place.format(quote(quote(script)))):
+            status, head, body = await visit(landing.redirect_uri, written)
+            assert status in (200, 400, 404)
+            assert not [each for each in HARMFUL if each in (head + body).lower()]
+            headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:])
+            assert headers.keys() == {
+                "content-type",
+                "cache-control",
+                "referrer-policy",
+                "content-security-policy",
+                "x-content-type-options",
+                "connection",
+                "content-length",
+            }
+            policy = headers["content-security-policy"].split("; ")
+            assert {"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} == set(
+                policy
+            )
+            assert (headers["x-content-type-options"], headers["content-type"]) == (
+                "nosniff",
+                "text/html; charset=utf-8",
+            )
+        arrival.cancel()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_page_escapes_all_that_it_is_made_of(script: str) -> None:
+    whole = page(script, script)
+    assert whole.count("<") == page("", "").count("<")
+    assert not set(re.findall(r"<(\w+)", whole)) - {"html", "head", "meta", "title", "body", "h1", "p"}
+
+
+@pytest.mark.row("CB-06")
+async def test_the_page_is_on_the_loopback_and_for_its_own_login_alone() -> None:
+    """A second login of the same program has a page, a port and a state of its own."""
+    async with Landing() as one, Landing() as other:
+        for each in (one, other):
+            listening: Any = each._acceptor
+            assert {sock.getsockname()[0] for sock in listening.sockets} == {"127.0.0.1"}
+        waits = [asyncio.create_task(one.arrival("state-1")), asyncio.create_task(other.arrival("state-2"))]
+        await asyncio.sleep(0)
+        assert (await visit(one.redirect_uri, "/callback?code=c&state=state-2"))[0] == 400
+        assert (await visit(other.redirect_uri, "/callback?code=c&state=state-1"))[0] == 400
+        for verb in ("POST", "PUT", "OPTIONS", "HEAD"):
+            assert (await visit(one.redirect_uri, "/callback?code=c&state=state-1", verb))[0] == 404
+        assert not any(each.done() for each in waits)
+        assert (await visit(one.redirect_uri, "/callback?code=c&state=state-1"))[0] == 200
+        assert (await waits[0]).code == "c"
+        waits[1].cancel()
 
 
 def test_what_comes_twice_does_not_count() -> None:

@@ -89,7 +89,8 @@ def test_tokens(value: Any) -> None:
 
     try:
         found = _tokens(value, "token", bearer=True)
-    except SignInError:
+    except SignInError as refused:
+        assert str(refused).isprintable()
         return
     assert found.access_token.isprintable()
 
@@ -104,7 +105,8 @@ def test_addresses(url: str) -> None:
     covers(url, URL)
     try:
         check_endpoint(url, "discovery")
-    except SignInError:
+    except SignInError as refused:
+        assert str(refused).isprintable()
         return
     assert url.startswith(("https://", "http://"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from .model import Model
 from .player import play
@@ -20,7 +21,7 @@ def check(machine: bytes, happening: bytes) -> None:
     assert play(plan, happens) == Model(plan).play(happens)
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=examples(2_000))
 @given(machine=machines, happening=happenings)
 def test_a_machine_does_what_the_rules_say(machine: bytes, happening: bytes) -> None:
     check(machine, happening)

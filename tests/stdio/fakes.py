@@ -62,7 +62,7 @@ class FakeSession:
         self.held: list[Request] = []
         self.ended = False
 
-    async def request(self, request: Request) -> Reply:
+    async def request(self, request: Request, quiet: float | None = None) -> Reply:
         if self.channel.over:
             raise ProcessExited(NO_PROCESS, self)
         self.requests.append(request)
@@ -126,7 +126,7 @@ class FakeDoor:
     def find(self, session_id: str, peer: Peer) -> Session | None:
         raise NotImplementedError
 
-    async def once(self, peer: Peer, request: Request, version: str) -> Answer:
+    async def once(self, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Answer:
         raise NotImplementedError
 
 

@@ -35,7 +35,7 @@ async def test_what_somebody_else_has_read_is_not_waited_for_in_the_kernel(made:
         source = made(input_end)
         reading = asyncio.ensure_future(source.read())
         for _ in range(3):
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
         os.write(write_end, b"x")
         with contextlib.suppress(BlockingIOError):
             assert os.read(input_end, 10) == b"x"  # here and now, before the loop has a turn; a thread may be faster
@@ -160,7 +160,7 @@ def test_threads_end_when_their_loop_is_gone() -> None:
         async def begin() -> None:
             reading = asyncio.ensure_future(ThreadSource(input_end).read())
             ThreadSink(output_end).put(b"x" * 1_000_000)
-            await asyncio.sleep(0.01)
+            await until(lambda: len(threads() - before) == 2)
             reading.cancel()
 
         asyncio.run(begin())

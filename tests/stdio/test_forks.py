@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from tests.searches import one_in
+
+from greenroom.supervision.kernel import forks
 
 from .processes import EVERYTHING, program
 
@@ -37,7 +40,7 @@ def forked(folder: Path, tool: str, how: str | None = None) -> tuple[str, str]:
         return code, served.error_text()
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", one_in(2, WAYS))
 @pytest.mark.parametrize("tool", ["in_a_thread", "at_once", "later_on"])
 def test_a_forked_child_ends_with_its_handler(tmp_path: Path, tool: str, how: str) -> None:
     code, told = forked(tmp_path, tool, how)
@@ -57,3 +60,36 @@ def test_a_forked_child_that_waits_ends(tmp_path: Path) -> None:
 def test_so_does_one_that_is_forked_in_other_code_of_a_process(tmp_path: Path, tool: str, expected: str) -> None:
     code, _ = forked(tmp_path, tool)
     assert code == expected
+
+
+class Left(BaseException):
+    """In place of the end of this process."""
+
+
+@pytest.fixture
+def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaves(code: int) -> NoReturn:
+        raise Left(code)
+
+    monkeypatch.setattr("os._exit", leaves)
+
+
+@pytest.mark.usefixtures("leaving")
+@pytest.mark.parametrize("error", [ValueError("a fault"), SystemExit("for this reason")], ids=repr)
+def test_a_child_that_cannot_say_why_it_ends_has_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException
+) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    with pytest.raises(Left, match="1"):
+        forks.leave(error)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("leaving")
+def test_a_child_of_which_nothing_can_be_told_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(error: BaseException) -> list[str]:
+        raise MemoryError from error
+
+    monkeypatch.setattr("traceback.format_exception", fails)
+    with pytest.raises(Left, match="1"):
+        forks.leave(ValueError("a fault"))

@@ -262,7 +262,7 @@ def test_streams_that_are_not_there_do_no_harm(missing: tuple[int, ...]) -> None
 # --- signals
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_in_order(tmp_path: Path, number: int) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
@@ -291,6 +291,7 @@ def test_a_thread_of_somebody_else_does_not_hold_it_up(tmp_path: Path) -> None:
         assert "not waiting for" in served.error_text()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("how", ["signal", "end of input"])
 @pytest.mark.parametrize(
     ("what", "named"), [("pool", "ThreadPoolExecutor"), ("child", "the-child"), ("function", "code at exit")]
@@ -326,16 +327,59 @@ def test_what_a_program_does_after_the_end_of_its_input_takes_as_long_as_it_does
         assert "done" in served.error_text()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("tool", ["never_return", "wait_for_ever", "swallow"])
-def test_a_signal_leaves_nobody_without_an_answer(tmp_path: Path, tool: str) -> None:
+def test_a_signal_leaves_no_call_without_an_answer(tmp_path: Path, tool: str, number: int) -> None:
     with program(tmp_path, "stdio", "0.5", clean=False) as served:  # Python tells of code that will not be closed
         served.greet()
         served.call(tool, 1)
         served.call("echo", 2, text="")
         served.answer(2)
-        os.kill(served.process.pid, signal.SIGTERM)
+        os.kill(served.process.pid, number)
         assert served.answer(1)["code"] == -32603
         assert served.code() == 0
+
+
+def test_several_hangups_are_one_signal_to_stop_and_none_to_end_at_once(tmp_path: Path) -> None:
+    with program(tmp_path, "stdio", "0.5", clean=False) as served:
+        served.greet()
+        served.call("wait_for_ever", 1)
+        served.until(lambda each: each.get("method") == "notifications/message")
+        os.kill(served.process.pid, signal.SIGHUP)
+        served.until_told("SIGHUP: stopping in order; SIGTERM twice ends it at once")
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
+            os.kill(served.process.pid, number)
+        assert served.answer(1)["code"] == -32603
+        assert served.code() == 0
+
+
+def test_after_a_hangup_the_second_other_signal_ends_it_at_once(tmp_path: Path) -> None:
+    with program(tmp_path, "stdio", "60", clean=False) as served:
+        served.greet()
+        served.call("wait_for_ever", 1)
+        served.until(lambda each: each.get("method") == "notifications/message")
+        for number, said in (
+            (signal.SIGHUP, "SIGTERM twice ends it at once"),
+            (signal.SIGTERM, "once more ends it at once"),
+        ):
+            os.kill(served.process.pid, number)
+            served.until_told(f"{number.name}: stopping in order; {said}")
+        os.kill(served.process.pid, signal.SIGTERM)
+        assert served.code() == -signal.SIGTERM
+
+
+def test_a_program_that_ignores_hangups_as_under_nohup_goes_on() -> None:
+    ignoring = f"trap '' HUP; exec {sys.executable} -c 'from greenroom import Server; Server(\"quiet\").run()'"
+    with subprocess.Popen(["/bin/sh", "-c", ignoring], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as served:
+        assert served.stdin is not None
+        assert served.stdout is not None
+        for _ in range(2):
+            served.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+            served.stdin.flush()
+            assert b'"result"' in served.stdout.readline()
+            served.send_signal(signal.SIGHUP)
+        served.stdin.close()
+        assert served.wait(20) == 0
 
 
 def test_a_signal_to_a_forked_child_is_the_childs(tmp_path: Path) -> None:

@@ -81,9 +81,24 @@ def pipes() -> Generator[tuple[int, int, int, int]]:
                 os.close(descriptor)
 
 
+@contextlib.contextmanager
+def socket_pairs() -> Generator[tuple[int, int, int, int]]:
+    """The same of sockets, one for each direction."""
+    (input_side, write_side), (read_side, output_side) = socket.socketpair(), socket.socketpair()
+    ends = [each.detach() for each in (input_side, output_side, write_side, read_side)]
+    try:
+        yield ends[0], ends[1], ends[2], ends[3]
+    finally:
+        for descriptor in ends:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
 @contextlib.asynccontextmanager
-async def served(*, grace: float = 5.0, line_limit: int = 65536, name: str | None = None) -> AsyncGenerator[Ends]:
-    with pipes() as (input_end, output_end, write_end, read_end):
+async def served(
+    *, grace: float = 5.0, line_limit: int = 65536, name: str | None = None, sockets: bool = False
+) -> AsyncGenerator[Ends]:
+    with socket_pairs() if sockets else pipes() as (input_end, output_end, write_end, read_end):
         door = FakeDoor()
         wire = StdioWire(door, input_end, output_end, line_limit=line_limit)
         top = await start(Supervisor, [stdio_child(wire, grace=grace, name=name)])
@@ -242,6 +257,18 @@ async def test_a_peer_that_does_not_read_is_not_listened_to() -> None:
         heard = [await ends.hear() for _ in range(64 + 401)]
         await flood
         assert [each["id"] for each in heard if "id" in each] == list(range(401))
+
+
+@pytest.mark.parametrize("kind", ["pipes", "sockets"])
+async def test_a_peer_that_has_hung_up_and_does_not_read_is_not_waited_for(kind: str) -> None:
+    async with served(grace=0.2, sockets=kind == "sockets") as ends:
+        ends.say(line("talk", 0, times=300, pad="x" * 4096))  # more than there is room for
+        await until(lambda: ends.wire.sink.busy if ends.door.sessions else False)
+        ends.say(line("echo", 1))  # never read: the reader waits for the output
+        ends.hang_up()
+        async with asyncio.timeout(5 * 1.0):
+            await ends.wire.over.wait()
+        assert ends.door.sessions[0].ended
 
 
 async def test_long_messages_are_lines_like_all_others() -> None:

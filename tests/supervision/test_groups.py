@@ -55,6 +55,7 @@ def pids(refs: list[Ref[Member]]) -> list[Pid]:
     return [ref.pid for ref in refs]
 
 
+@pytest.mark.otp("pg_SUITE", "single")
 async def test_members_are_told_together_and_in_order() -> None:
     groups = await start(Groups)
     refs = await crowd(groups, "choir", 3)
@@ -65,6 +66,7 @@ async def test_members_are_told_together_and_in_order() -> None:
     assert which_groups(groups) == ["choir"]
 
 
+@pytest.mark.otp("pg_SUITE", "double")
 async def test_whoever_joins_twice_is_in_twice_and_has_to_leave_twice() -> None:
     groups = await start(Groups)
     (ref,) = await crowd(groups, "choir", 1)
@@ -81,6 +83,7 @@ async def test_whoever_joins_twice_is_in_twice_and_has_to_leave_twice() -> None:
     assert server.watching is None, "nobody is watched whom no group needs"
 
 
+@pytest.mark.otp("pg_SUITE", "single")
 async def test_the_dead_are_in_no_group() -> None:
     groups = await start(Groups)
     refs = await crowd(groups, "choir", 3)
@@ -93,6 +96,7 @@ async def test_the_dead_are_in_no_group() -> None:
     assert len(members(groups, "choir")) == 2, "all of them or none"
 
 
+@pytest.mark.otp("pg_SUITE", "monitor")
 async def test_a_monitor_hears_of_every_change_of_its_group() -> None:
     groups = await start(Groups)
     first, second = await crowd(groups, "choir", 2)
@@ -116,6 +120,7 @@ async def test_a_monitor_hears_of_every_change_of_its_group() -> None:
         assert me.pending() == ()
 
 
+@pytest.mark.otp("pg_SUITE", "monitor_scope")
 async def test_one_monitor_for_all_groups() -> None:
     groups = await start(Groups)
     (first,) = await crowd(groups, "choir", 1)
@@ -132,6 +137,7 @@ async def test_one_monitor_for_all_groups() -> None:
         await groups.call(Groups.monitor, "choir", me.pid)
 
 
+@pytest.mark.otp("pg_SUITE", "missing_scope_join")
 async def test_without_its_owner_there_are_no_groups() -> None:
     groups = await start(Groups)
     kill(groups)

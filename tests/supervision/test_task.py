@@ -61,6 +61,16 @@ async def stubborn() -> NoReturn:
     raise AssertionError
 
 
+@pytest.mark.otp("task_test", "shutdown/2 raises when invoked from a non-owner process")
+@pytest.mark.otp("task_test", "yield_many/2 raises when invoked from a non-owner process")
+@pytest.mark.otp("task_test", "yield/2 raises when invoked from a non-owner process")
+@pytest.mark.otp("task_test", "yield/2 returns {:ok, result} when reply and :DOWN in message queue")
+@pytest.mark.otp("task_test", "await_many/2 raises when invoked from a non-owner process")
+@pytest.mark.otp("task_test", "await/2 raises when invoked from a non-owner process")
+@pytest.mark.otp("task_test", "start/3")
+@pytest.mark.otp("task_test", "start/1")
+@pytest.mark.otp("task_test", "async/3")
+@pytest.mark.otp("task_test", "async/1")
 async def test_a_task_answers_with_its_value_as_often_as_it_is_asked() -> None:
     task = start_task_alone(after, 1, "value")
     assert task.outcome is None
@@ -71,6 +81,9 @@ async def test_a_task_answers_with_its_value_as_often_as_it_is_asked() -> None:
     assert not is_alive(task)
 
 
+@pytest.mark.otp("task_test", "await/2 exits on task exit")
+@pytest.mark.otp("task_test", "await/2 exits on task error")
+@pytest.mark.otp("task_test", "await/2 exits on task throw")
 async def test_a_crash_of_one_alone_is_an_answer() -> None:
     error = SystemExit(3)
     task = start_task_alone(crash, error)
@@ -80,6 +93,8 @@ async def test_a_crash_of_one_alone_is_an_answer() -> None:
     assert task.outcome == Exited(Crash(error))
 
 
+@pytest.mark.otp("task_test", "start_link/3")
+@pytest.mark.otp("task_test", "start_link/1")
 async def test_a_linked_task_takes_its_starter_along_and_the_other_way_round() -> None:
     with pytest.raises(NotAnActor):
         start_task(after, 1)
@@ -98,6 +113,9 @@ async def test_a_linked_task_takes_its_starter_along_and_the_other_way_round() -
     assert await task.poll(None) == Exited(KILLED)
 
 
+@pytest.mark.otp("task_test", "yield/2 returns nil on timeout")
+@pytest.mark.otp("task_test", "await/2 exits on timeout")
+@pytest.mark.otp("task_test", "await/2 demonitors and unalias on timeout")
 async def test_a_deadline_leaves_the_task_running() -> None:
     task = start_task_alone(after, 10, "late")
     with pytest.raises(CallTimeout, match="did not come to an end within 5 s"):
@@ -106,6 +124,10 @@ async def test_a_deadline_leaves_the_task_running() -> None:
     assert await task.wait() == "late"
 
 
+@pytest.mark.otp("task_test", "shutdown/2 with :brutal_kill returns nil on killed :DOWN in message queue")
+@pytest.mark.otp("task_test", "shutdown/2 returns exit on abnormal :DOWN in message queue")
+@pytest.mark.otp("task_test", "shutdown/2 returns nil on shutting down task")
+@pytest.mark.otp("task_test", "shutdown/2 returns {:ok, result} when reply and normal :DOWN in message queue")
 async def test_a_shutdown_gives_the_outcome_that_came_first_or_none() -> None:
     assert await start_task_alone(after, 1000).shutdown() is None
     assert await start_task_alone(after, 1000).shutdown(brutally=True) is None
@@ -117,6 +139,7 @@ async def test_a_shutdown_gives_the_outcome_that_came_first_or_none() -> None:
     assert await died.shutdown() == Exited(Shutdown("somebody else"))
 
 
+@pytest.mark.otp("task_test", "shutdown/2 returns nil on killing task")
 async def test_a_task_that_refuses_to_end_is_killed_at_the_deadline() -> None:
     task = start_task_alone(stubborn)
     await asyncio.sleep(0)
@@ -151,12 +174,17 @@ async def test_nobody_waits_for_oneself() -> None:
     assert isinstance(outcome.reason.error, ActorError)
 
 
+@pytest.mark.otp("task_test", "await_many/2 returns replies in input order ignoring response order")
+@pytest.mark.otp("task_test", "await_many/2 returns list of replies")
 async def test_several_are_awaited_together() -> None:
     tasks = [start_task_alone(after, seconds, seconds) for seconds in (1, 20, 3)]
     assert await wait_all(tasks, 5) == [Done(1), None, Done(3)]
     assert await wait_all(tasks, None) == [Done(1), Done(20), Done(3)]
 
 
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks streams an enumerable with slowest first")
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks streams an enumerable with mfa")
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks streams an enumerable with fun")
 async def test_a_stream_keeps_its_bound_and_its_order() -> None:
     running, most = 0, 0
 
@@ -200,6 +228,8 @@ async def test_a_crash_in_a_stream_is_one_outcome_among_the_others() -> None:
     assert [o async for o in stream(work, range(3), limit=1)] == [Done(0), Exited(Crash(error)), Done(2)]
 
 
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks with :on_timeout set to :kill_task")
+@pytest.mark.otp("task_test", "async_stream/2 timeout")
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_a_late_item_ends_the_stream_or_is_killed(node: Node, *, ordered: bool) -> None:
     def seconds(item: int) -> Any:

@@ -52,6 +52,7 @@ async def begun(task: Any) -> Task[Any]:
     return started
 
 
+@pytest.mark.otp("task_test", "async with $callers")
 @pytest.mark.otp("task_supervisor_test", "async/1 with $callers")
 @pytest.mark.parametrize("how", ["linked", "alone", "supervised", "supervised alone"])
 async def test_a_task_knows_who_asked_for_it_and_who_asked_for_that_one(how: str) -> None:
@@ -73,6 +74,7 @@ async def test_a_task_knows_who_asked_for_it_and_who_asked_for_that_one(how: str
         assert await outside.wait() == ()
 
 
+@pytest.mark.otp("task_test", "start_link with $callers")
 @pytest.mark.otp("task_supervisor_test", "start_child/1 with $callers")
 async def test_a_job_knows_it_too_also_when_it_was_restarted() -> None:
     tasks = await start(TaskSupervisor)
@@ -96,6 +98,7 @@ async def test_a_job_knows_it_too_also_when_it_was_restarted() -> None:
             assert seen == (parent, me.pid)
 
 
+@pytest.mark.otp("task_test", "async_stream/2 with $callers")
 @pytest.mark.otp("task_supervisor_test", "async_stream with $callers")
 async def test_the_tasks_of_a_stream_know_it_too() -> None:
     tasks = await start(TaskSupervisor)
@@ -126,6 +129,7 @@ async def test_a_task_that_starts_its_successor_for_ever_does_not_carry_all_befo
         assert await me.receive() == 32
 
 
+@pytest.mark.otp("task_test", "default :logger reporter logs a terminated task")
 async def test_the_report_of_a_crash_says_who_asked(node: Node) -> None:
     reports: list[Report] = []
     node.reports.subscribe(reports.append)

@@ -76,6 +76,7 @@ def under(tasks: Ref[TaskSupervisor]) -> Callable[..., Any]:
     return partial(supervise_task_alone, tasks)
 
 
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks streams an enumerable without leaking tasks")
 @pytest.mark.otp("task_supervisor_test", "async_stream streams an enumerable with fun")
 @pytest.mark.otp("task_supervisor_test", "async_stream streams an enumerable with mfa")
 @pytest.mark.otp("task_supervisor_test", "async_stream streams an enumerable without leaking tasks")
@@ -96,6 +97,7 @@ async def test_the_outcomes_come_in_order_and_nothing_stays(items: list[int], li
         assert (me.pending(), me._process.links) == ((), None)
 
 
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks streams an enumerable with exits")
 @pytest.mark.otp("task_supervisor_test", "async_stream streams an enumerable with exits")
 @pytest.mark.otp("task_supervisor_test", "async_stream_nolink streams an enumerable with exits")
 @either
@@ -164,6 +166,11 @@ async def test_only_a_process_can_be_linked_to_the_tasks_of_a_stream() -> None:
         await anext(stream(after, [1], limit=1, link=True))
 
 
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks with outer halt on success")
+@pytest.mark.otp(
+    "task_test", "async_stream with max_concurrency tasks shuts down unused tasks without leaking messages"
+)
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks shuts down unused tasks")
 @pytest.mark.otp("task_supervisor_test", "async_stream shuts down unused tasks")
 @pytest.mark.otp("task_supervisor_test", "async_stream shuts down unused tasks without leaking messages")
 @pytest.mark.otp("task_supervisor_test", "async_stream_nolink shuts down unused tasks")
@@ -211,6 +218,7 @@ async def test_a_stream_with_more_tasks_than_its_supervisor_takes_ends_cleanly(*
         assert (me.pending(), me._process.links) == ((), None)
 
 
+@pytest.mark.otp("task_test", "async_stream/2 consuming from another process")
 @pytest.mark.otp("task_supervisor_test", "async_stream consuming from another process")
 async def test_a_stream_belongs_to_whoever_iterates() -> None:
     tasks = await start(TaskSupervisor)
@@ -233,6 +241,7 @@ async def test_a_stream_belongs_to_whoever_iterates() -> None:
         assert me._process.links is None
 
 
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks with timeout and :zip_input_on_exit set to true")
 @pytest.mark.otp("task_supervisor_test", "async_stream with timeout and :zip_input_on_exit set to true")
 async def test_an_outcome_may_come_with_its_item() -> None:
     tasks = await start(TaskSupervisor)
@@ -242,6 +251,10 @@ async def test_an_outcome_may_come_with_its_item() -> None:
     assert [item async for item, _ in unordered] == [1, 2, 3]
 
 
+@pytest.mark.otp(
+    "task_test", "async_stream with max_concurrency tasks with outer halt on failure and :zip_input_on_exit"
+)
+@pytest.mark.otp("task_test", "async_stream with max_concurrency tasks with outer halt on failure")
 @pytest.mark.otp("task_supervisor_test", "async_stream with outer halt on failure and :zip_input_on_exit")
 async def test_a_stream_of_failures_may_be_left_in_the_middle() -> None:
     tasks = await start(TaskSupervisor)
@@ -255,6 +268,8 @@ async def test_a_stream_of_failures_may_be_left_in_the_middle() -> None:
         assert me.pending() == ()
 
 
+@pytest.mark.otp("task_test", "async_stream/2 does not allow streaming with invalid :on_timeout")
+@pytest.mark.otp("task_test", "async_stream/2 does not allow streaming with max_concurrency = 0")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -269,6 +284,7 @@ def test_a_setting_that_cannot_be_is_refused_where_it_is_written(settings: Any, 
         stream(after, [1], **settings)
 
 
+@pytest.mark.otp("task_test", "async_stream/2 does not allow streaming with invalid :timeout")
 async def test_no_time_at_all_is_too_little() -> None:
     async with inbox() as me:
         with pytest.raises(CallTimeout):

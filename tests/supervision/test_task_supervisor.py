@@ -158,6 +158,7 @@ async def test_a_task_can_be_terminated_through_its_supervisor() -> None:
     await terminate_child(tasks, task.pid)  # it is gone, as was wished
 
 
+@pytest.mark.otp("task_test", "can be supervised directly")
 @pytest.mark.otp("task_supervisor_test", "start_child/1 with custom restart")
 async def test_a_job_may_be_restarted_and_nobody_waits_for_it() -> None:
     tasks = await start(TaskSupervisor)

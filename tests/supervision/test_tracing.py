@@ -68,6 +68,7 @@ def brief(notes: Any) -> list[tuple[str, str]]:
     return [(note.kind, note.what) for note in notes]
 
 
+@pytest.mark.otp("sys_SUITE", "trace")
 async def test_everything_a_watched_server_does_is_noted_in_order() -> None:
     counter = await start(Counter)
     seen: list[Trace] = []
@@ -100,6 +101,7 @@ async def test_everything_a_watched_server_does_is_noted_in_order() -> None:
     assert not watching.on
 
 
+@pytest.mark.otp("sys_SUITE", "stats")
 async def test_statistics_say_what_it_did_and_what_took_longest() -> None:
     counter = await start(Counter)
     watching = watch(counter, limit=0)
@@ -115,6 +117,7 @@ async def test_statistics_say_what_it_did_and_what_took_longest() -> None:
     assert (len(watching.notes), watching.dropped) == (0, 3 * 5 + 2 + 3)
 
 
+@pytest.mark.otp("sys_SUITE", "log")
 async def test_only_what_is_wanted_is_noted_and_only_so_much_is_kept() -> None:
     counter = await start(Counter)
     replies = watch(counter, kinds=["reply"], limit=3)
@@ -135,6 +138,7 @@ async def test_the_end_is_noted_with_what_it_interrupted() -> None:
     assert brief(watching.notes) == [("exit", "killed, in the middle of cast add_slowly(1)")]
 
 
+@pytest.mark.otp("sys_SUITE", "install")
 async def test_two_watches_of_one_server_do_not_know_of_each_other() -> None:
     counter = await start(Counter)
     first, second, third = watch(counter), watch(counter), watch(counter)
@@ -149,6 +153,7 @@ async def test_two_watches_of_one_server_do_not_know_of_each_other() -> None:
     assert [len(each.notes) for each in (first, second, third)] == [6, 3, 6]
 
 
+@pytest.mark.otp("sys_SUITE", "install")
 async def test_nothing_is_left_of_a_watch_that_is_over() -> None:
     counter = await start(Counter)
     process = counter._process

@@ -79,6 +79,7 @@ SEEN_BY: dict[Mutation, Plan] = {
 """What takes more luck to find than a test should need."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("wrong", MUTATIONS, ids=lambda function: function.__name__)
 def test_is_caught(wrong: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.supervision.testing import FaultPlan, Seed, seeds
 
@@ -36,7 +37,7 @@ def verify(plan: Plan, seed: Seed | None) -> None:
         raise AssertionError(str(verdict))
 
 
-@settings(max_examples=1_000, suppress_health_check=SLOW_START)
+@settings(max_examples=examples(1_000), suppress_health_check=SLOW_START)
 @given(plans(), st.none() | seeds())
 def test_all_dies_and_restarts_as_predicted(plan: Plan, seed: Seed | None) -> None:
     verify(plan, seed)
@@ -109,6 +110,6 @@ def test_another_seed_is_another_order() -> None:
 
 
 @given(plans())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_plan_is_the_same_after_json(plan: Plan) -> None:
     assert Plan.load(plan.dump()) == plan

@@ -75,7 +75,7 @@ async def test_a_call_to_one_that_hangs_can_be_given_up_and_is_never_begun(stage
     written = tmp_path / "marks"
     stage.server.registry.register_tool("soon", stage.tools.marks, stage.options(timeout=0.2))
     await stopped(await all_workers(stage))
-    assert await stage.result("soon", path=str(written), number=1) == "error: Request timed out"
+    assert await stage.result("soon", path=str(written), number=1) == "failed: Tool 'soon' timed out after 0.2 s"
     assert await stage.result("marks", path=str(written), number=2) == "2"
     assert written.read_text().split() == ["2"]
 

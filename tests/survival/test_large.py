@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,10 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Generator[list[float]]:
     gc.enable()
 
 
-async def test_a_hundred_megabytes_hold_up_nobody(stage: Stage, turns: list[float]) -> None:
+async def test_a_hundred_megabytes_do_not_block_the_loop(
+    stage: Stage, turns: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "greenroom.access")
     await stage.result("hundred_megabytes", megabytes=1)
     async with MemoryWire(stage.server.company) as wire:
         await wire.send(HELLO)

@@ -27,6 +27,7 @@ def nodes() -> list[int]:
     return pids.descendants(os.getpid(), named="gr-node")
 
 
+@pytest.mark.deep
 async def test_processor_time_is_counted_for_each_call_and_not_for_the_life_of_its_worker() -> None:
     async with Stage(size=1, cpu=1) as stage:
         workers = {await stage.result("burns", seconds=0.7) for _ in range(4)}
@@ -54,8 +55,10 @@ async def test_a_worker_is_replaced_after_so_many_calls() -> None:
 
 async def test_workers_with_nothing_to_do_go_and_the_warm_one_stays() -> None:
     async with Stage(size=3, warm=1, idle=0.5) as stage:
-        workers = set(await asyncio.gather(*(stage.result("naps") for _ in range(12))))
-        assert len(workers) > 1
+        workers: set[str] = set()
+        async with asyncio.timeout(SLACK):
+            while len(workers) < 2:  # the first may do them all while another starts
+                workers |= set(await asyncio.gather(*(stage.result("naps") for _ in range(12))))
         async with asyncio.timeout(SLACK):
             while len(alive := [each for each in workers if pids.is_alive(int(each))]) > 1:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.02)

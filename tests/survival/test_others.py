@@ -96,6 +96,7 @@ async def _nobody_minds(fault: str, **arguments: Any) -> None:
     assert min(found) <= TIMES, found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("fault", ["kills_itself", "spins"])
 async def test_nobody_minds(fault: str) -> None:
     await _nobody_minds(fault)

@@ -67,13 +67,15 @@ async def test_a_script_that_is_its_own_client_needs_no_guard() -> None:
     assert name == b"__greenroom_main__"
 
 
-async def test_a_module_that_a_worker_cannot_import_is_every_callers_error() -> None:
+async def test_a_module_that_a_worker_cannot_import_is_every_callers_error_and_the_reason_is_in_the_log() -> None:
     before = descendants()
-    async with Client(command("does_not_import.py")) as client:
+    said: list[str] = []
+    async with Client(Command(sys.executable, "does_not_import.py", cwd=PROGRAMS, stderr=said.append)) as client:
         replies: list[Any] = [await client.call_tool("never") for _ in range(5)]
     for reply in replies:
         assert reply.is_error
-        assert "ImportError: the library for this is not installed here" in reply.text
+        assert reply.text == "Tool execution failed: its process could not be started"
+    assert any("ImportError: the library for this is not installed here" in line for line in said)
     await _gone(before)
 
 

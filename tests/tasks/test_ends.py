@@ -195,7 +195,8 @@ async def test_a_tool_with_a_deadline_of_its_own_has_it_as_a_task_and_the_compan
         client = await stage.probe()
         short, long = await begun(client, "quick"), await begun(client, "wait", gate="a")
         answer = await result(client, short)
-        assert answer["error"] == {"code": -32603, "message": "Request timed out"}
+        assert answer["result"]["isError"]
+        assert answer["result"]["content"] == [{"type": "text", "text": "Tool 'quick' timed out after 5 s"}]
         assert await status(client, short) == "failed"
         await asyncio.sleep(1000)
         assert await status(client, long) == "working"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 from tests.session.players import Player, hello, message, said
 
 from greenroom.actors.company import Company
@@ -149,7 +150,7 @@ async def play(plan: FaultPlan, acts: list[list[tuple[str, int, str]]]) -> None:
     assert ended["result"]["content"][0]["text"] == "worked"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(plan=Plans, acts=st.lists(Acts, min_size=1, max_size=3), seed=seeds())
 def test_no_task_works_for_ever_and_each_wait_has_one_end(
     plan: FaultPlan, acts: list[list[tuple[str, int, str]]], seed: Seed

@@ -79,7 +79,7 @@ async def test_a_task_may_not_take_longer_than_a_task_may() -> None:
         waiting = asyncio.create_task(result(client, id))
         await asyncio.sleep(99)
         assert not waiting.done()
-        assert (await waiting)["error"]["message"] == "Request timed out"
+        assert (await waiting)["result"]["content"][0]["text"] == "Tool 'wait' timed out after 100 s (task_lifetime)"
         await until(lambda: stage.seen == ["a cancelled"])
 
 
@@ -93,6 +93,7 @@ async def test_so_many_unfinished_tasks_an_owner_may_have_and_others_are_not_tou
         refused = await asked(again, "tools/call", name="wait", arguments={"gate": "a"}, task={})
         assert refused["error"]["code"] == -32603
         assert "at most 3" in refused["error"]["message"]
+        assert refused["error"]["data"] == {"reason": "too_many_tasks", "maybe_done": False}
         other = await stage.player(Peer("test", principal=None if principal is None else "bob"))
         await begun(other, "wait", gate="a")
         await asked(client, "tasks/cancel", taskId=ids[0])

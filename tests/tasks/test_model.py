@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.messages import encode_result
@@ -215,7 +216,7 @@ async def play(acts: list[str]) -> None:
         assert not await which_children(stage.company.workers)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(acts=Acts, seed=seeds())
 def test_a_task_is_where_the_model_says(acts: list[str], seed: Seed) -> None:
     run(partial(play, acts), seed=seed)

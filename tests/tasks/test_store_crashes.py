@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.actors.task_file import TaskFile
 from greenroom.actors.task_record import TaskRecord
@@ -87,7 +88,7 @@ def reopened(folder: Path) -> State:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     plan=st.lists(batches(), min_size=1, max_size=5), at=st.integers(0, 40), cut=st.integers(0, 5000), data=st.data()
 )
@@ -129,7 +130,7 @@ def test_a_kill_between_any_two_steps_loses_nothing_that_was_safe(
             assert reopened(left) in allowed
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(plan=st.lists(batches(), min_size=1, max_size=6), at=st.integers(0, 40), times=st.integers(1, 3))
 def test_a_disk_that_fails_at_any_step_leaves_the_write_before(
     plan: list[dict[str, TaskRecord | None]], at: int, times: int
@@ -154,7 +155,7 @@ def test_a_disk_that_fails_at_any_step_leaves_the_write_before(
             try:
                 file.write(batch)
             except TaskStoreError as error:
-                assert "cannot be written: disk I/O error" in str(error)  # noqa: PT017 - it need not fail
+                assert "cannot be written: disk I/O error" in str(error)
                 steps.left = -1
                 file.write(batch)  # as the store does, later
             state = after(state, batch)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.serving import _free_port, _wait_for
+from tests.ports import free_port
+from tests.serving import _wait_for
 
 from .visitor import Visitor
 
@@ -28,7 +29,7 @@ CUT_OFF = (OSError, http.client.HTTPException)
 
 @contextmanager
 def pressing(file: Path) -> Generator[tuple[subprocess.Popen[bytes], int]]:
-    port = _free_port()
+    port = free_port()
     log = file.with_suffix(".log")
     with log.open("ab") as said:
         program = subprocess.Popen([sys.executable, str(PRESS), str(file), str(port)], stdout=said, stderr=said)
@@ -95,6 +96,7 @@ def outcome(visitor: Visitor, id: str) -> Any:
     return answer.get("error") or answer["result"]
 
 
+@pytest.mark.deep
 @pytest.mark.row("TF-14")
 @pytest.mark.row("TF-15")
 def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
@@ -156,6 +158,7 @@ def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
     assert all(owner.startswith("session sha256:") for (owner,) in owners)
 
 
+@pytest.mark.deep
 @pytest.mark.row("TF-14")
 def test_stopped_in_order_and_killed_again(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"

@@ -125,6 +125,7 @@ def test_strict_fails_on_a_crash_that_was_not_expected(play: Callable[..., pytes
     result.stdout.fnmatch_lines(["*reports that nobody expected:*"])
 
 
+@pytest.mark.deep
 def test_an_interrupt_ends_the_run(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ngreenroom_mode = auto\naddopts = -p no:randomly\n")
     pytester.makepyfile(

@@ -76,6 +76,7 @@ def test_a_failure_keeps_its_plan_and_tells_what_replays_it(
     pytester.runpytest_inprocess(*again.split()).assert_outcomes(passed=1)
 
 
+@pytest.mark.deep
 def test_a_failure_is_shrunk_on_request(play: Callable[..., pytest.RunResult], pytester: pytest.Pytester) -> None:
     result = play(TILL, "--greenroom-plans=plans", "--greenroom-shrink")
     result.assert_outcomes(failed=1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import Phase, find, given, settings
+from tests.searches import examples
 
 from greenroom.supervision import GenServer, Node, current_node, send, start
 from greenroom.supervision.testing import Probe, Seed, run, seeds
@@ -78,7 +79,7 @@ def test_what_one_sends_to_another_stays_in_order_whatever_the_seed() -> None:
 
 
 @given(seeds())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 async def test_each_example_has_a_node_of_its_own_in_the_order_that_was_drawn(seed: Seed) -> None:
     node = current_node()
     assert len(node.processes) == 0
@@ -96,7 +97,7 @@ def run_apart(seed: Seed) -> Sequence[int]:
 
 
 @given(seeds(each_choice=True))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 async def test_hypothesis_can_make_each_choice(seed: Seed) -> None:
     assert sorted(await waves()) == list(range(HANDS))
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from hypothesis import given, settings
+from tests.searches import examples
 
 from greenroom.testing import Fault, FaultPlan, fault_plans, shrink, shrink_async
 
@@ -70,7 +71,7 @@ async def test_failing_may_take_its_time() -> None:
 
 
 @given(fault_plans(["Box", "@till"], ["kill", "hang"], most=3, within=2))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_plans_can_be_drawn(plan: FaultPlan) -> None:
     assert len(plan) <= 3
     assert all(fault.at <= 2 and fault.whom in ("Box", "@till") for fault in plan)

@@ -21,6 +21,21 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    """What the key is for. Python 3.13 checks by default that a CA says so (`VERIFY_X509_STRICT`)."""
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 class Authority:
     """Signs, and is trusted by whoever is given its certificate."""
 
@@ -49,6 +64,7 @@ class Authority:
             .not_valid_before(now + dt.timedelta(days=begins))
             .not_valid_after(now + dt.timedelta(days=ends))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(_usage(ca=ca), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tests.http.wire import house
 
 from greenroom import ConfigError, HttpConfig, Server
 from greenroom.supervision import Supervisor, start, stop
+from greenroom.transports.client.http_tls import Trust
 from greenroom.transports.tls import BadCertificate, Certificates
 
 from .authority import Authority
@@ -176,6 +178,31 @@ async def test_tls_from_1_2_on(authority: Authority, secure: dict[str, Any], ver
         context = authority.client()
         context.minimum_version = context.maximum_version = version
         assert await serial(opened.port, context)
+
+
+@pytest.mark.row("ST-12")
+def test_both_ends_say_themselves_that_1_2_is_the_least(
+    secure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defaults of Python and OpenSSL are the same today, and are a system's to change."""
+    real = ssl.SSLContext.__new__
+
+    def older(cls: type[ssl.SSLContext], *more: Any, **named: Any) -> ssl.SSLContext:
+        """With the defaults of another time, or of a system that needs them."""
+        made: ssl.SSLContext = real(cls, *more, **named)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            made.minimum_version = ssl.TLSVersion.TLSv1
+        return made
+
+    monkeypatch.setattr(ssl.SSLContext, "__new__", staticmethod(older))
+    assert ssl.create_default_context().minimum_version is ssl.TLSVersion.TLSv1
+    made = {
+        "server": Certificates(HttpConfig(**secure)).context,
+        "client": Trust().context(),
+        "client with a certificate named": Trust(cacertfile=secure["certfile"]).context(),
+    }
+    assert {name: each.minimum_version for name, each in made.items()} == dict.fromkeys(made, ssl.TLSVersion.TLSv1_2)
 
 
 @pytest.mark.row("ST-12")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from tests.http.wire import house
 
 from greenroom.supervision import kill
-from greenroom.transports.http2 import WINDOW
+from greenroom.transports.http2 import ALL_WINDOWS, STEPS, WINDOW, Http2
 from greenroom.transports.http2_gate import (
+    BLOCK_STEPS,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -24,7 +27,8 @@ from greenroom.transports.http2_gate import (
     SETTINGS,
     WINDOW_UPDATE,
 )
-from greenroom.transports.http2_pipe import LINGER
+from greenroom.transports.http2_pipe import LINGER, Pipe
+from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.listener import HttpListener
 
 from .frames import Frames, head, spoken
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
     from .authority import Authority
 
-NO_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 0, 6, 7, 8, 11
+NO_ERROR, INTERNAL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 0, 2, 6, 7, 8, 11
 
 
 def now() -> float:
@@ -145,7 +149,11 @@ async def test_an_application_that_fails_or_says_nothing_ends_its_stream_only(
                 return
             case "/breaks":
                 await send({"type": "http.response.start", "status": 200, "headers": []})
-                raise SystemExit(3)
+                await send({"type": "http.response.body", "body": b"half", "more_body": True})
+                raise RuntimeError("in the middle")
+            case "/short":
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await send({"type": "http.response.body", "body": b"half", "more_body": True})
             case _:
                 await send({"type": "http.response.start", "status": 200, "headers": []})
                 await send({"type": "http.response.body", "body": b"", "more_body": True})
@@ -157,9 +165,25 @@ async def test_an_application_that_fails_or_says_nothing_ends_its_stream_only(
         with caplog.at_level(logging.ERROR):
             assert (await frames.answer(frames.begin("GET", "/fails", end=True))).status == 500
             assert (await frames.answer(frames.begin("GET", "/silent", end=True))).status == 500
+        assert "GET '/fails' ended in an error of the server" in caplog.text
         assert "nobody thought of that" in caplog.text
+        for path in ("/breaks", "/short"):  # half an answer must not look like a whole one
+            half = await frames.answer(frames.begin("GET", path, end=True))
+            assert (half.status, half.ended, half.reset) == (200, False, INTERNAL_ERROR)
         assert not frames.answers[waiting].ended
         assert frames.answers[waiting].reset is None
+
+
+async def test_the_error_that_stands_for_an_answer_is_a_whole_answer(opened: Any) -> None:
+    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("nobody thought of that")
+
+    async with opened(fails) as (_, frames):
+        uploading = frames.begin("POST", "/fails")
+        assert (await frames.answer(uploading)).status == 500
+        answer = frames.answers[uploading]
+        await frames.until(lambda: answer.reset is not None)
+        assert (answer.ended, answer.reset) == (True, NO_ERROR)  # the rest of its body is not wanted, and that is all
 
 
 # --- one stream and the others
@@ -226,6 +250,42 @@ async def test_a_body_that_nobody_reads_stalls_no_other(opened: Any) -> None:
         for stream in deaf:
             frames.data(stream, b"z", end=True)
             assert (await frames.answer(stream)).body == b"%d" % (WINDOW // 4 * 4 + 1)
+
+
+async def test_the_connections_window_is_given_back_to_the_byte(opened: Any) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"read"})
+
+    async with opened(app) as (_, frames):
+        await frames.until(lambda: 0 in frames.windows)
+        before = frames.windows[0]
+        quarter, piece = ALL_WINDOWS // 4, 8192
+        for turn in (
+            1,
+            2,
+        ):  # each quarter is owed in full when its last byte is here, and the next one begins at nothing
+            stream = frames.begin("POST", "/reads")
+            for at in range(0, quarter, piece):
+                await frames.until(lambda: at + piece - frames.windows.get(stream, 0) <= WINDOW)  # noqa: B023 - within this turn
+                frames.data(stream, b"x" * piece, end=at + piece == quarter)
+            assert (await frames.answer(stream)).body == b"read"
+            assert frames.windows[0] - before == turn * quarter
+
+
+async def test_room_on_the_connection_lets_a_stream_go_on_that_waits_for_it_alone(opened: Any) -> None:
+    async with opened(write_timeout=10.0) as (_, frames):
+        frames.gives = False
+        stream = frames.call("stream", events=1, size=200_000)
+        frames.give(stream, 1 << 20)
+        answer = frames.answers[stream]
+        await frames.until(lambda: len(answer.body) >= 64_000)
+        await asyncio.sleep(5)
+        assert not answer.ended
+        frames.give(0, 1 << 20)
+        assert len((await frames.answer(stream)).body) > 200_000
 
 
 async def test_a_body_that_is_more_than_its_window_is_an_attack(opened: Any) -> None:
@@ -407,6 +467,43 @@ async def test_an_idle_connection_is_closed_with_a_goodbye_and_a_busy_one_is_not
         assert 59.9 <= now() - began < 63
 
 
+@pytest.mark.parametrize("ending", [False, True])
+async def test_a_connection_that_has_ended_is_read_a_little_longer_unless_its_listener_ends(*, ending: bool) -> None:
+    class Wire:
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def write_eof(self) -> None:
+            self.said.append("eof")
+
+        def close(self) -> None:
+            self.said.append("close")
+
+        def abort(self) -> None:
+            self.said.append("abort")
+
+        def set_write_buffer_limits(self, high: int) -> None:
+            assert high == 0
+
+        def get_extra_info(self, name: str) -> Any:
+            assert name == "socket"
+            return Mock()
+
+    wire: Any = Wire()
+    hall: Any = SimpleNamespace(config=HttpConfig(), loop=asyncio.get_running_loop(), ending=ending)
+    pipe = Pipe(hall, wire)
+    pipe.finish()
+    pipe.finish()
+    assert wire.said == (
+        ["close"] if ending else ["eof"]
+    )  # a close with bytes unread would reset it, and lose the goodbye
+    await asyncio.sleep(LINGER - 0.1)
+    assert "abort" not in wire.said
+    await asyncio.sleep(0.2)
+    assert wire.said == (["close"] if ending else ["eof", "abort"])
+    assert pipe.closing
+
+
 async def test_a_connection_that_asks_for_nothing_is_closed(secure: dict[str, Any], context: ssl.SSLContext) -> None:
     async with house(**secure, http2=True, header_timeout=3.0) as found, spoken(found.port, context) as frames:
         began = now()
@@ -437,11 +534,13 @@ async def test_stopping_answers_what_runs_ends_what_listens_and_takes_no_more(op
 async def test_stopping_waits_for_the_grace_and_no_longer(opened: Any) -> None:
     async with opened(drain_grace=2.0) as (found, frames):
         session = found.door.sessions["s1"]
-        frames.call("wait")
+        waiting = frames.call("wait")
         await until(lambda: session.waiting)
         began = now()
         await found.stop()
         assert 2.0 <= now() - began < 3
+        answer = await frames.answer(waiting)
+        assert (answer.status, b'"error":{"code":-32603' in answer.body) == (200, True)
         await frames.end()
         assert session.given_up == 1
 
@@ -551,9 +650,10 @@ async def test_a_flood_of_empty_data_is_bounded(opened: Any) -> None:
 
 async def test_headers_without_an_end_are_bounded_while_they_come(opened: Any) -> None:
     async with opened(max_header=8192) as (_, frames):
-        frames.send(HEADERS, 0, frames.open(), b"")
+        stream = frames.open()
+        frames.send(HEADERS, 0, stream, b"")
         for _ in range(10):
-            frames.send(CONTINUATION, 0, 1, b"\x00" * 1000)
+            frames.send(CONTINUATION, 0, stream, b"\x00" * 1000)
         goodbye = await frames.end()
         assert goodbye is not None
         assert goodbye[1] == ENHANCE_YOUR_CALM
@@ -622,3 +722,99 @@ async def test_a_request_that_is_malformed_is_never_asked(opened: Any) -> None:
 def found_context(frames: Frames) -> ssl.SSLContext:
     context: ssl.SSLContext = frames.writer.get_extra_info("sslcontext")
     return context
+
+
+# --- small pieces
+
+
+class Turns:
+    """Counts the turns of the loop until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self.count += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def stop(self) -> int:
+        self._handle.cancel()
+        return self.count
+
+
+async def test_others_have_their_turn_while_tiny_frames_are_read(opened: Any) -> None:
+    size = 5_000
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        read, more = 0, True
+        while more:
+            got = await receive()
+            read, more = read + len(got["body"]), got["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"%d" % read})
+
+    async with opened(app) as (_, frames):
+        turns = Turns()
+        stream = frames.begin("POST")
+        for _ in range(size):
+            frames.data(stream, b"x")
+        frames.data(stream, b"", end=True)
+        assert (await frames.answer(stream)).body == b"%d" % size
+        assert turns.stop() > size / STEPS
+
+
+async def test_others_have_their_turn_while_requests_in_one_piece_are_begun(opened: Any) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with opened(app) as (_, frames):
+        turns = Turns()
+        streams = [frames.begin("GET", end=True) for _ in range(100)]
+        for stream in streams:
+            assert (await frames.answer(stream)).status == 204
+        assert turns.stop() > 100 * BLOCK_STEPS / STEPS
+
+
+async def test_a_socket_is_not_read_while_too_much_of_it_waits(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[int] = []
+    relax = Http2._relax
+
+    def noted(connection: Http2) -> None:
+        relax(connection)
+        if not connection._reading:
+            paused.append(len(connection._waiting))
+
+    monkeypatch.setattr(Http2, "_relax", noted)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with opened(app) as (_, frames):
+        stream = frames.begin("POST")
+        frames.writer.write(
+            (bytes(head(DATA, 0, stream, 1)) + b"x") * 20_000
+        )  # in large records, of which TLS brings many at once
+        frames.data(stream, b"", end=True)
+        assert (await frames.answer(stream)).status == 204
+        assert paused
+        assert max(paused) < 1 << 20
+
+
+# --- bodies
+
+
+async def test_bodies_of_all_streams_have_one_budget(opened: Any) -> None:
+    async with opened(max_body=12_000, max_bodies=24_000) as (found, frames):
+        first = frames.begin("POST", content_type="application/json", mcp_session_id="s1")
+        frames.data(first, b" " * 10_000)
+        await until(lambda: found.engine.bodies.used == 10_000)
+        refused = await frames.answer(frames.post(b" " * 10_000, mcp_session_id="s1"))
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        frames.reset(first)
+        await until(lambda: found.engine.bodies.used == 0)
+        assert (await frames.answer(frames.call("echo"))).status == 200

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.transports.http2_gate import (
+    BLOCK_STEPS,
     BURST,
     CONTINUATION,
     DATA,
@@ -99,3 +100,13 @@ def test_an_end_without_data_costs_nothing() -> None:
     gate = opened()
     assert not asked(gate, frame(DATA, flags=END_STREAM) * 5000)
     assert asked(gate, frame(DATA) * 5000) == "too many frames with nothing in them"
+
+
+@pytest.mark.parametrize("kind", [HEADERS, CONTINUATION])
+def test_a_frame_with_headers_counts_as_many_steps(kind: int) -> None:
+    gate, sent = opened(), frame(kind, flags=END_HEADERS) * 100
+    assert BLOCK_STEPS == 8  # a request costs as much as reading eight frames of one byte
+    passed = gate.feed(sent, 0.0, 32)
+    assert (len(passed), gate.taken) == (4 * 9, 4 * 9)
+    gate.feed(frame(DATA, b"x") * 100, 0.0, 32)
+    assert gate.taken == 32 * 10

@@ -15,11 +15,12 @@ import pytest
 from tests.http.desk import HELLO
 from tests.http.wire import Client, house, message, request
 
+from greenroom.transports import http1_wire
 from greenroom.transports.hall import Hall
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.listener import HttpListener
 from greenroom.transports.tls import Certificates
-from greenroom.transports.tls_wire import TlsTransport, TlsWire
+from greenroom.transports.tls_wire import AHEAD, RECORDS, TlsTransport, TlsWire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -240,8 +241,11 @@ async def test_a_peer_that_reads_slowly_gets_it_all(
         assert now() - began > 20
 
 
-@pytest.mark.parametrize("how", ["notify", "fin", "rst"])
-async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(opened: Any, how: str) -> None:
+@pytest.mark.parametrize("how", ["notify", "rst"])
+async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(
+    opened: Any, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http1_wire, "LOOK", 0.01)
     async with opened() as (found, client):
         session = found.door.sessions["s1"]
         await client.send(request("POST", body=message("wait"), mcp_session_id="s1"))
@@ -249,8 +253,6 @@ async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(opened: Any, ho
         raw = client.writer.get_extra_info("socket")
         if how == "notify":
             client.writer.close()
-        elif how == "fin":
-            raw.shutdown(socket.SHUT_WR)
         else:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.abort()
@@ -258,6 +260,147 @@ async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(opened: Any, ho
         assert session.given_up == 1
         assert not session.ended
         await connections(await found.listener(), 0)
+
+
+class Raw:
+    """A TLS client by hand, which says when its records and its ends go out."""
+
+    def __init__(self, raw: socket.socket, context: ssl.SSLContext) -> None:
+        self.raw = raw
+        self.loop = asyncio.get_running_loop()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+
+    @classmethod
+    async def to(cls, port: int, context: ssl.SSLContext) -> Raw:
+        raw = socket.create_connection(("127.0.0.1", port))
+        raw.setblocking(False)
+        made = cls(raw, context)
+        await made.step(made.tls.do_handshake)
+        await made.flush()
+        return made
+
+    async def flush(self) -> None:
+        if data := self._outgoing.read():
+            await self.loop.sock_sendall(self.raw, data)
+
+    async def step(self, what: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return what()
+            except ssl.SSLWantReadError:
+                await self.flush()
+                data = await self.loop.sock_recv(self.raw, 65_536)
+                self._incoming.write(data) if data else self._incoming.write_eof()
+
+    async def end(self, how: str) -> None:
+        """Say no more."""
+        if "notify" in how:
+            with pytest.raises(ssl.SSLWantReadError):
+                self.tls.unwrap()
+        await self.flush()
+        if "fin" in how:
+            self.raw.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("how", ["notify", "fin", "notify, then fin"])
+async def test_a_request_with_an_end_behind_it_is_answered(
+    secure: dict[str, Any], context: ssl.SSLContext, how: str
+) -> None:
+    heard, answer = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        heard.set()
+        await answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async with house(app, **secure) as found:
+        client = await Raw.to(found.port, context)
+        client.tls.write(request("POST", "/", b"abc"))
+        await client.end(how)
+        await heard.wait()
+        answer.set()
+        data = bytearray()
+        while piece := await client.loop.sock_recv(client.raw, 65_536):
+            data += piece
+        if "notify" not in how:  # else this side of OpenSSL reads no more; that it came shows in its length
+            client._incoming.write(bytes(data))
+            assert client.tls.read(65_536).endswith(b"done")
+        assert len(data) > 150
+        client.raw.close()
+        await connections(await found.listener(), 0)
+
+
+async def test_others_have_their_turn_while_a_body_in_tiny_records_is_read(
+    secure: dict[str, Any], context: ssl.SSLContext
+) -> None:
+    count, turns, done = 5_000, 0, asyncio.Event()
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not done.is_set():
+            asyncio.get_running_loop().call_soon(turn)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        done.set()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async with house(app, **secure) as found:
+        client = await Raw.to(found.port, context)
+        client.tls.write(request("POST", "/", content_length=count))
+        for _ in range(count):
+            client.tls.write(b"x")
+        asyncio.get_running_loop().call_soon(turn)
+        await client.end("fin")
+        assert (await client.step(lambda: client.tls.read(65_536))).endswith(b"done")
+        assert turns > count / RECORDS
+        client.raw.close()
+
+
+class Heard(asyncio.Protocol):
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.count += len(data)
+
+
+async def test_a_socket_is_not_read_while_too_many_records_wait(
+    secure: dict[str, Any], context: ssl.SSLContext
+) -> None:
+    config, made, wires = HttpConfig(**secure), Heard(), list[TlsWire]()
+    hall, certificates = Hall(nobody, config), Certificates(config)
+
+    def begin() -> TlsWire:
+        wires.append(TlsWire(hall, certificates, lambda _: made))
+        return wires[0]
+
+    async with await asyncio.get_running_loop().create_server(begin, "127.0.0.1", 0) as server:
+        client = await Raw.to(server.sockets[0].getsockname()[1], context)
+        client.tls.write(b"x")
+        await client.flush()
+        await until(lambda: made.count)
+        wire, count = wires[0], AHEAD // 10  # a record has 22 bytes at the least
+        for _ in range(count):
+            client.tls.write(b"x")
+        wire.data_received(client._outgoing.read())
+        assert not wire.raw.is_reading()
+        while not wire.raw.is_reading():
+            assert wire._going_on is not None
+            await asyncio.sleep(0)
+        assert wire._incoming.pending <= AHEAD
+        await until(lambda: made.count == count + 1)
+        client.raw.close()
+        await until(wire.raw.is_closing)
 
 
 class Late(asyncio.Protocol):

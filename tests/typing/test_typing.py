@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.deep
 def test_both_checkers_say_of_the_examples_what_the_examples_expect(root: Path, tmp_path: Path) -> None:
     files = sorted((root / "tests/typing/examples").glob("*.py"))
     assert files

@@ -51,6 +51,7 @@ class Bystander:
         self._words = words
         self._over = False
         self.calls = 0
+        self._answered = asyncio.Event()
         self.longest = 0.0
         self.met: set[int] = set()
         """Which processes have answered."""
@@ -62,7 +63,15 @@ class Bystander:
             self.met.add(await self._words.call("where", into=int))
             self.longest = max(self.longest, time.perf_counter() - began)
             self.calls += 1
+            self._answered.set()
             await asyncio.sleep(0.002)
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more calls were answered."""
+        wanted = self.calls + count
+        while self.calls < wanted:
+            self._answered.clear()
+            await self._answered.wait()
 
     async def stop(self) -> None:
         """After its last call; and nobody may have noticed anything."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from .load import DEADLINE, loaded, station
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.greenroom(clock="real")
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.deep]
 
 CALLERS = 12
 SETTINGS = ClientSettings(request_timeout=DEADLINE, backoff=Backoff(first=0.02, longest=0.2))
@@ -54,20 +53,22 @@ async def test_the_way_to_it_breaks(rounds: int, tmp_path: Path) -> None:
             for id in servers:
                 await host.server(id).call("where")
             others = bystanders([host.server("straight"), host.server("program")])
-            async with others, loaded(host.server("far"), CALLERS) as load:
+            async with others as (straight, _), loaded(host.server("far"), CALLERS) as load:
                 for count in range(rounds):
                     await load.more(50)
                     net.cut()
                     await load.more(50)
                     await net.refuse()
                     net.cut()
-                    await asyncio.sleep(0.1)
+                    await load.lost(CALLERS)
                     await net.admit()
                     await load.more(50)
                     net.stall()
-                    await asyncio.sleep(
-                        DEADLINE * (0.5 + count % 2)
-                    )  # now shorter than a call may take, and now longer
+                    if count % 2:
+                        await load.lost(CALLERS)  # longer than a call may take; otherwise shorter
+                    else:
+                        await load.all_waiting()
+                        await straight.more(50)
                     net.resume()
                     await load.more(50)
                     net.back.cut_after(700 + 97 * count)

@@ -29,6 +29,7 @@ BACK = 1.0
 """and until the next call is answered, besides what the server itself takes to start."""
 
 
+@pytest.mark.deep
 @pytest.mark.row("CT-10", "CT-11", "FE-01")
 @pytest.mark.parametrize("with_what", ["SIGKILL", "SIGSEGV"])
 async def test_a_death_in_mid_call(with_what: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from .storm import storm, troubles
 FAULTS = 10_000
 
 
+@pytest.mark.deep
 @pytest.mark.row("FE-01", "CL-10")
 @pytest.mark.parametrize("order", [None, 5])
 def test_two_hundred_and_fifty_troubles(order: int | None) -> None:

@@ -95,6 +95,7 @@ class Ear:
         self.asked: list[tuple[str, Mapping[str, Any], float | None]] = []
         self.answers: dict[str, Any] = {}
         self.interrupted: list[float | None] = []
+        self.touches = 0
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         self.said.append((method, params))
@@ -103,6 +104,9 @@ class Ear:
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         self.logged.append((level, data, logger))
         return True
+
+    def touch(self, ahead: float = 0.0) -> None:
+        self.touches += 1
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         self.asked.append((method, params, timeout))

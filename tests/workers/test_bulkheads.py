@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,12 +108,75 @@ async def test_whoever_waits_is_served_in_order() -> None:
     assert order == list(range(10))
 
 
+async def test_a_thousand_waiting_calls_of_one_principal_delay_another_by_one() -> None:
+    bulkheads = Bulkheads(per_tool=1)
+    gate = Gate()
+    order: list[str] = []
+    first = asyncio.create_task(bulkheads.run("t", "greedy", None, gate))
+    await gate.has_begun(1)
+    flood = [asyncio.create_task(bulkheads.run("t", "greedy", None, order.append, "greedy")) for _ in range(1000)]
+    await _settled()
+    quiet = [asyncio.create_task(bulkheads.run("t", name, None, order.append, name)) for name in ("ann", "bob")]
+    await _settled()
+    assert bulkheads.waiting == 1002
+    gate.open()
+    await asyncio.gather(first, *flood, *quiet)
+    assert order[:4] == ["greedy", "ann", "bob", "greedy"]
+    assert (bulkheads.running, bulkheads.waiting) == (0, 0)
+
+
+async def test_a_principal_at_its_bound_is_passed_over_and_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slot that comes free costs grows with the principals that wait, and not with their calls."""
+    bulkheads = Bulkheads(per_tool=2, per_principal=1)
+    gate, looked = Gate(), 0
+    running = [asyncio.create_task(bulkheads.run(tool, "p", None, gate)) for tool in ("a",)]
+    await gate.has_begun(1)
+    flood = [asyncio.create_task(bulkheads.run("b", "p", None, gate)) for _ in range(500)]
+    await _settled()
+    has_room = bulkheads._has_room
+
+    def counted(ticket: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return has_room(ticket)
+
+    monkeypatch.setattr(bulkheads, "_has_room", counted)
+    for _ in range(10):
+        assert await bulkheads.run("b", "q", None, lambda: "here") == "here"
+    assert looked <= 10 * 3
+    gate.open()
+    await asyncio.gather(*running, *flood)
+
+
+async def test_a_call_that_is_cancelled_when_its_turn_comes_passes_the_turn_on() -> None:
+    bulkheads = Bulkheads(per_tool=1)
+    gate = Gate()
+    first = asyncio.create_task(bulkheads.run("t", "p", None, gate))
+    await gate.has_begun(1)
+    gives_up = [asyncio.create_task(bulkheads.run("t", "p", None, lambda: "never")) for _ in range(3)]
+    waits = [asyncio.create_task(bulkheads.run("t", who, None, lambda: "turn")) for who in ("p", "q")]
+    await _settled()
+    tickets = list(bulkheads._tools.waiting["t"])
+    for each in tickets[:3]:
+        each.turn.cancel()  # in the very turn of the loop in which the slot comes free: their tasks have not heard of it
+    bulkheads._end(_taken())
+    assert sum(each.turn.done() and not each.turn.cancelled() for each in tickets) == 1
+    bulkheads._begin(_taken())  # what was given back above
+    gate.open()
+    await asyncio.gather(first, *waits)
+    await asyncio.wait(gives_up)
+
+
+def _taken() -> Any:
+    return SimpleNamespace(tool="t", principal="p")
+
+
 async def test_a_tool_may_have_a_bound_of_its_own() -> None:
     bulkheads = Bulkheads(per_tool=1)
     gate = Gate()
     calls = [asyncio.create_task(bulkheads.run("t", "p", 3, gate)) for _ in range(4)]
     await gate.has_begun(3)
-    assert bulkheads.running_for("t") == 3
+    assert bulkheads.running == 3
     gate.open()
     await asyncio.gather(*calls)
 
@@ -177,6 +241,7 @@ async def test_what_a_thread_raises_comes_out_whatever_it_is() -> None:
     assert bulkheads.running == 0
 
 
+@pytest.mark.deep
 @given(
     st.integers(1, 3),
     st.integers(1, 3),

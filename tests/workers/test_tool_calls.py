@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 
+from greenroom.actors.callers import caller_of, whose
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.results import CallToolResult, Structured, WithMeta
+from greenroom.transports.seam import Peer
+from greenroom.transports.sources import address_of
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
+    from greenroom.actors.jobs import Job
 
     from .desk import Desk, House
 
@@ -25,6 +29,34 @@ async def test_an_async_function_with_hints_is_a_tool(house: House, desk: Desk) 
 
     house.tool(greet)
     assert await desk.text("greet", name="Ada", times=2) == "Hello, Ada! Hello, Ada!"
+
+
+async def test_a_call_finds_out_once_which_caller_it_counts_for(
+    house: House, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Job] = []
+
+    def counted(job: Job) -> object:
+        asked.append(job)
+        return whose(job)
+
+    monkeypatch.setattr("greenroom.actors.tool_calls.whose", counted)
+
+    def count(name: str) -> int:
+        return len(name)
+
+    house.tool(count)
+    assert await desk.text("count", name="Ada") == "3"
+    assert len(asked) == 1
+
+
+def test_the_address_of_a_caller_is_parsed_once() -> None:
+    peer = Peer("http", "198.51.100.77:1")
+    assert caller_of(peer) == ("address", "198.51.100.77")
+    before = address_of.cache_info().misses
+    for port in range(100):
+        assert caller_of(Peer("http", f"198.51.100.77:{port}")) == ("address", "198.51.100.77")
+    assert address_of.cache_info().misses == before
 
 
 @pytest.mark.row("TF-01")
@@ -53,16 +85,21 @@ async def _listed(house: House) -> dict[str, Any]:
 
 @pytest.mark.row("TF-01")
 async def test_a_function_may_take_all_arguments_in_one_dict(house: House, desk: Desk) -> None:
-    async def whole(args: dict[str, Any]) -> str:
+    whole: Any = eval("lambda args: ','.join(sorted(args))")  # with a hint, it is an argument of that name
+
+    async def one(args: dict[str, Any]) -> str:
         return ",".join(sorted(args))
 
     bare: Any = eval("lambda arguments, ctx: f'{ctx.request_id} {sorted(arguments)}'")  # a function without hints
 
-    house.tool(whole)
+    house.tool(whole, "whole")
+    house.tool(one)
     house.tool(bare, "bare")
     assert await desk.text("whole", b=1, a=2) == "a,b"
     assert await desk.text("bare", x=1) == "r2 ['x']"
+    assert await desk.text("one", args={"b": 1}) == "b"
     assert (await _listed(house))["whole"]["inputSchema"] == {"type": "object"}
+    assert list((await _listed(house))["one"]["inputSchema"]["properties"]) == ["args"]
 
 
 @pytest.mark.row("TF-01")

@@ -54,7 +54,7 @@ async def test_a_file_that_is_gone_is_not_taken_away_twice(tmp_path: Path, monke
     monkeypatch.setattr(addresses, "_socket_path", lambda: str(tmp_path / "node"))
     for gone in (False, True):
         listening = Listening()
-        await listening.open(asyncio.get_running_loop(), nobody, None)
+        await listening.open(nobody, None)
         assert listening.addresses == (f"unix:{tmp_path / 'node'}",)
         if gone:  # as of Python 3.13
             (tmp_path / "node").unlink()

@@ -55,6 +55,7 @@ async def in_time(trial: Callable[[], Awaitable[float]], limit: float) -> None:
     assert took[-1] <= limit, took
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("processes", [MANY, 1])
 async def test_ten_thousand_monitors_hear_of_a_lost_node_in_time(processes: int) -> None:
     await in_time(partial(_hear_of_a_lost_node, processes), TARGET * PATIENCE)
@@ -113,6 +114,7 @@ async def _hear_of_a_silent_node(heartbeat: float) -> float:
         return took
 
 
+@pytest.mark.deep
 async def test_a_large_value_keeps_neither_the_heartbeat_nor_others_waiting() -> None:
     async with pair(heartbeat=1, misses=2) as (one, _):
         ref = await start_on("two", Counter)

@@ -33,6 +33,9 @@ from .pair import Counter, pair, until
 pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
 
+@pytest.mark.otp("pg_SUITE", "empty_group_by_remote_leave")
+@pytest.mark.otp("pg_SUITE", "two")
+@pytest.mark.otp("pg_SUITE", "process_owner_check")
 async def test_groups_over_two_nodes() -> None:
     async with pair(), inbox() as me:
         await launch_on("two", Options(name="groups"), Groups)
@@ -57,6 +60,8 @@ async def test_groups_over_two_nodes() -> None:
             words.members(groups, "room")
 
 
+@pytest.mark.otp("pg_SUITE", "monitor_nonempty_scope")
+@pytest.mark.otp("pg_SUITE", "group_leave")
 async def test_members_leave_when_their_node_is_lost() -> None:
     async with pair() as (one, two), inbox() as me:
         groups = await Options(name="groups").start(Groups)

@@ -37,9 +37,10 @@ from greenroom.supervision import (
 from greenroom.supervision.cluster.peering import Peering
 from greenroom.supervision.cluster.peers import NodeDown, NodeUp, Peers
 from greenroom.supervision.cluster.sealing import LinkRefused
+from greenroom.supervision.cluster.silence import Silence
 from greenroom.supervision.cluster.ushering import launch_on, start_on, whereis_on
 
-from .pair import KEY, Counter, Far, far, here, pair, until
+from .pair import KEY, PATIENCE, Counter, Far, far, here, pair, until
 
 pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
@@ -272,12 +273,33 @@ async def test_waiting_for_a_node() -> None:
 # --- silence
 
 
-async def test_a_node_that_falls_silent_is_lost_and_one_that_may_be_silent_is_not() -> None:
+async def judged(peers: Peers, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait until that node has judged the silence of its links so many times."""
+    left, enough, look = times, asyncio.Event(), Silence._look
+
+    def counted(silence: Silence) -> None:
+        nonlocal left
+        look(silence)
+        left -= silence is peers.silence
+        if left <= 0:
+            enough.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Silence, "_look", counted)
+        async with asyncio.timeout(PATIENCE):
+            await enough.wait()
+
+
+async def test_a_node_that_falls_silent_is_lost_and_one_that_may_be_silent_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with pair(heartbeat=0.05, misses=2) as (one, two), inbox() as me:
         one.watch(Ref(me.pid))
         one.patient("two", on=True)
         gate = two.freeze()
-        await asyncio.sleep(0.3)  # as long as three losses would take
+        await judged(
+            one, 24, monkeypatch
+        )  # as long as three losses would take: four looks a heartbeat, two heartbeats each
         assert one.connected == ("two",)
         one.patient("two", on=False)
         down = await me.receive()
@@ -286,19 +308,19 @@ async def test_a_node_that_falls_silent_is_lost_and_one_that_may_be_silent_is_no
         gate.set()
 
 
-async def test_nodes_with_nothing_to_say_stay_connected() -> None:
+async def test_nodes_with_nothing_to_say_stay_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair(heartbeat=0.02, misses=3) as (one, _), inbox() as me:
         one.watch(Ref(me.pid))
-        await asyncio.sleep(0.3)  # five times what a silence may be
+        await judged(one, 60, monkeypatch)  # five times what a silence may be: four looks a heartbeat, three heartbeats
         assert one.connected == ("two",)
         assert me.pending() == ()
 
 
-async def test_whoever_was_held_up_blames_nobody() -> None:
+async def test_a_node_whose_own_loop_hung_gives_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair(heartbeat=0.05, misses=2) as (one, two):
         two.peers.patient("one", on=True)  # who would be right to give this one up
         time.sleep(0.3)  # noqa: ASYNC251 - this node's own loop hangs
-        await asyncio.sleep(0.02)
+        await judged(one, 8, monkeypatch)
         assert one.connected == ("two",)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.searches import examples
 
 from greenroom.supervision import (
     KILLED,
@@ -203,7 +204,7 @@ class World:
         assert exits == {mine.pid: mine.links for mine in self.known if mine.links}
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 5)), max_size=40))
 async def test_whatever_two_nodes_do_to_each_other_the_promises_hold(acts: list[tuple[str, int]]) -> None:
     async with pair() as (one, two), inbox() as me:

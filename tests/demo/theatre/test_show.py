@@ -40,6 +40,7 @@ class Gallery:
         self.closed = True
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(6))
 def test_an_evening(seed: int) -> None:
     gallery = Gallery()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 from greenroom import Context, Server, workers
 
@@ -24,6 +25,22 @@ async def steps(ctx: Context, count: int, pause: float = 0.02) -> str:
         await ctx.progress(step, count)
         await asyncio.sleep(pause)
     return f"done by {os.getpid()}"
+
+
+@server.tool
+async def rest(seconds: float) -> str:
+    """Say nothing for so long."""
+    await asyncio.sleep(seconds)
+    return f"rested in {os.getpid()}"
+
+
+@server.tool
+async def hold(path: str) -> str:
+    """Make a file, and say nothing until there is another."""
+    Path(path).with_suffix(".begun").touch()
+    while not await asyncio.to_thread(os.path.exists, path):  # noqa: ASYNC110 - another program tells of itself with a file
+        await asyncio.sleep(0.01)
+    return f"held by {os.getpid()}"
 
 
 @server.tool

@@ -73,8 +73,10 @@ def check(data: bytes) -> None:
             assert origin.lower() in ("https://good.example", "https://good.example:443") or ":" in origin[8:], origin
         if ORIGINS.allow(origin) or PUBLIC_ORIGINS.allow(origin):
             safe(visible(origin))
-    else:
+    elif origin == "null":
         assert not PUBLIC_ORIGINS.allow(origin)
+    else:
+        assert PUBLIC_ORIGINS.allow(None), "browsers name their origin, so a request without one is a program's"
     accepted = checks.accepted(headers.get("accept", ""))
     assert len(set(accepted)) == len(accepted) <= 2
     checks.is_json(headers.get("content-type"))

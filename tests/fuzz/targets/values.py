@@ -104,14 +104,15 @@ def refused(text: bytes, limits: Limits) -> RemoteProtocolError:
 
 
 def measure(value: Any) -> tuple[int, int]:
-    """How deep it is, and how many commas and colons it takes to write it."""
-    depth = marks = 0
+    """How deep it is, and how many commas and colons it takes to write it, or opening brackets if those are more."""
+    depth = marks = opened = 0
     level = [value]
     while level := [each for each in level if is_object(each) or is_list(each)]:
         depth += 1
+        opened += len(level)
         marks += sum(max(0, (2 if is_object(each) else 1) * len(each) - 1) for each in level)
         level = [inner for each in level for inner in (each.values() if is_object(each) else each)]
-    return depth, marks
+    return depth, max(marks, opened)
 
 
 TARGET = Target("values", check, lambda: seeded(TEXTS, b"\xff\xff\xff", b"\x05\x03\x04"), WORDS, longest=6000)

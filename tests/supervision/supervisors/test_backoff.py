@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom.supervision import (
+    SHUTDOWN,
     AlreadyPresent,
     Backoff,
     ChildRestarting,
@@ -227,3 +228,18 @@ def test_a_seed_replays_the_delays() -> None:
 
 def test_without_a_seed_a_node_draws_its_own() -> None:
     assert Node().random.random() != Node().random.random()
+
+
+async def test_a_significant_child_that_waits_for_its_restart_has_not_ended() -> None:
+    async with inbox() as me:
+        significant = [child(Counter).but(id=n, restart="transient", significant=True) for n in "ab"]
+        sup = await start_link(Supervisor, significant, auto_shutdown="all_significant", backoff=EVEN)
+        kill((await pids(sup))[0])
+        await asyncio.sleep(0.1)
+        assert (await pids(sup))[0] is None
+        await stop(await ref_of(sup, 1))
+        await asyncio.sleep(0.5)
+        assert is_alive(sup)
+        await asyncio.sleep(1.0)
+        await stop(await ref_of(sup, 0))
+        assert (await me.receive()).reason == SHUTDOWN

@@ -227,6 +227,7 @@ async def test_a_crash_is_told_with_the_childs_spec() -> None:
         assert await which_children(sup) == []
 
 
+@pytest.mark.deep
 async def test_a_hundred_thousand_children() -> None:
     many = 100_000
     async with inbox():

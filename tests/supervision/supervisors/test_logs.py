@@ -105,6 +105,7 @@ async def test_each_kind_has_its_level_and_its_words(records: list[Any]) -> None
         assert "gives up on child 'Dependent': more than 2 restarts within 5 s" in told[6][2]
 
 
+@pytest.mark.otp("proc_lib_SUITE", "stacktrace")
 async def test_a_traceback_comes_once_and_from_where_it_is(records: list[Any]) -> None:
     async def broken() -> Pid:
         raise Broken

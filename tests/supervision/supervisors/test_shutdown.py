@@ -26,6 +26,7 @@ from greenroom.supervision import (
     Supervisor,
     child,
     count_children,
+    current_node,
     exit,
     inbox,
     is_alive,
@@ -208,6 +209,9 @@ async def test_a_supervisor_that_is_killed_while_it_stops_takes_its_children_alo
         kill(sup)
         assert (await me.receive()).reason == KILLED
         assert not is_alive(first)
+        dying = current_node().process(last)
+        assert dying is not None
+        assert dying.callers is None  # nothing of the dead supervisor waits for it any more
         await wait_down(last, 200)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from greenroom.supervision import (
     template,
     whereis,
 )
+from greenroom.supervision.supervisors.spec import start_name
 
 from .actors import Counter
 
@@ -54,6 +56,7 @@ def test_a_supervisor_as_a_child_has_for_ever(kind: Any) -> None:
     assert (spec.type, spec.shutdown) == ("supervisor", INFINITY)
 
 
+@pytest.mark.otp("supervisor_test", "child_spec/2")
 def test_but_changes_one_field_and_leaves_the_others() -> None:
     spec = child(Counter)
     changed = spec.but(id=7, restart="transient", significant=True, shutdown=BRUTAL_KILL)
@@ -75,6 +78,7 @@ async def test_but_says_how_the_process_is_started() -> None:
         assert sup.pid != whereis("hits")
 
 
+@pytest.mark.otp("supervisor_test", "start_child/2 with invalid child spec")
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -177,6 +181,7 @@ def test_a_bad_list_of_children_is_refused(children: Any, field: str) -> None:
     assert caught.value.field == field
 
 
+@pytest.mark.otp("supervisor_test", "init/2")
 def test_a_good_list_of_children_comes_back_in_order() -> None:
     specs = [child(Counter).but(id=n) for n in (3, 1, 2)]
     assert check_children(iter(specs)) == specs
@@ -197,6 +202,13 @@ def test_a_spec_without_arguments_tells_what_it_was() -> None:
     spec = child(Counter, 12345).but(restart="temporary").without_arguments()
     assert str(spec.start) == "Counter(…)"
     assert spec.restart == "temporary"
+
+
+def test_a_start_function_is_called_by_its_name_and_never_by_an_address() -> None:
+    assert start_name(start) == "start"
+    assert start_name(Counter.add) == "Counter.add"
+    assert start_name(partial(start)) == "partial"
+    assert start_name(child(Counter, 1).start) == "Counter"
 
 
 @pytest.mark.parametrize("value", [-1, True, 2.5, "many"])

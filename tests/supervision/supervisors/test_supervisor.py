@@ -78,6 +78,7 @@ class Office(Supervisor):
         return len(self.which_children())
 
 
+@pytest.mark.otp("supervisor_test", "start_link/3")
 async def test_deriving_from_it_gives_a_supervisor_with_state_and_methods_of_its_own() -> None:
     async with inbox():
         office = await start_link(Office, 3)
@@ -101,6 +102,9 @@ async def test_a_constructor_that_forgets_its_base_is_told_so() -> None:
         assert "super().__init__" in str(caught.value.__cause__)
 
 
+@pytest.mark.otp("supervisor_test", "start_child/2 with valid child spec")
+@pytest.mark.otp("supervisor_test", "start_child/2 supports new child spec")
+@pytest.mark.otp("supervisor_test", "start_child/2 supports new child spec as tuple")
 async def test_start_child_gives_what_the_start_function_gave() -> None:
     async def start() -> tuple[Ref[Counter], str]:
         return await start_link(Counter, 1), "extra"
@@ -115,6 +119,7 @@ async def test_start_child_gives_what_the_start_function_gave() -> None:
         assert await sup.call(Supervisor.which_child, "Counter") == await which_child(sup, "Counter")
 
 
+@pytest.mark.otp("supervisor_test", "start_link/3 with local")
 async def test_the_functions_take_a_ref_a_pid_or_a_name() -> None:
     async with inbox():
         sup = await Options(name="sup").start_link(Supervisor, [child(Counter)])
@@ -357,6 +362,7 @@ async def test_a_crash_is_restarted_with_the_callers_already_told() -> None:
 # --- order, reports, memory
 
 
+@pytest.mark.otp("supervisor_test", "start_link/2")
 async def test_children_start_in_order_and_stop_in_reverse() -> None:
     told: list[Any] = []
     async with inbox():

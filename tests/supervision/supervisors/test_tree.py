@@ -126,8 +126,24 @@ async def test_one_that_dies_and_has_not_unwound_is_stopping() -> None:
         kill(ref)
         assert tree(ref).state == "stopping"
         await asyncio.sleep(1)
-        with pytest.raises(NotRegistered):
+        with pytest.raises(NotRegistered) as gone:
             tree(ref)
+        assert gone.value.who == ref.pid
+        with pytest.raises(NotRegistered, match="'nothing of that name'"):
+            tree("nothing of that name")
+
+
+async def test_a_dynamic_child_shows_how_often_it_was_restarted() -> None:
+    async with inbox():
+        sup = await start_link(DynamicSupervisor, template(Counter), intensity=5)
+        await start_child(sup)
+        for times in range(4):
+            [branch] = tree(sup).children
+            assert branch.restarts == times
+            assert ("" if times == 0 else f" ↻{times}") == str(branch).partition(">")[2]
+            assert branch.pid is not None
+            kill(branch.pid)
+            await settled(sup)
 
 
 async def test_whoever_else_was_started_stands_below_its_starter() -> None:

@@ -1,0 +1,111 @@
+"""Text of a peer, or of a setting, that goes into a request's head says what it seems to, or is refused: it never becomes a header of its own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import h11
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from greenroom import ConfigError
+from greenroom.protocol.json import LIMITS
+from greenroom.transports.client.http_letterhead import Letterhead, can_be_sent_back
+from greenroom.transports.client.http_pool import Pool
+from greenroom.transports.client.http_route import HttpRoute
+from greenroom.transports.client.http_stream import EventStream
+from greenroom.transports.http_checks import field
+
+URL = "http://127.0.0.1:1/mcp"
+SPLITS = [
+    "a\r\nx-evil: 1", "a\nx-evil: 1", "a\rx-evil: 1", "a\r\n\r\nGET / HTTP/1.1", "\r\n x-folded: 1", "a\0b",
+    "a\x85x-evil: 1", "a\u2028x-evil: 1", "\u560a\u560d x-evil: 1", "a\x0bb", "a\x1b[2J", "a b", " a ", "\t", "\u00e9", "\U0001f600",
+]  # fmt: skip
+"""Line breaks of all kinds (two of them appear when UTF-16 is cut to bytes), and what is none but looks like it."""
+TEXT = st.one_of(
+    st.sampled_from(SPLITS), st.text(max_size=20), st.text(alphabet="ab:\r\n\t \0\x85\u560a\u560d", max_size=12)
+)
+
+
+def head(session: str = "", credentials: dict[str, str] | None = None, url: str = URL) -> list[tuple[str, str]]:
+    """The headers of a request as an independent reader finds them, without those that each request has."""
+    address = HttpRoute(url).address
+    letterhead = Letterhead(())
+    letterhead.session = session
+    visit: Any = SimpleNamespace(method="POST", address=address, frame=b"{}", urgent=False)
+    pool = object.__new__(Pool)
+    pool._head = (None, (), "")  # as it is before the first request
+    data = pool._bytes(letterhead.order(visit, credentials or {}))
+    reader = h11.Connection(h11.SERVER)
+    reader.receive_data(data)
+    request, body, end = reader.next_event(), reader.next_event(), reader.next_event()
+    assert isinstance(request, h11.Request)
+    assert isinstance(body, h11.Data)
+    assert isinstance(end, h11.EndOfMessage)
+    assert bytes(body.data) == b"{}"
+    assert reader.trailing_data[0] == b"", "there is a second request"
+    usual = {b"host", b"accept", b"content-type", b"content-length"}
+    return [(name.decode(), value.decode("latin-1")) for name, value in request.headers if name not in usual]
+
+
+@given(TEXT)
+def test_the_session_id_of_a_server(text: str) -> None:
+    if can_be_sent_back(text):
+        assert head(session=text) == [("mcp-session-id", text)]
+    else:
+        assert not text.isascii() or not text.isprintable() or " " in text or not text or len(text) > 1024
+
+
+@given(TEXT)
+def test_the_value_of_a_credential(text: str) -> None:
+    refusal, found = "", [("x-key", text.strip(" \t"))]
+    try:
+        found = head(credentials={"x-key": text})
+    except ValueError as refused:
+        refusal = str(refused)
+    assert refusal in ("", "no header can be made of them"), "a secret is not repeated"
+    assert found == [("x-key", text.strip(" \t"))]
+
+
+@given(TEXT)
+def test_the_name_of_a_credential(text: str) -> None:
+    try:
+        found = head(credentials={text: "v"})
+    except ValueError:
+        found = []
+    assert found in ([], [(text.lower(), "v")])
+
+
+@given(TEXT.filter(lambda text: "\n" not in text and "\r" not in text))
+def test_the_event_id_of_a_server(text: str) -> None:
+    stream = EventStream(LIMITS)
+    stream.feed(b"id: %b\n\n" % text.encode())
+    for _, value in stream.where():
+        said = text.encode().decode("latin-1").strip(" \t")  # around a header's value they mean nothing
+        assert head(credentials={"last-event-id": value}) == [("last-event-id", said)]
+
+
+@given(TEXT)
+@example("/mcp HTTP/1.1\r\nx-evil: 1\r\n")
+def test_the_path_of_a_url(text: str) -> None:
+    try:
+        found = head(url=URL + "/" + text)
+    except (ConfigError, ValueError):
+        found = []
+    assert found == []
+
+
+@given(TEXT)
+def test_what_a_gatekeeper_or_an_origin_says_in_an_answer(text: str) -> None:
+    try:
+        _, value = field("x-a", text)
+    except ValueError:
+        value = ""
+    reader = h11.Connection(h11.CLIENT)
+    reader.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
+    reader.send(h11.EndOfMessage())
+    reader.receive_data(f"HTTP/1.1 204 No\r\nx-a: {value}\r\n\r\n".encode("latin-1"))
+    answer = reader.next_event()
+    assert isinstance(answer, h11.Response)
+    assert list(answer.headers) == [(b"x-a", value.strip(" \t").encode("latin-1"))]

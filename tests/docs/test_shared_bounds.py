@@ -1,0 +1,66 @@
+"""The page of shared bounds names tests that exist, and the figures that hold."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from greenroom import Pool, Server, Settings
+from greenroom.actors.elicitation.bridge import LIMIT
+from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.guest.reception import _STRANGERS, MOST_GUESTS
+from greenroom.actors.output.spill import MOST_FILES
+from greenroom.actors.subscriptions import MAILBOX
+from greenroom.auth import basic, gate, introspection
+from greenroom.auth.client import landing
+from greenroom.supervision.cluster.peers import _HANDSHAKES
+from greenroom.transports.http_config import HttpConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOUNTED = inspect.signature(Server.mount).parameters["most"].default
+UPSTREAM = UpstreamSpec.__dataclass_fields__
+FIGURES = {
+    "Connections of a listener": (HttpConfig().max_connections,),
+    "Sessions,": (Settings().max_sessions, Settings().max_sessions_per_principal),
+    "Threads of one tool": (Settings().tool_threads, Settings().principal_threads),
+    "Calls that wait for a pool": (Pool().queue,),
+    "Tasks |": (Settings().max_tasks, Settings().max_tasks_kept),
+    "Announcements of changes": (MAILBOX,),
+    "Credentials that were not good before": (gate.AT_ONCE, gate.WAITING),
+    "Passwords being hashed": (basic.AT_ONCE, basic.QUEUE),
+    "Tokens an issuer is being asked about": (introspection.AT_ONCE,),
+    "A gateway's connections": (MOUNTED,),
+    "Requests at one upstream server": (UPSTREAM["concurrent"].default, UPSTREAM["queue"].default),
+    "Questions for the user": (LIMIT,),
+    "Whole answers": (MOST_FILES,),
+    "Guests": (MOST_GUESTS,),
+    "Handshakes of nodes": (_HANDSHAKES, _STRANGERS),
+    "Connections to the page": (landing.MOST,),
+}
+
+
+@pytest.fixture(name="rows")
+def _rows(root: Path) -> list[str]:
+    text = (root / "docs/reference/shared-bounds.md").read_text(encoding="utf-8")
+    return [
+        line for line in text.splitlines() if line.startswith("| ") and "---" not in line and "Shown by" not in line
+    ]
+
+
+def test_each_row_names_tests_that_exist(root: Path, rows: list[str]) -> None:
+    for row in rows:
+        shown = re.findall(r"`(tests/[^`]+)`", row.split("|")[-2])
+        assert shown, row
+        assert all((root / each).exists() for each in shown), row
+
+
+def test_the_figures_are_those_of_the_code(rows: list[str]) -> None:
+    for name, figures in FIGURES.items():
+        (row,) = [each for each in rows if each.startswith(f"| {name}")]
+        for figure in figures:
+            assert re.search(rf"(?<![\d,]){figure:,}(?!,?\d)", row), (row, figure)

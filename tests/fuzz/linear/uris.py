@@ -1,0 +1,100 @@
+"""URIs that a peer asks for, templates that they are held against, and what names them: cursors, mentions, patterns of permissions, hosts, origins."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tests.fuzz.linearity import Reader
+
+from greenroom.actors.consent import globs
+from greenroom.actors.mentions import grammar
+from greenroom.protocol import pages, provider_names
+from greenroom.protocol.elicitations import check_url
+from greenroom.protocol.errors import LocalProtocolError, McpError
+from greenroom.protocol.uris import Template
+from greenroom.transports import http_checks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TEMPLATES = tuple(
+    map(Template, ("a://{x}", "a://{+x}", "a://{x}/{y}", "a://{+x}/{+y}/z", "a://b/{x}.{y}", "a://{a}-{b}-{c}"))
+)
+UNITS = {
+    "letters": "a",
+    "slashes": "/",
+    "percents": "%",
+    "percents in percents": "%25",
+    "letters and slashes": "a/",
+    "points": "../",
+    "dashes": "-",
+    "what is no ASCII": "é",
+    "zeros": "%00",
+}
+
+
+def _made(front: str, unit: str, end: str) -> Callable[[int], str]:
+    return lambda size: front + unit * ((size - len(front) - len(end)) // len(unit)) + end
+
+
+def _uris(text: str) -> None:
+    for template in TEMPLATES:
+        template.match(text)
+    with suppress(LocalProtocolError):
+        check_url(text)
+
+
+def _names(text: str) -> None:
+    provider_names.provider_name(text)
+    provider_names.claude_name(text, text)
+    globs.matches("a*b", text)
+    globs.may_begin("*a?*", text)
+    with suppress(McpError):
+        pages.read_cursor(text, "tool")
+    http_checks.place(text)
+    http_checks.origin(text)
+    http_checks.accepted(text)
+
+
+def _mentions(text: str) -> None:
+    for each in grammar.mentions(text):
+        grammar.words_behind(text, each.end, 8)
+    grammar.typing(text)
+
+
+_URIS = {
+    f"{front} {what} {end}".strip(): _made(front, unit, end)
+    for front in ("a://", "https://")
+    for what, unit in UNITS.items()
+    for end in ("", "\x01")
+}
+_TEXTS = {
+    **{what: _made("", unit, "") for what, unit in UNITS.items()},
+    **{
+        f"{unit!r} behind {front!r}": _made(front, unit, "")
+        for front in ("", "@a:", "@a:b ", "http://")
+        for unit in (
+            "@",
+            "@a:",
+            "@a:b ",
+            '"',
+            "' ",
+            "* ",
+            ":1",
+            ",",
+            ";q=0,",
+            "application/json,",
+            "_",
+            "__",
+            "[",
+            "@a:'",
+        )
+    },
+}
+
+READERS = (
+    Reader("uris", _uris, _URIS, sizes=(256, 1024, 4096, 8192)),
+    Reader("names", _names, _TEXTS),
+    Reader("mentions", _mentions, _TEXTS),
+)

@@ -1,0 +1,262 @@
+"""Linearity by counting: what reading a peer's bytes costs, at growing sizes. `python -m tests.fuzz.linearity`, which `make fuzz` runs.
+
+A `Reader` is one way in for a peer's bytes with the worst inputs that are known for it. Each file of the folder `linear` lists
+some under `READERS`; a new file is found by itself. Two counts exist, and neither is a clock:
+
+- *instructions* of the processor, under Valgrind's Cachegrind, at 1 to 64 KiB (`make fuzz`, `.ci/run`). Each size is read in a child that
+  is forked from one program, so its count is exact but for the fork: imports and everything before belong to all of them.
+- *steps*: bytecodes of Python (`make test`), at smaller sizes and without Valgrind. What one C function does is a single step there;
+  regular expressions are proven linear by a house test instead, and the rest is left to the instructions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+ROOT: Final = Path(__file__).parents[2]
+KIB: Final = 1024
+SIZES: Final = (KIB, 4 * KIB, 16 * KIB, 64 * KIB)
+SHORT: Final = (256, 512, 1024, 2048)
+"""What `make test` counts steps at."""
+GROWTH: Final = 1.1
+"""How many times as much as linearly a cost may grow."""
+NOISE: Final = 0.02
+"""Of the smaller cost: a fork, a dict that is resized and an allocator that asks for a page are no growth."""
+
+
+class Reader(NamedTuple):
+    """One way in for a peer's bytes."""
+
+    name: str
+    read: Callable[[Any], object]
+    """Reads one input. What it raises for a wrong input is caught; it has to take nothing from one call to the next."""
+    shapes: Mapping[str, Callable[[int], Any]]
+    """Inputs of about so many bytes by what is wicked about them. An input is what `read` takes: bytes, a text, pieces, an object."""
+    refuses: tuple[type[Exception], ...] = ()
+    """What `read` raises for an input that it refuses."""
+    sizes: tuple[int, ...] = SIZES
+    """Where a limit ends reading earlier, sizes below it say more. They are four."""
+    short: tuple[int, ...] = SHORT
+    """The same for steps: sizes below which something is not done at all say nothing."""
+
+
+class Cost(NamedTuple):
+    """What one shape cost at each size."""
+
+    reader: str
+    shape: str
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def growth(self) -> float:
+        """How many times as much as linearly it grew, at worst; the rate is that between the first two sizes.
+
+        Costs that do not depend on the size cancel out: only differences are compared.
+        """
+        first, rate = self.counts[0], self._rate
+        worst = 0.0
+        for size, count in zip(self.sizes[2:], self.counts[2:], strict=True):
+            grown = count - first - NOISE * first
+            worst = max(worst, grown / (rate * (size - self.sizes[0])))
+        return worst
+
+    @property
+    def _rate(self) -> float:
+        rate = (self.counts[1] - self.counts[0]) / (self.sizes[1] - self.sizes[0])
+        return max(rate, NOISE * self.counts[0] / self.sizes[0], 1e-9)
+
+    @property
+    def linear(self) -> bool:
+        """Whether that is little enough."""
+        return self.growth <= GROWTH
+
+    def __str__(self) -> str:
+        verdict = "linear" if self.linear else f"WRONG: {', '.join(f'{count:,}' for count in self.counts)}"
+        return f"{self.reader:<12} {self.shape:<44} {self.counts[-1]:>14,}  {self.growth:5.2f}  {verdict}"
+
+
+def readers() -> dict[str, Reader]:
+    """All of the folder `linear`, by name."""
+    found: dict[str, Reader] = {}
+    folder = Path(__file__).parent / "linear"
+    for module in sorted(pkgutil.iter_modules([str(folder)])):
+        for reader in importlib.import_module(f"tests.fuzz.linear.{module.name}").READERS:
+            assert reader.name not in found, f"two readers are called {reader.name}"
+            found[reader.name] = reader
+    return found
+
+
+def repeated(unit: bytes, size: int, front: bytes = b"", end: bytes = b"") -> bytes:
+    """The unit again and again between the two, about so many bytes in all."""
+    return front + unit * (max(0, size - len(front) - len(end)) // len(unit)) + end
+
+
+def run(reader: Reader, given: Any) -> None:
+    """Read one input, whether it is refused or not."""
+    with contextlib.suppress(*reader.refuses):
+        reader.read(given)
+
+
+# --- steps
+
+_TOOL: Final = 4
+"""One of the two numbers for tools of `sys.monitoring` that have no name."""
+
+
+def steps(function: Callable[[], object]) -> int:
+    """How many bytecodes of Python the call runs, in this thread."""
+    gc.disable()  # a collection runs callbacks of others, whose bytecodes would count
+    try:
+        return _bytecodes(function)
+    finally:
+        gc.enable()
+
+
+if sys.version_info >= (3, 12):  # where a tracer is told of no opcodes of the first frame of each function
+
+    def _bytecodes(function: Callable[[], object]) -> int:
+        here, count, monitoring = threading.get_ident(), 0, sys.monitoring
+
+        def instruction(_code: object, _offset: int) -> None:
+            nonlocal count
+            count += threading.get_ident() == here
+
+        monitoring.use_tool_id(_TOOL, "steps")
+        monitoring.register_callback(_TOOL, monitoring.events.INSTRUCTION, instruction)
+        monitoring.set_events(_TOOL, monitoring.events.INSTRUCTION)
+        try:
+            function()
+        finally:
+            monitoring.set_events(_TOOL, 0)
+            monitoring.register_callback(_TOOL, monitoring.events.INSTRUCTION, None)
+            monitoring.free_tool_id(_TOOL)
+        return count
+
+else:
+
+    def _bytecodes(function: Callable[[], object]) -> int:
+        count = 0
+
+        def tracer(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal count
+            frame.f_trace_opcodes = True
+            frame.f_trace_lines = False
+            count += event == "opcode"
+            return tracer
+
+        before = sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
+        return count
+
+
+def short(reader: Reader, shape: str) -> Cost:
+    """The steps that a shape takes at small sizes."""
+    made = reader.shapes[shape]
+    run(reader, made(reader.short[0]))  # what is computed once for all
+    counts = tuple(steps(partial(run, reader, made(size))) for size in reader.short)
+    return Cost(reader.name, shape, reader.short, counts)
+
+
+# --- instructions
+
+VALGRIND: Final = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+_REFS: Final = re.compile(r"I\s+refs:\s+([\d,]+)")
+
+
+def instructions(names: Sequence[str]) -> Iterator[Cost]:
+    """The instructions that all shapes of these readers take. Needs Valgrind, which Debian has."""
+    if shutil.which(VALGRIND[0]) is None:
+        raise SystemExit("instructions are counted by Valgrind: apt-get install valgrind")
+    environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder, "%p")
+            command = [*VALGRIND, f"--log-file={log}", sys.executable, "-m", "tests.fuzz.linearity", "--count", name]
+            done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
+            counts = {int(file.name): _counted(file.read_text()) for file in Path(folder).iterdir()}
+        for line in done.stdout.decode().splitlines():
+            told = json.loads(line)
+            base = counts[told["base"]]
+            yield Cost(
+                name, told["shape"], tuple(told["sizes"]), tuple(counts[child] - base for child in told["children"])
+            )
+
+
+def _counted(log: str) -> int:
+    found = _REFS.search(log)
+    assert found is not None, log
+    return int(found[1].replace(",", ""))
+
+
+def count(name: str) -> None:
+    """Under Valgrind: read each input in a child, and print which child had which."""
+    reader = readers()[name]
+    for shape, made in reader.shapes.items():
+        run(reader, made(reader.sizes[0]))  # what is computed once for all
+        gc.collect()
+        gc.disable()  # when it comes depends on what was allocated before
+        base = _forked(lambda: None)
+        children = [_forked(partial(run, reader, made(size))) for size in reader.sizes]
+        print(json.dumps({"shape": shape, "base": base, "sizes": reader.sizes, "children": children}), flush=True)
+
+
+def _forked(work: Callable[[], object]) -> int:
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            work()
+            status = 0
+        except Exception:  # noqa: BLE001 - what is above belongs to the parent
+            traceback.print_exc()
+        os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit(f"an input ended its reader with {status}")
+    return child
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count for each reader, and print a line for each shape; 1 when one grows faster than linearly."""
+    known = readers()
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.linearity", description="What a peer's bytes cost.")
+    parser.add_argument("--only", metavar="READER", nargs="+", choices=sorted(known), default=list(known))
+    parser.add_argument("--count", metavar="READER", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.count is not None:
+        count(options.count)
+        return 0
+    wrong = 0
+    for cost in instructions(options.only):
+        print(cost, flush=True)
+        wrong += not cost.linear
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

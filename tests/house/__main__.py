@@ -1,0 +1,47 @@
+"""Prints the shape of the code; with `--list`, the small modules and both routes of a call as well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import greenroom
+from greenroom.supervision import run
+
+from .routes import routes
+from .shape import SMALL, code_lines, header_share, small_modules
+from .tree import Tree
+
+CLIENT = """
+import sys, greenroom
+greenroom.Client("http://127.0.0.1:9/mcp")
+print(sum(each.startswith("greenroom") for each in sys.modules))
+"""
+
+
+def main() -> None:
+    """Print it."""
+    tree = Tree.of(Path(__file__).parents[2])
+    loaded = subprocess.run([sys.executable, "-P", "-c", CLIENT], capture_output=True, check=True, text=True)
+    served, called = run(routes)
+    for what, count in (
+        ("files of the product", f"{len(tree.sources):,}"),
+        ("lines of code, without blanks, comments and docstrings", f"{sum(map(code_lines, tree.sources)):,}"),
+        ("lines of module docstrings and imports", f"{header_share(tree):.1%}"),
+        (f"modules of less than {SMALL} lines with one importer", f"{len(small_modules(tree))}"),
+        ("files that a tools/call over HTTP passes; changes of room", f"{len(served.modules)}; {served.changes}"),
+        ("files that a client's call passes; objects for one POST", f"{len(called.modules)}; {called.made.total()}"),
+        ("modules that an HTTP client loads", loaded.stdout.strip()),
+        ("names at the front door", f"{len(greenroom.__all__)}"),
+    ):
+        print(f"{what:62} {count}")
+    if "--list" in sys.argv:
+        print("\nsmall modules with one importer:", *small_modules(tree), sep="\n  ")
+        for what, route in (("served", served), ("called", called)):
+            made = [f"makes {count} {name}" for name, count in route.made.items()]
+            print(f"\n{what}:", *route.modules, *made, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()

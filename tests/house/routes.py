@@ -1,0 +1,111 @@
+"""Which modules a call passes, on its way through a server and through a client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from contextlib import closing
+from functools import partial
+from http.client import HTTPConnection
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from greenroom import Client, HttpConfig, Server
+from greenroom.supervision import run
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import FrameType
+
+
+class Route:
+    """What one thread does of greenroom's, in the order in which it first does it."""
+
+    def __init__(self) -> None:
+        """Nothing was called yet."""
+        self.modules: dict[str, None] = {}
+        self.made: Counter[str] = Counter()
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("greenroom."):
+            self.modules[module] = None
+            if frame.f_code.co_name == "__init__":
+                self.made[type(frame.f_locals["self"]).__name__] += 1
+
+    @property
+    def changes(self) -> int:
+        """How often the next module is of another room."""
+        rooms = [module.split(".")[1] for module in self.modules]
+        return sum(one != other for one, other in pairwise(rooms))
+
+
+async def followed(here: Callable[[], Awaitable[Any]]) -> Route:
+    """What this thread did for one `await here()`, when all of it was done before."""
+    for _ in range(20):
+        await here()
+    route = Route()
+    sys.setprofile(route)
+    try:
+        await here()
+    finally:
+        sys.setprofile(None)
+    return route
+
+
+async def routes() -> tuple[Route, Route]:
+    """Of a `tools/call` over HTTP: through the server, and through the client, whose other end is in another thread."""
+    server = Server("shape")
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with server.started():
+        url = await server.listen(config=HttpConfig(port=0))
+        parts = urlsplit(url)
+        with closing(HTTPConnection(parts.hostname or "", parts.port)) as connection:
+            call = await asyncio.to_thread(_entered, connection, parts.path)
+            served = await followed(lambda: asyncio.to_thread(call))
+    listening: Future[str] = Future()
+    ended = threading.Event()
+    thread = threading.Thread(target=lambda: run(partial(_serving, server, listening, ended)))
+    thread.start()
+    there = await asyncio.wrap_future(listening)
+    async with Client(there) as client:
+        called = await followed(lambda: client.call("add", a=1, b=2))
+    ended.set()
+    await asyncio.to_thread(thread.join)
+    return served, called
+
+
+async def _serving(server: Server, listening: Future[str], ended: threading.Event) -> None:
+    async with server.started():
+        listening.set_result(await server.listen(config=HttpConfig(port=0)))
+        await asyncio.to_thread(ended.wait)
+
+
+def _entered(connection: HTTPConnection, path: str) -> Callable[[], None]:
+    """One call in a session of a client that is not greenroom's."""
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+    def ask(method: str, params: dict[str, Any], request_id: int | None = 1) -> None:
+        body = {"jsonrpc": "2.0", "method": method, "params": params} | (
+            {} if request_id is None else {"id": request_id}
+        )
+        connection.request("POST", path, json.dumps(body), headers)
+        answer = connection.getresponse()
+        headers.setdefault("mcp-session-id", answer.headers.get("mcp-session-id", ""))
+        answer.read()
+
+    ask(
+        "initialize",
+        {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "shape", "version": "1"}},
+    )
+    ask("notifications/initialized", {}, None)
+    return lambda: ask("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})

@@ -1,0 +1,34 @@
+"""Everything that listens accepts through `supervision/acceptor.py`: asyncio's own servers fill the log when descriptors run out."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from .tree import standing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVERS = {"create_server", "create_unix_server", "start_server", "start_unix_server"}
+ACCEPTING = {
+    "supervision/acceptor.py": "the one place",
+    "supervision/cluster/thespian_system.py": "a door of Thespian's that is polled, in a process that has a dozen files open",
+    "src/greenroom/testing/sockets.py": "a way for tests on which connections go wrong to order",
+}
+
+
+def accepts(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    of_a_socket = any(word in ast.unparse(call.func.value).lower() for word in ("sock", "door"))
+    return call.func.attr in SERVERS or (call.func.attr == "accept" and of_a_socket)
+
+
+def test_every_listener_survives_running_out_of_descriptors(root: Path) -> None:
+    found = {
+        source.path
+        for source in standing(root).sources
+        if any(isinstance(each, ast.Call) and accepts(each) for each in source.nodes)
+    }
+    assert found == set(ACCEPTING)

@@ -1,0 +1,187 @@
+"""Two rules of the house: secrets are compared in constant time, and a file that holds some is made in one way."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .tree import Source, standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOMS = ("auth/", "supervision/cluster/", "transports/", "actors/ensemble/", "actors/guest/")
+"""Where peers show secrets, or ids that cannot be guessed: there, a name that could be a secret's counts as one."""
+ELSEWHERE = re.compile(
+    r"(?:^|_)(?:secret|token|password|passphrase|credential|digest|hexdigest|h?mac|nonce|verifier|signature|proof|pepper|cookie|api_?key)s?$",
+    re.IGNORECASE,
+)
+"""In all other code, names that are hardly ever anything else."""
+SECRET = re.compile(
+    r"(?:^|_)(?:secret|token|password|digest|hexdigest|pbkdf2_hmac|h?mac|nonce|verifier|signature|sign|proof|pepper|state|key|cookie|code|mark|ticket"
+    r"|assertion)s?$",
+    re.IGNORECASE,
+)
+"""Names, by their last word, of what could be a secret, or what is made of one."""
+
+NO_SECRET = {
+    ("actors/guest/asking.py", "heard.ticket == request.ticket"): "pairs answers with questions within one program",
+    ("auth/client/keeper.py", "held.access_token != sent"): "both are ours: was another token sent than is held now",
+    ("auth/client/keeper.py", "kept.access_token != old.access_token"): "both are ours, from one store",
+    ("auth/client/keeper.py", "kept.access_token != sent"): "as above",
+    ("auth/client/keeper.py", "kept.refresh_token == old.refresh_token"): "as above",
+    ("auth/headers.py", "key.lower() == name"): "the name of a header",
+    ("auth/testing/giving.py", "form.get('client_assertion_type') != ASSERTION"): "the name of a kind of assertion",
+    ("auth/testing/server.py", "each.user_code == user_code"): "the test that plays the user names it",
+    ("auth/testing/tokens.py", "wanted == ACCESS_TOKEN"): "the name of a kind of token",
+    ("src/greenroom/protocol/probing.py", "other == token <= _WORD"): "a token of a regular expression",
+    ("supervision/cluster/endings.py", "self.code == EXIT_MEMORY"): "an exit code",
+    (
+        "supervision/cluster/foreign.py",
+        "got.ticket == question.ticket",
+    ): "pairs answers with questions within one program",
+    ("supervision/cluster/home_links.py", "key == key_of_home()"): "both are this program's own settings",
+    ("supervision/cluster/values.py", "code == _GLOBAL"): "a code of a format",
+    ("supervision/cluster/versions.py", "hashlib.sha256(text).hexdigest() != known"): "a digest of Thespian's sources",
+    ("supervision/cluster/warden.py", "level == last_words.MARK"): "a mark in a line of a child's",
+    ("supervision/cluster/warden.py", "mark == guests.ENDED"): "as above",
+    ("transports/quart_app.py", "key.lower() == name"): "the name of a header",
+    ("transports/tls.py", "error.verify_code == _EXPIRED"): "OpenSSL's number of an error",
+    ("transports/tls.py", "error.verify_code == _NOT_YET"): "as above",
+}
+"""Comparisons of what is called like a secret, and is none that a peer could find out by the clock."""
+
+COMPARED = {
+    ("auth/testing/pages.py", "_is_same"): 1,
+    ("actors/ensemble/marks.py", "read"): 1,
+    ("auth/api_key.py", "_same"): 1,
+    ("auth/basic.py", "_same"): 1,
+    ("auth/client/landing.py", "same"): 1,
+    ("auth/hashing.py", "verify_key"): 2,
+    ("auth/hashing.py", "verify_password"): 2,
+    ("auth/testing/book.py", "proven"): 1,
+    ("auth/testing/giving.py", "client"): 1,
+    ("supervision/cluster/hardening.py", "loads"): 1,
+    ("supervision/cluster/sealing.py", "check"): 1,
+    ("supervision/cluster/sealing.py", "_prove"): 1,
+    ("transports/handover.py", "_look"): 1,
+}
+"""Where secrets that a peer has shown are compared, and how often in that function."""
+
+WRITERS = {
+    "actors/task_file.py": "makes an empty file for SQLite, with O_EXCL",
+    "auth/client/locks.py": "the file of a lock, which says nothing and stays",
+    "src/greenroom/cli/writing.py": "what the user has asked to be saved, which is no secret",
+    "src/greenroom/protocol/pins.py": "pins are for a repository and no secret, and this room imports nothing of others",
+    "supervision/private_files.py": "the one place",
+}
+"""Modules that make files otherwise than by `write_private`, each with its reason."""
+
+
+def compared(sources: list[Source]) -> Iterator[tuple[str, str]]:
+    """Each comparison by `==` or `!=` of what is called like a secret, with something that is no constant."""
+    for source in sources:
+        for node in source.nodes:
+            if isinstance(node, ast.Compare) and any(isinstance(each, ast.Eq | ast.NotEq) for each in node.ops):
+                sides = [node.left, *node.comparators]
+                names = SECRET if source.path.startswith(ROOMS) else ELSEWHERE
+                constant = any(isinstance(each, ast.Constant) for each in sides)
+                if not constant and any(is_called_so(each, names) for each in sides):
+                    yield source.path, ast.unparse(node)
+
+
+def is_called_so(node: ast.expr, names: re.Pattern[str] = SECRET) -> bool:
+    """Whether a name in an expression, but for the arguments of calls, is that of a secret."""
+    match node:
+        case ast.Name(id=name):
+            return names.search(name) is not None
+        case ast.Call(func=ast.Attribute(value=value, attr="encode" | "decode" | "lower" | "upper" | "strip" | "get")):
+            return is_called_so(value, names)
+        case ast.Attribute(attr=name):
+            return names.search(name) is not None
+        case ast.Call(func=inner) | ast.Subscript(value=inner) | ast.Await(value=inner):
+            return is_called_so(inner, names)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return any(is_called_so(each, names) for each in parts)
+        case _:
+            return False
+
+
+def constant_time(sources: list[Source]) -> Counter[tuple[str, str]]:
+    """How often each function calls `compare_digest`."""
+    found: Counter[tuple[str, str]] = Counter()
+    for source in sources:
+        for function in source.nodes:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                calls = sum(
+                    isinstance(node, ast.Attribute) and node.attr == "compare_digest" for node in ast.walk(function)
+                )
+                if calls:
+                    found[source.path, function.name] += calls
+    return found
+
+
+def writers(sources: list[Source]) -> set[str]:
+    """Modules that make files with a mode, or temporary ones, by themselves."""
+    return {
+        source.path
+        for source in sources
+        for node in source.nodes
+        if isinstance(node, ast.Attribute) and node.attr in ("O_CREAT", "mkstemp", "NamedTemporaryFile")
+    }
+
+
+@pytest.fixture(name="sources", scope="module")
+def _sources() -> list[Source]:
+    return standing(Path(__file__).parents[2]).sources
+
+
+def test_what_could_be_a_secret_is_not_compared_by_its_first_difference(sources: list[Source]) -> None:
+    found = set(compared(sources))
+    assert found - set(NO_SECRET) == set(), "compare with hmac.compare_digest, or say in the table why it is no secret"
+    assert set(NO_SECRET) - found == set(), "these are gone: take them out of the table"
+
+
+def test_what_a_peer_has_shown_is_compared_in_constant_time(sources: list[Source]) -> None:
+    assert dict(constant_time(sources)) == COMPARED
+
+
+def test_private_files_are_made_in_one_place(sources: list[Source]) -> None:
+    assert writers(sources) == set(WRITERS), "use supervision.private_files.write_private, or say in the table why not"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "token == shown",
+        "shown != self._secret",
+        "one.encode() == other.password.encode()",
+        "hash_key(key, pepper).encode() == stored",
+        "hashlib.sha256(x).hexdigest() == stored.lower()",
+        "hashlib.pbkdf2_hmac('sha256', a, b, 1) == digest",
+        "self._sign(who) == proof",
+        "self.mac(kind, payload) == mac[:8]",
+        "(user, password) == (known, kept)",
+        "await self.state() == back",
+    ],
+)
+def test_a_comparison_that_tells_by_the_clock_is_seen(bad: str) -> None:
+    assert list(compared([Source("auth/x.py", "greenroom.auth.x", f"def f():\n    return {bad}\n")])) != []
+
+
+@pytest.mark.parametrize("bad", ["token == shown", "shown.api_key != self._secret", "digest(one) == kept"])
+def test_a_secret_is_seen_in_every_room(bad: str) -> None:
+    for path in ("actors/x.py", "src/greenroom/x.py", "supervision/x.py"):
+        assert list(compared([Source(path, "greenroom.x", f"def f():\n    return {bad}\n")])) != [], path
+
+
+@pytest.mark.parametrize(
+    "fine", ["token == ''", "kind == 'secret'", "hmac.compare_digest(token, shown)", "len(token) == n"]
+)
+def test_a_comparison_that_tells_nothing_is_let_alone(fine: str) -> None:
+    assert list(compared([Source("auth/x.py", "greenroom.auth.x", f"def f():\n    return {fine}\n")])) == []

@@ -1,0 +1,73 @@
+"""Each place that listens says here who may come: nothing on a user's machine is open to whatever runs there, or to a page in a browser."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from .tree import Source, standing
+
+LISTENERS = {
+    "actors/guest/door.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
+    "src/greenroom/lookout.py": "a socket in a folder of the user's, mode 0600; it shows a snapshot and takes no word",
+    "supervision/acceptor.py": "for what listens on behalf of others, which are in `CALLERS`",
+    "supervision/cluster/leftovers.py": "a probe, closed again: whether a port is free",
+    "supervision/cluster/thespian_system.py": "a probe, closed again: whether an address is this machine's",
+    "transports/binding.py": "the HTTP listener: Host and Origin are checked, and a provider asks who it is",
+    "transports/handover.py": "a socket in a folder of the user's, mode 0600, which wants a secret shown",
+}
+"""Modules that bind a socket, and what is between it and who finds it."""
+
+CALLERS = {
+    "auth/client/landing.py": "on 127.0.0.1, while a login is under way; a state that cannot be guessed, once; the page is fixed, and nothing in it runs",
+    "auth/client/code_flow.py": "a probe on 127.0.0.1, closed again: whether a port is free",
+    "auth/testing/wire.py": "for tests, on 127.0.0.1: an authorization server that lets every user sign in",
+    "src/greenroom/testing/sockets.py": "for tests, on 127.0.0.1: a way to a server, which looks at who comes itself",
+    "supervision/cluster/addresses.py": "links of nodes: both ends prove that they have the key before anything else is read",
+}
+"""Modules that have another one listen for them, or asyncio."""
+
+PAGES = {"auth/client/landing.py", "auth/testing/pages.py"}
+"""Modules that serve HTML: each escapes all that it shows, and sends a policy by which nothing may run."""
+
+BINDS = {"bind"}
+LISTENS = {"start_server", "start_unix_server", "create_server", "create_unix_server", "tcp_sockets", "unix_socket"}
+
+
+def calls(source: Source, names: set[str]) -> bool:
+    """Whether a module calls something of these names with an address or a socket: `bind` of signatures has none of `sock`'s names before it."""
+    for node in source.nodes:
+        if isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Name) and function.id in names:
+                return True
+            if isinstance(function, ast.Attribute) and function.attr in names:
+                owner = ast.unparse(function.value)
+                if function.attr != "bind" or owner.rpartition(".")[2] in ("sock", "probe", "listening", "_door"):
+                    return True
+    return False
+
+
+@pytest.fixture(name="sources", scope="module")
+def _sources() -> list[Source]:
+    return standing(Path(__file__).parents[2]).sources
+
+
+def test_each_module_that_binds_a_socket_says_who_may_come(sources: list[Source]) -> None:
+    assert {each.path for each in sources if calls(each, BINDS)} == set(LISTENERS)
+
+
+def test_each_module_that_has_a_socket_listened_on_says_who_may_come(sources: list[Source]) -> None:
+    found = {each.path for each in sources if calls(each, LISTENS)}
+    assert found - set(LISTENERS) == set(CALLERS)
+
+
+def test_each_module_that_serves_html_is_known(sources: list[Source]) -> None:
+    assert {each.path for each in sources if "text/html" in each.text} == PAGES
+
+
+@pytest.mark.parametrize("new", ["sock.bind(('0.0.0.0', 80))", "probe.bind(x)", "asyncio.start_server(f, '0.0.0.0')"])
+def test_a_new_listener_is_seen(new: str) -> None:
+    assert calls(Source("auth/x.py", "greenroom.auth.x", f"{new}\n"), BINDS | LISTENS)

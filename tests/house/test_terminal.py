@@ -1,0 +1,84 @@
+"""Whatever the product writes to a terminal goes through `visible`, or is in the list below with its reason."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from .tree import Source, standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SPELT: Final = {"visible", "tamed", "spelt", "spelt_in_json"}
+WRITERS: Final = {
+    *("print", "pprint", "input"),
+    *("sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines", "sys.stderr.writelines"),
+    *("sys.__stdout__.write", "sys.__stderr__.write", "sys.stdout.buffer.write", "sys.stderr.buffer.write"),
+    *("traceback.print_exc", "traceback.print_exception", "traceback.print_stack", "traceback.print_tb"),
+    *("click.echo", "click.secho", "click.prompt", "click.confirm", "logging.StreamHandler", "logging.basicConfig"),
+    *("getpass.getpass", "faulthandler.enable"),
+}
+ALLOWED: Final = {
+    ("supervision/kernel/interrupts.py", "os.write"): "a constant",
+    ("supervision/cluster/last_words.py", "faulthandler.enable"): "into memory",
+    ("supervision/cluster/member.py", "logging.StreamHandler"): "its formatter is Lines",
+    ("supervision/cluster/member.py", "logging.basicConfig"): "the same handler",
+    ("supervision/testing/replay.py", "sys.stderr.write"): "a developer's own scenario",
+    ("supervision/testing/replay.py", "sys.stdout.write"): "a developer's own scenario",
+    ("auth/testing/__main__.py", "print"): "a URL of its own",
+    ("src/greenroom/cli/progress.py", "sys.stderr.write"): "its line is visible; the rest moves the cursor on purpose",
+    ("src/greenroom/cli/targets.py", "logging.StreamHandler"): "its formatter is Lines",
+    ("src/greenroom/cli/targets.py", "logging.basicConfig"): "the same handler",
+    ("src/greenroom/cli/reading.py", "sys.stdout.buffer.write"): "bytes, where stdout is no terminal",
+    ("src/greenroom/cli/door.py", "click.echo"): "its own version",
+}
+LEFT_OUT: Final = ("src/greenroom/demo/", "src/greenroom/testing/")
+"""A play without peers, and programs that misbehave for tests."""
+
+
+def written(source: Source) -> Iterator[tuple[int, str]]:
+    """The calls in a module that write to a terminal what has not been made visible in that very call."""
+    for node in source.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        to_terminal = name == "os.write" and ast.unparse(node.args[0]) in ("1", "2")
+        if name in WRITERS or to_terminal:
+            inside = {
+                each.func.id
+                for each in ast.walk(node)
+                if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+            }
+            if not inside & SPELT:
+                yield node.lineno, name
+
+
+def test_what_is_written_to_a_terminal_is_made_visible(root: Path) -> None:
+    found = {
+        (source.path, name): line
+        for source in standing(root).sources
+        if not source.path.startswith(LEFT_OUT)
+        for line, name in written(source)
+    }
+    assert {f"{path}:{line}: {name}" for (path, name), line in found.items() if (path, name) not in ALLOWED} == set()
+    assert set(ALLOWED) - set(found) == set(), "not needed any more"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaints"),
+    [
+        ("print(error)", ["print"]),
+        ("print(f'x {error}', file=sys.stderr)", ["print"]),
+        ("sys.stderr.write(text)", ["sys.stderr.write"]),
+        ("os.write(2, data)", ["os.write"]),
+        ("os.write(pipe, data)", []),
+        ("print(visible(error))", []),
+        ("os.write(2, f'{visible(text)}'.encode())", []),
+    ],
+)
+def test_the_rule_sees_them(line: str, complaints: list[str]) -> None:
+    assert [name for _, name in written(Source("auth/a.py", "greenroom.auth.a", line))] == complaints

@@ -1,0 +1,142 @@
+"""The command: `python -m tests.mutate --seed N`, which is `make mutate SEED=N`.
+
+A seeded sample of small changes is made to the code, one at a time, in clones of the repository, and the tests that reach the changed line have to notice.
+What is known of a sample is kept in `.mutants/`, so that the command goes on where it was interrupted. A failure counts when the test passes without the change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from .mutant import BROKEN, GONE, KILLED, SURVIVED, Mutant, Results
+from .tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .tree import Reach
+
+ROOT: Final = Path(__file__).parents[2]
+OTHER: Final = ROOT / ".referees" / "mutate" / "bin" / "python"
+CODE: Final = (
+    "auth/**/*.py",
+    "transports/http*.py",
+    "actors/calls.py",
+    "actors/inflight.py",
+    "actors/session.py",
+    "supervision/supervisors/*.py",
+)
+TESTS: Final = ("asking", "auth", "blast", "client", "client_http", "fuzz", "hostile", "http", "interop", "kernel", "otp", "protocol",
+    "registry", "server", "session", "sign_in", "stdio", "supervision", "sups", "tasks", "tls", "workers")  # fmt: skip
+LIMIT: Final = 240.0
+"""Seconds of tests for one change; where all that reach its line take longer, the shortest are run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is left of the sample, and print the report."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutate", description="change the code: does a test notice?")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=2, help="clones in which changes are tried at the same time")
+    parser.add_argument(
+        "--again", action="store_true", help="try those that were not noticed again, on the newest commit"
+    )
+    parser.add_argument("--report", action="store_true", help="print what is known, and run nothing")
+    options = parser.parse_args(arguments)
+    place = ROOT / ".mutants"
+    place.mkdir(exist_ok=True)
+    place = place.resolve()  # the measurements name files by their whole paths
+    results = Results(place / f"{options.seed}-{options.count}.jsonl")
+    if not options.report:
+        commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
+        trees = [Tree(place / f"tree-{number}") for number in range(options.jobs)]
+        for tree in trees:
+            tree.make(ROOT, commit)
+        sample = drawn(
+            place / f"sample-{options.seed}-{options.count}.jsonl", trees[0].folder, options.seed, options.count
+        )
+        known = results.latest()
+        left = [
+            mutant for mutant in sample if mutant.key not in known or (options.again and known[mutant.key] == SURVIVED)
+        ]
+        try_all(trees, left, trees[0].reach([f"tests/{folder}" for folder in TESTS]), results)
+    print(results.report())
+    return 0
+
+
+def drawn(file: Path, tree: Path, seed: int, count: int) -> list[Mutant]:
+    """The sample of that seed: drawn from the commit at which it was first asked for."""
+    if not file.exists():
+        files = sorted({str(path.relative_to(tree)) for pattern in CODE for path in tree.glob(pattern)})
+        script = Path(__file__).parent / "python" / "mutants.py"
+        printed = subprocess.check_output([OTHER, script, str(seed), str(count), *files], cwd=tree, text=True)
+        mutants = [Mutant.of(json.loads(line), tree) for line in printed.splitlines()]
+        file.write_text("".join(json.dumps(asdict(mutant)) + "\n" for mutant in mutants), "utf-8")
+    return [Mutant(**json.loads(line)) for line in file.read_text("utf-8").splitlines()]
+
+
+def try_all(trees: list[Tree], mutants: list[Mutant], reach: Reach, results: Results) -> None:
+    """Try them in all clones at the same time."""
+    waiting: SimpleQueue[Mutant] = SimpleQueue()
+    for mutant in mutants:
+        waiting.put(mutant)
+
+    def work(tree: Tree) -> None:
+        while True:
+            try:
+                mutant = waiting.get_nowait()
+            except Empty:
+                return
+            outcome, by = attempt(tree, mutant, reach)
+            results.add(mutant, outcome, by)
+            print(f"{outcome:<10} {mutant.file}:{mutant.line} {mutant.operator}  {by}", flush=True)
+
+    threads = [threading.Thread(target=work, args=(tree,)) for tree in trees]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def attempt(tree: Tree, mutant: Mutant, reach: Reach) -> tuple[str, str]:
+    """Make the change, run the tests that reach it, take it back: the outcome, and the test that noticed."""
+    path = tree.folder / mutant.file
+    before = path.read_text("utf-8")
+    line = mutant.find(before)
+    if line is None:
+        return GONE, ""
+    tests: list[str] = []
+    spent = 0.0
+    for test in reach.tests(mutant.file, line):
+        spent += reach.times[test]
+        if spent > LIMIT:
+            break
+        tests.append(test)
+    while tests:
+        seconds = 30 + 5 * sum(reach.times[test] for test in tests)
+        path.write_text(mutant.applied(before, line), "utf-8")
+        try:
+            failing = tree.failing(tests, seconds)
+        finally:
+            path.write_text(before, "utf-8")
+        if failing is None:
+            return SURVIVED, f"{len(tests)} tests"
+        suspects = [failing] if failing in tests else tests
+        if tree.failing(suspects, seconds) is None:
+            return KILLED, failing
+        if suspects is tests:
+            return BROKEN, failing
+        tests.remove(failing)  # it fails without the change as well
+    return SURVIVED, "no test reaches it"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

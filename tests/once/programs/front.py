@@ -1,0 +1,25 @@
+"""A gateway: `front.py URL PROGRAM…` has the server at that URL as `far`, and the program as `child`."""
+
+from __future__ import annotations
+
+import sys
+
+from greenroom import Command, Host, HttpConfig, Server
+from greenroom.actors.client.settings import ClientSettings
+from greenroom.actors.federation.breaker import BreakerSettings
+from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.supervision import Backoff
+from greenroom.targets import route_of
+
+SETTINGS = ClientSettings(request_timeout=2.0, backoff=Backoff(first=0.02, longest=0.3))
+OPEN = BreakerSettings(failures=1_000_000)  # that one is refused for the faults of others is not what is looked at here
+
+if __name__ == "__main__":
+    targets: dict[str, str | Command] = {"far": sys.argv[1], "child": Command(*sys.argv[2:])}
+    specs = {
+        name: UpstreamSpec(route_of(target), settings=SETTINGS, breaker=OPEN, intensity=1_000_000)
+        for name, target in targets.items()
+    }
+    server = Server("front")
+    server.mount(Host(specs), shared=True)
+    server.run("http", config=HttpConfig(port=0))

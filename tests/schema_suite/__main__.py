@@ -1,0 +1,58 @@
+"""The command: `python -m tests.schema_suite FOLDER`, which is `make schemas`: the official test suite of JSON Schema judges our checks.
+
+Each test of drafts 2020-12 and 7 has to get the suite's verdict. A schema that is refused must be refused for one of two reasons, which are decisions: it leads
+out of its document, where nothing is fetched; or a part of it names itself with `$id`, or is no object at its root. Their number is counted as well, so that no other
+schema is refused in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from greenroom.protocol.subschemas import BadSchema
+from greenroom.protocol.validation import Validator
+from greenroom.protocol.wire import is_object
+
+DRAFTS: Final = {
+    "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
+    "draft7": "http://json-schema.org/draft-07/schema#",
+}
+REASONS: Final = ("only the root may have one", "leads out of the document", "a schema is an object", "$schema: ")
+REFUSED: Final = 81
+"""Schemas of both drafts that are refused for those reasons."""
+
+
+def main(folder: Path) -> int:
+    """Print each verdict that differs, and the totals; 1 when anything differs."""
+    right, refused = 0, 0
+    wrong: list[str] = []
+    for draft, dialect in DRAFTS.items():
+        for file in sorted((folder / draft).glob("*.json")):
+            for group in json.loads(file.read_text("utf-8")):
+                where = f"{draft}/{file.stem}: {group['description']}"
+                try:
+                    validator = Validator(_with(dialect, group["schema"]))
+                except BadSchema as error:
+                    refused += 1
+                    if not any(reason in str(error) for reason in REASONS):
+                        wrong.append(f"{where}: refused, {error}")
+                    continue
+                for test in group["tests"]:
+                    if (not validator.errors(test["data"])) is test["valid"]:
+                        right += 1
+                    else:
+                        wrong.append(f"{where}: {test['description']}: should be {test['valid']}")
+    print("\n".join(wrong))
+    print(f"{right} verdicts right, {len(wrong)} wrong; {refused} schemas refused, {REFUSED} expected")
+    return int(bool(wrong) or refused != REFUSED or not right)
+
+
+def _with(dialect: str, schema: Any) -> Any:
+    return {"$schema": dialect, **schema} if is_object(schema) else schema
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

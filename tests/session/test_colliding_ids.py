@@ -1,0 +1,91 @@
+"""Ids that a peer has chosen to share one hash cost as little as any others, and are the same ids as before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.inflight import Call, InFlight
+from greenroom.protocol.messages import id_key
+from greenroom.transports.channel import Channel
+from greenroom.transports.seam import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PRIME = (1 << 61) - 1
+"""Python's integers are hashed modulo this one."""
+MANY = 1000
+PER_KEY = 4
+"""How often an id may be compared, however many others there are."""
+
+
+class Counted(int):
+    """An integer that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int.__eq__(self, other)
+
+
+@pytest.fixture
+def ids() -> list[Any]:
+    Counted.compared = 0
+    return [Counted(PRIME * number) for number in range(1, MANY + 1)]
+
+
+def test_calls_under_way(ids: list[Any]) -> None:
+    table = InFlight()
+    for key, id in enumerate(ids):
+        assert not table.has(id)
+        table.add(Call(key, id, "tools/call", None))
+    for key, id in enumerate(ids):
+        found = table.with_id(id)
+        assert found is not None
+        assert found.key == key
+        assert table.take(key) is found
+        assert not table.has(id)
+    assert Counted.compared <= PER_KEY * MANY
+
+
+def test_cancellations_that_come_early(ids: list[Any]) -> None:
+    table = InFlight()
+    for id in ids:
+        table.came_early(id, 0.0)
+        assert not table.is_cancelled_early(PRIME * 5000, 0.0)
+    assert table.is_cancelled_early(ids[-1], 0.0)
+    assert Counted.compared <= PER_KEY * MANY
+
+
+def test_requests_that_a_channel_owes(ids: list[Any]) -> None:
+    async def send(_: Sequence[bytes]) -> None: ...
+
+    nobody: Any = None
+    channel = Channel(nobody, Peer("stdio"), send)
+    for id in ids:
+        channel._owe(id)
+        channel._owe(id)
+    assert channel.owed == 2 * MANY
+    for id in ids:
+        channel._paid(id)
+    assert channel.owed == MANY
+    for id in ids:
+        channel._paid(id)
+        channel._paid(id)
+    assert channel.owed == 0
+    assert Counted.compared <= PER_KEY * MANY
+
+
+@pytest.mark.parametrize("id", [0, -1, 1, 1 << 59, -(1 << 59), "", "1", "x" * 1024])
+def test_an_id_with_a_hash_of_its_own_is_its_own_key(id: str | int) -> None:
+    assert id_key(id) is id
+
+
+@pytest.mark.parametrize("id", [1 << 60, -(1 << 60), PRIME, 10**307, -(10**307)])
+def test_a_large_number_is_equal_to_itself_and_to_no_text(id: int) -> None:
+    assert id_key(id) == id_key(int(str(id)))
+    assert len({id_key(id), id_key(id + 1), id_key(-id), id_key(str(id))}) == 4

@@ -1,0 +1,64 @@
+"""When a peer counts as gone that can only be told by what it does not do: it has hung up, and takes nothing of what is written to it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from greenroom.transports import stdio
+from greenroom.transports.stdio import Stdio
+
+GRACE = 5.0
+
+
+def channel(*, busy: bool = True, hung_up: bool = True) -> tuple[Stdio, Any]:
+    wire: Any = SimpleNamespace(sink=SimpleNamespace(busy=busy, moved=0), source=SimpleNamespace(hung_up=hung_up))
+    return Stdio(wire, GRACE), wire
+
+
+def _nothing(*_: object) -> None:
+    return
+
+
+async def abandoned_within(served: Stdio, seconds: float) -> bool:
+    """Looked at once a second."""
+    for _ in range(int(seconds)):
+        if served._is_abandoned():
+            return True
+        await asyncio.sleep(1)
+    return served._is_abandoned()
+
+
+async def test_a_peer_that_hung_up_and_takes_nothing_for_a_grace_is_gone() -> None:
+    served, _ = channel()
+    assert not await abandoned_within(served, GRACE - 1)
+    assert await abandoned_within(served, 2)
+
+
+async def test_the_grace_of_a_peer_begins_with_the_process_and_not_with_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await asyncio.sleep(100 * GRACE)
+    served, wire = channel()
+    wire.over, wire.open, wire.channel, wire.read = asyncio.Event(), lambda: None, SimpleNamespace(carry=None), None
+    monkeypatch.setattr(stdio, "spawn_link", _nothing)
+    monkeypatch.setattr(served, "_look_again", lambda: None)
+    served.init()
+    assert not await abandoned_within(served, GRACE - 1)
+    assert await abandoned_within(served, 2)
+
+
+@pytest.mark.parametrize("here", [{"busy": False}, {"hung_up": False}], ids=str)
+async def test_a_peer_that_has_not_hung_up_or_has_nothing_to_read_is_waited_for(here: dict[str, bool]) -> None:
+    served, _ = channel(**here)
+    assert not await abandoned_within(served, 100 * GRACE)
+
+
+async def test_a_peer_that_reads_slowly_is_waited_for() -> None:
+    served, wire = channel()
+    for _ in range(100):
+        assert not await abandoned_within(served, GRACE - 1)
+        wire.sink.moved += 1
