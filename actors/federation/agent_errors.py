@@ -86,12 +86,12 @@ class UnknownServer(_Unfound):
 
 
 class MisconfiguredServer(UnknownServer):
-    """There is such a server in the configuration, with a mistake: it was not started."""
+    """The configuration has such a server, and it was not started: there is a mistake in it, or starting it failed and is tried again."""
 
     reason = "misconfigured"
 
     def __init__(self, name: str, why: str) -> None:
-        """`why` has the file, the line and the mistake."""
+        """`why` has the file, the line and the mistake, or the error of the start."""
         super().__init__(name)
         self.why = why
 

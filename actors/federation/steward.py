@@ -275,9 +275,9 @@ class Steward(GenServer):
             return
         old = self.federation.roster[id]
         self.federation.move(old, new)
+        await self._leave(old, old.spec.grace)  # first: what is said to leave ends, whatever becomes of this process
         if old.level is not None:
             await supervise_job(self.federation.errands, _keep_level, new, old.level)
-        await self._leave(old, old.spec.grace)
         replacing.caller.reply(new.pid)
 
     async def _leave(self, upstream: Upstream, grace: float) -> None:

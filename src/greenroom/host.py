@@ -305,7 +305,10 @@ class Host(HostFiles, HostWords):
 
     @property
     def _runs(self) -> bool:
-        return node_of(asyncio.get_running_loop()) is not None and whereis(self.federation.name("steward")) is not None
+        # Between two stewards it runs all the same: the next one may have read by then what it has to begin with.
+        return (
+            node_of(asyncio.get_running_loop()) is not None and whereis(self.federation.name("federation")) is not None
+        )
 
     # --- who is in it
 

@@ -18,11 +18,11 @@ EDITS = 1000
 pytestmark = pytest.mark.greenroom(clock="real")
 
 
-def judge(found: Trial) -> None:
+def judge(found: Trial, *also: str) -> None:
     assert found.wrong == []
     assert found.spared > found.edits
     assert found.ends["answer"] > found.edits
-    assert set(found.ends) <= {"answer", "UnknownServer", "ClientClosed", "ConsentDenied"}, found.ends
+    assert set(found.ends) <= {"answer", "UnknownServer", "ClientClosed", "ConsentDenied", *also}, found.ends
     assert found.left == {}
     assert alive(found.pids) == set()
     assert set(found.kinds) <= set(KINDS)
@@ -43,7 +43,8 @@ async def test_fifty_edits(tmp_path: Path, *, watch: bool) -> None:
 @pytest.mark.row("CB-21")
 @pytest.mark.parametrize("seed", [4, 5])
 async def test_fifty_edits_while_those_who_carry_them_out_die(tmp_path: Path, seed: int) -> None:
-    judge(await trial(tmp_path / "greenroom.toml", EDITS // 20, seed, watch=bool(seed % 2), deaths=True))
+    found = await trial(tmp_path / "greenroom.toml", EDITS // 20, seed, watch=bool(seed % 2), deaths=True)
+    judge(found, "MisconfiguredServer")  # of a server whose start was interrupted, until it is tried again
 
 
 @pytest.mark.row("CB-21")

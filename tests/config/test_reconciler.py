@@ -14,7 +14,7 @@ from greenroom.config.household import Household
 from greenroom.config.mistakes import BadConfig, Mistake, Source
 from greenroom.config.values import HostConfig, ServerConfig
 from greenroom.errors import ConfigError
-from greenroom.supervision import AlreadyRegistered, Supervisor, kill, start, stop, whereis
+from greenroom.supervision import ActorError, AlreadyRegistered, Supervisor, kill, start, stop, whereis
 from greenroom.transports.client.command import Command
 from greenroom.transports.client.errors import ConnectFailed
 
@@ -42,34 +42,46 @@ class Rooms:
         self.here: dict[str, str] = {}
         self.log: list[str] = []
         self.busy: set[str] = set()
+        self.clashes: list[str] = []
+        """Servers at which two changes were made at once."""
         self.failures: list[Exception] = []
         self.seconds = 0.5
+        self.heedless = False
+        """What was begun is done at once, though its caller dies over it."""
 
-    async def _does(self, what: str, name: str) -> None:
-        assert name not in self.busy, "two at once"
+    async def _does(self, what: str, name: str, command: str | None) -> None:
+        if name in self.busy:
+            self.clashes.append(name)
         self.busy.add(name)
         self.log.append(f"{what} {name}")
         try:
+            if self.heedless:
+                self._has(name, command)
             await asyncio.sleep(self.seconds)
             if self.failures:
                 raise self.failures.pop(0)
+            self._has(name, command)
         finally:
             self.busy.discard(name)
+
+    def _has(self, name: str, command: str | None) -> None:
+        if command is None:
+            self.here.pop(name, None)
+        else:
+            self.here[name] = command
 
     async def add(self, id: str, server: Any) -> None:
         if id in self.here:
             raise AlreadyRegistered(id, None)  # type: ignore[arg-type]
-        await self._does("add", id)
-        self.here[id] = _command(server)
+        await self._does("add", id, _command(server))
 
     async def replace(self, id: str, server: Any, *, ready_within: float = 0.0) -> None:
         assert id in self.here
-        await self._does("replace", id)
-        self.here[id] = _command(server)
+        await self._does("replace", id, _command(server))
 
     async def remove(self, id: str) -> None:
-        await self._does("remove", id)
-        del self.here[id]
+        assert id in self.here
+        await self._does("remove", id, None)
 
     async def forget(self, id: str) -> None:
         return
@@ -94,6 +106,7 @@ async def household(first: HostConfig, **options: Any) -> AsyncGenerator[tuple[H
     top = await start(Supervisor, [made.child_spec()])
     yield made, rooms
     await stop(top)
+    assert rooms.clashes == []
 
 
 async def test_of_many_changes_in_a_row_only_the_last_is_carried_out() -> None:
@@ -142,6 +155,15 @@ async def test_a_trouble_ends_with_its_server() -> None:
         assert made.troubles == {}
 
 
+async def test_the_failure_of_a_change_is_forgotten_when_the_change_is_taken_back() -> None:
+    async with household(config(a="1")) as (made, rooms):
+        rooms.failures = [ConfigError("never")]
+        await made.reload(config(a="2"))
+        assert str(made.troubles["a"]) == "never"
+        await made.reload(config(a="1"))
+        assert (rooms.here, made.troubles) == ({"a": "1"}, {})
+
+
 async def test_a_wrong_configuration_is_refused_and_nothing_is_done() -> None:
     async with household(config(a="1")) as (made, rooms):
         with pytest.raises(BadConfig, match="wrong"):
@@ -164,6 +186,34 @@ async def test_whoever_dies_is_succeeded_by_one_that_goes_on(seed: int) -> None:
             await asyncio.sleep(20)
             assert rooms.here == wanted
             assert {name: one.command for name, one in made.running.items()} == wanted
+
+
+@pytest.mark.parametrize("change", ["remove", "replace", "add"])
+async def test_an_interrupted_change_that_is_taken_back_leaves_what_is_wanted(change: str) -> None:
+    was = config() if change == "add" else config(a="1")
+    async with household(was) as (made, rooms):
+        rooms.heedless = True
+        interrupted = asyncio.create_task(made.reload(config() if change == "remove" else config(a="2")))
+        await asyncio.sleep(0.1)
+        jobs = whereis(made.name("jobs"))
+        assert jobs is not None
+        assert made.accept(was)
+        kill(jobs)
+        with pytest.raises(ActorError):
+            await interrupted
+        await asyncio.sleep(20)
+        assert rooms.here == {name: one.command for name, one in was.enabled.items()}
+        assert (set(made.running), made.unfinished) == (set(was.enabled), set())
+
+
+async def test_a_reload_between_two_reconcilers_waits_for_the_next_one() -> None:
+    async with household(config(a="1")) as (made, rooms):
+        reconciler = whereis(made.name("reconciler"))
+        assert reconciler is not None
+        kill(reconciler)
+        assert whereis(made.name("reconciler")) is None
+        await made.reload(config(a="2"))
+        assert (rooms.here, rooms.log) == ({"a": "2"}, ["replace a"])
 
 
 # --- the watcher

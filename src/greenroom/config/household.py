@@ -13,11 +13,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from greenroom.actors.federation.news import Bell
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
 from greenroom.errors import ConfigError, GreenroomError
@@ -27,7 +29,7 @@ from .mistakes import DOUBT, BadConfig
 from .reconciler import Reconciler
 from .regime import Regime
 from .routes import spec_of
-from .steps import step_for, steps
+from .steps import Step, step_for, steps
 from .watcher import Watcher
 
 if TYPE_CHECKING:
@@ -40,12 +42,13 @@ if TYPE_CHECKING:
 
     from .mistakes import Mistake
     from .routes import SignIn
-    from .steps import Step
     from .values import HostConfig, ServerConfig
 
 _log: Final = logging.getLogger("greenroom.config")
 _INTENSITY, _PERIOD = 5, 10.0
 _TOLD: Final = 50
+_MANNED: Final = 5.0
+"""How long to wait for a reconciler that is being started again, in seconds."""
 READY_WITHIN: Final = 5.0
 """How long a changed server may take to be ready before its name moves to it all the same, in seconds."""
 
@@ -97,6 +100,8 @@ class Household:
         self.watch = watch
         self.running: dict[str, ServerConfig] = {}
         """How the servers that run are configured."""
+        self.unfinished: set[str] = set()
+        """Servers at which a change was begun and has not succeeded: `running` may not be what runs there."""
         self.troubles: dict[str, Exception] = {}
         """Why a server is not as it is wanted."""
         self._settings = settings
@@ -104,6 +109,8 @@ class Household:
         self._free = free
         self.rules = self._regime(config)
         """Which rules hold."""
+        self.bell = Bell()
+        """Rings when a reconciler is there."""
         self._came_by: dict[str, Regime] = {}
         """Under which rules a server runs."""
         self._comes_by: dict[str, Regime] = {}
@@ -169,6 +176,15 @@ class Household:
         """The servers that are to run."""
         return self.config.enabled
 
+    def step(self, name: str) -> Step | None:
+        """What has to be done about one server; None when it is as it is wanted."""
+        wanted = self.wanted.get(name)
+        step = step_for(name, wanted, self.running.get(name))
+        if name in self.unfinished and (step is None or step.doing == "adjust"):
+            # The change that was interrupted is not wanted any more, and may have been made by now.
+            return Step("remove", name, None) if wanted is None else Step("replace", name, wanted)
+        return step
+
     def accept(self, config: HostConfig) -> bool:
         """Have this hold from now on, unless it is wrong: then everything stays as it is, and what is wrong is said. Returns whether it holds."""
         before, self.latest = self.latest, config
@@ -193,7 +209,7 @@ class Household:
 
     def _is_at_rest(self, name: str) -> bool:
         """Whether nobody has to come or to go for it: there may be something else to be looked up at each call."""
-        step = step_for(name, self.wanted.get(name), self.running.get(name))
+        step = self.step(name)
         return step is None or step.doing == "adjust"
 
     def _tell(self, mistakes: Sequence[Mistake]) -> None:
@@ -208,13 +224,23 @@ class Household:
         doing = steps(new.enabled, self.running)
         if not self.accept(new):
             raise BadConfig([one for one in new.mistakes if not one.harmless])
-        if whereis(self.name("reconciler")) is None:
+        await self._manned()
+        if whereis(self.name("household")) is None:
             for step in doing:
                 with suppress(Exception):  # it is that server's trouble, as it is where jobs do this
                     await self.carry_out(step)
         else:
             await self.reconciler.within(None).call(Reconciler.settle)
         return doing
+
+    async def _manned(self) -> None:
+        """Between two reconcilers, wait for the next one: its jobs and those of a caller would be two at once for a server."""
+        until = asyncio.get_running_loop().time() + _MANNED
+        while whereis(self.name("reconciler")) is None and whereis(self.name("household")) is not None:
+            left = until - asyncio.get_running_loop().time()
+            if left <= 0:
+                return
+            await self.bell.wait(left)
 
     async def carry_out(self, step: Step) -> None:
         """Do what has to be done about one server. A trouble is kept, and raised."""
@@ -247,13 +273,18 @@ class Household:
         assert premises is not None
         match step.doing:
             case "remove":
+                self.unfinished.add(name)
                 if premises.has(name):
                     await premises.remove(name)
+                else:
+                    await premises.forget(name)
                 self.running.pop(name, None)
+                self.unfinished.discard(name)
                 return
-            case "add" | "replace":  # somebody may have died over half of the one or the other
+            case "add" | "replace":  # an earlier step may have been interrupted in the middle of either
                 assert server is not None
                 spec = self._spec(server)
+                self.unfinished.add(name)
                 if premises.has(name):
                     await premises.replace(name, spec, ready_within=READY_WITHIN)
                 else:
@@ -263,6 +294,8 @@ class Household:
                 pass
         if server is not None:
             self.running[name] = server
+        if step.doing != "adjust":
+            self.unfinished.discard(name)
 
     def _trouble(self, name: str, error: Exception) -> None:
         before = self.troubles.get(name)

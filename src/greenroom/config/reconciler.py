@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.supervision import Caller, Down, GenServer, later, monitor, send_after, supervise_job
 
-from .steps import step_for
-
 if TYPE_CHECKING:
     from greenroom.supervision import Monitor
 
@@ -44,12 +42,13 @@ class Reconciler(GenServer):
 
     async def init(self) -> None:
         """Whatever a predecessor has left undone."""
+        self._household.bell.ring()
         await self.look()
 
     async def look(self) -> None:
         """See to everything that is not as it is wanted."""
         household = self._household
-        for name in dict.fromkeys((*household.running, *household.wanted)):
+        for name in dict.fromkeys((*household.running, *household.wanted, *household.unfinished)):
             await self._see_to(name)
         self._answer()
 
@@ -65,15 +64,12 @@ class Reconciler(GenServer):
         self._answer()
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
 
-    def _step(self, name: str) -> Step | None:
-        household = self._household
-        return step_for(name, household.wanted.get(name), household.running.get(name))
-
     async def _see_to(self, name: str) -> None:
         if name in self._busy or name in self._pausing:
             return
-        step = self._step(name)
+        step = self._household.step(name)
         if step is None:
+            self._household.troubles.pop(name, None)  # what failed is not wanted any more: the file was edited back
             return
         self._busy.add(name)
         pid = await supervise_job(self._household.jobs, _carry_out, self._household, step)
@@ -95,8 +91,9 @@ class Reconciler(GenServer):
     async def _over(self, step: Step) -> None:
         name = step.name
         self._busy.discard(name)
-        left = self._step(name)
+        left = self._household.step(name)
         if left is None:
+            self._household.troubles.pop(name, None)
             return
         if left.server != step.server or left.doing != step.doing:
             await self._see_to(name)  # something else is wanted by now, or half of it was done
