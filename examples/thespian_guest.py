@@ -8,8 +8,8 @@ Run it: `python examples/thespian_guest.py`. It prints
     connected: True
     the board has: post, wipe
     secretary: pinned 'lunch at one'
-    secretary: the board says 'lunch at one'
     secretary: the board is not what it was
+    secretary: the board says 'lunch at one'
     secretary: wipe has failed: there is nobody to wipe it
     without the node: away
 """
@@ -75,10 +75,11 @@ def notes() -> str:
 
 
 class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
-    """Each request has one answer; the next step begins when it has come."""
+    """Each request has one answer; the next step begins when it has come. An update has no request, and may come before the answer to the call that caused it."""
 
-    def receiveMsg_ActorAddress(self, guest: Any, sender: Any) -> None:  # noqa: ARG002, D102, N802 - Thespian's
-        self.guest = guest
+    def receiveMsg_ActorAddress(self, guest: Any, sender: Any) -> None:  # noqa: D102, N802 - Thespian's
+        self.guest, self.employer = guest, sender
+        self.pinned = self.changed = False
         self.send(guest, Subscribe("board", "board://notes"))
 
     def receiveMsg_Subscribed(self, answer: Subscribed, sender: Any) -> None:  # noqa: ARG002, D102, N802
@@ -87,15 +88,23 @@ class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
     def receiveMsg_ToolResult(self, answer: ToolResult, sender: Any) -> None:  # noqa: ARG002, D102, N802
         if answer.is_error:
             print("secretary: wipe has failed:", answer.text)
+            self.send(self.employer, "done")
             return
         print("secretary:", answer.text)
-        self.send(self.guest, ReadResource("board", "board://notes"))
+        self.pinned = True
+        self.read_the_board()
+
+    def receiveMsg_Updated(self, update: Updated, sender: Any) -> None:  # noqa: ARG002, D102, N802
+        self.changed = True
+        self.read_the_board()
+
+    def read_the_board(self) -> None:  # noqa: D102
+        if self.pinned and self.changed:
+            print("secretary: the board is not what it was")
+            self.send(self.guest, ReadResource("board", "board://notes"))
 
     def receiveMsg_ResourceContents(self, answer: ResourceContents, sender: Any) -> None:  # noqa: ARG002, D102, N802
         print(f"secretary: the board says {answer.text!r}")
-
-    def receiveMsg_Updated(self, update: Updated, sender: Any) -> None:  # noqa: ARG002, D102, N802
-        print("secretary: the board is not what it was")
         self.send(self.guest, CallTool("board", "wipe"))
 
     def receiveMsg_Failed(self, answer: Failed, sender: Any) -> None:  # noqa: ARG002, D102, N802
@@ -116,8 +125,7 @@ def main() -> None:
             print("connected:", isinstance(hello, Connected))
             tools: Any = ask(system, guest, ListTools("board"))
             print("the board has:", ", ".join(tool["name"] for tool in tools.items["board"]))
-            system.tell(system.createActor(Secretary), guest)
-            system.listen(1.0)  # time for the update, which nobody has asked for
+            system.ask(system.createActor(Secretary), guest, 30.0)
             node.run(host.close)
         gone: Any = ask(system, guest, CallTool("board", "post", {"note": "anybody?"}))
         print("without the node:", gone.reason)
