@@ -6,6 +6,7 @@ import gc
 import shutil
 import signal
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,21 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         config.option.basetemp = tempfile.mkdtemp(prefix="gr-")
         config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist=loadfile` the tests of a file run in one process, and those of `tests/house` too: all its files read the same syntax trees."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler: Any = import_module("xdist.scheduler").LoadFileScheduling(config, log)  # ships no types
+    file_of = scheduler._split_scope
+
+    def together(test: str) -> str:
+        return "tests/house" if test.startswith("tests/house/") else str(file_of(test))
+
+    scheduler._split_scope = together
+    return scheduler
 
 
 @pytest.hookimpl(wrapper=True)

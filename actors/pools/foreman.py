@@ -178,7 +178,7 @@ class Foreman(GenServer):
         hand.number += 1
         hand.orders.append(order)
         order.minder, order.number = hand.ref.pid, hand.number
-        hand.ref.cast(Minder.run, order, plan)
+        hand.ref.cast(Minder.run, order, hand.number, plan)
         if self._judged_at is None:
             self._judge_soon()
         return True

@@ -123,8 +123,12 @@ class Minder(GenServer):
 
     # --- from the foreman
 
-    def run(self, order: Order, plan: bytes) -> None:
-        """Have the worker do this, now or after what it has already."""
+    def run(self, order: Order, number_here: int, plan: bytes) -> None:
+        """Have the worker run this call, now or after those that it has; a no-op when the foreman has taken it back meanwhile."""
+        # The number comes with the message. `order` has that of its last assignment: a call that was taken back and given away again before we
+        # read this would go out twice under a number that is not this one's, so two workers ran it, or the next call here had no answer.
+        if order.minder != self.pid or order.number != number_here:
+            return
         self._orders.append((order.number, order))
         number = order.entry.handler.number
         if number not in self._known:

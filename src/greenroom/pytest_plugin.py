@@ -375,7 +375,17 @@ def pytest_runtest_makereport(
             report.sections.append(("faults", _replayed(item, item.stash[_plan_key], number)))
         if stage.reports:
             report.sections.append(("reports of the node", "\n".join(stage.reports.lines())))
+    if report.when == "teardown":
+        _forget(item)
     return report
+
+
+def _forget(item: pytest.Item) -> None:
+    """Drop what the test ran in: pytest keeps each item until the run ends, and a node is thousands of objects."""
+    stash: Any = item.stash  # a key says of which type its value is, and these differ
+    for key in (_stage_key, _plan_key, _shrunk_key):
+        if key in stash:
+            del stash[key]
 
 
 def _replayed(item: pytest.Item, plan: FaultPlan, seed: int | None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.searches import one_in
 
 from greenroom import cli
 from greenroom.cli import renewing
@@ -222,7 +223,7 @@ def test_a_server_that_does_not_end_in_order_is_ended_all_the_same(
     anyio.run(serve)
 
 
-@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.parametrize("closed", one_in(3, ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"]))
 def test_a_command_that_is_started_without_a_standard_stream_does_its_work(folder: Path, closed: str) -> None:
     line = f'exec "$0" -m greenroom.cli call weather.py forecast city=Oslo days=1 {closed}'
     done = subprocess.run(

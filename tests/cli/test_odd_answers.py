@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.searches import one_in
 from tests.terminal import at_terminal
 
 from greenroom.cli import spelling
@@ -183,16 +184,19 @@ for line in sys.stdin:
 @pytest.mark.greenroom(clock="real")
 @pytest.mark.parametrize(
     ("words", "says"),
-    [
-        (("list", "evil"), "u202e"),
-        (("list", "-v", "dies"), "oh "),
-        (("inspect", "evil"), "can do "),
-        (("call", "evil", "ok"), "greenroom: "),
-        (("call", "evil", "nosuch", "a=1"), "has no tool"),
-        (("read", "evil", "x://y"), "3 bytes"),
-        (("config", "effective"), "Elicit(evil)"),
-        (("config", "effective", "dies"), "does not answer"),
-    ],
+    one_in(
+        4,
+        [
+            (("list", "evil"), "u202e"),
+            (("list", "-v", "dies"), "oh "),
+            (("inspect", "evil"), "can do "),
+            (("call", "evil", "ok"), "greenroom: "),
+            (("call", "evil", "nosuch", "a=1"), "has no tool"),
+            (("read", "evil", "x://y"), "3 bytes"),
+            (("config", "effective"), "Elicit(evil)"),
+            (("config", "effective", "dies"), "does not answer"),
+        ],
+    ),
     ids=shown,
 )
 def test_what_a_server_says_does_nothing_to_a_terminal(folder: Path, words: tuple[str, ...], says: str) -> None:

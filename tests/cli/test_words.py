@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.searches import one_in
 
 from greenroom.cli.words import COMMANDS
 
@@ -123,25 +124,28 @@ def test_each_shell_has_its_script(kind: str, has: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [
-        (("in",), ["plain,inspect", "plain,install"]),
-        (("config", "s"), ["plain,schema", "plain,show"]),
-        (("call", "--ti"), ["plain,--timeout"]),
-        (("install", "--to", "c"), ["plain,claude", "plain,claude-code", "plain,codex", "plain,cursor"]),
-        (("list", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
-        (("list", "--json", "sk"), ["plain,sky"]),
-        (("list", "--config", "other.toml", "s"), ["plain,snow", "plain,sub/"]),
-        (("call", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
-        (("call", "sky", "s"), []),
-        (("login", "se"), ["plain,sea"]),
-        (("config", "effective", "s"), ["plain,sky", "plain,sea"]),
-        (("list", "weath"), ["plain,weather.py"]),
-        (("serve", "weath"), ["plain,weather.py"]),
-        (("serve", "sub/in"), ["plain,sub/inner.py"]),
-        (("list", "nothing-of-that-name"), ["file,nothing-of-that-name"]),
-        (("check", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
-        (("new", "s"), []),
-    ],
+    one_in(
+        3,
+        [
+            (("in",), ["plain,inspect", "plain,install"]),
+            (("config", "s"), ["plain,schema", "plain,show"]),
+            (("call", "--ti"), ["plain,--timeout"]),
+            (("install", "--to", "c"), ["plain,claude", "plain,claude-code", "plain,codex", "plain,cursor"]),
+            (("list", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
+            (("list", "--json", "sk"), ["plain,sky"]),
+            (("list", "--config", "other.toml", "s"), ["plain,snow", "plain,sub/"]),
+            (("call", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
+            (("call", "sky", "s"), []),
+            (("login", "se"), ["plain,sea"]),
+            (("config", "effective", "s"), ["plain,sky", "plain,sea"]),
+            (("list", "weath"), ["plain,weather.py"]),
+            (("serve", "weath"), ["plain,weather.py"]),
+            (("serve", "sub/in"), ["plain,sub/inner.py"]),
+            (("list", "nothing-of-that-name"), ["file,nothing-of-that-name"]),
+            (("check", "s"), ["plain,sky", "plain,sea", "plain,sub/"]),
+            (("new", "s"), []),
+        ],
+    ),
     ids=shown,
 )
 def test_a_shell_is_offered_what_can_stand_there(

@@ -102,7 +102,7 @@ def test_the_first_stops_in_order_and_no_handler_sees_it(runner: str, moment: st
 
 
 @pytest.mark.parametrize("moment", ["blocked for long", "endless stop"])
-@pytest.mark.parametrize("runner", ["greenroom", "asyncio", "loop", "uvloop"])
+@pytest.mark.parametrize("runner", one_in(2, ["greenroom", "asyncio", "loop", "uvloop"]))
 def test_the_second_exits_at_once(runner: str, moment: str, programs: list[Program]) -> None:
     program = Program(runner, moment)
     programs.append(program)

@@ -259,13 +259,13 @@ def test_it_answers_many_at_once_each_its_own(house: House) -> None:
 def test_more_than_it_takes_is_busy(house: House, node: NodeProgram) -> None:
     with endpoint(house.system) as mine:
         for _ in range(256):
-            mine.tell(house.guest, CallTool("weather", "slow", {"seconds": 60}, timeout=2))
+            mine.tell(house.guest, CallTool("weather", "slow", {"seconds": 60}, timeout=60))
         busy = mine.ask(house.guest, CallTool("weather", "forecast", OSLO), SOON)
         assert isinstance(busy, Failed)
         assert busy.reason == "busy"
-        reasons = [mine.listen(SOON).reason for _ in range(256)]
-    assert set(reasons) <= {"timeout", "circuit_open"}
-    node.kill()  # its host leaves a server alone that answers nothing, and would for a while
+        node.kill()  # their own deadline would be a race: on a busy machine the first is over before the last is sent
+        reasons = {mine.listen(SOON).reason for _ in range(256)}
+    assert reasons == {"lost"}
 
 
 @OF_PROCESSES

@@ -127,6 +127,8 @@ def suites(folder: Path = MANIFESTS) -> list[Suite]:
 
 def marks_in(path: str, text: str) -> Iterator[Mark]:
     """The marks of one file of tests, read and not imported."""
+    if ".otp" not in text:
+        return  # parsing is what takes the time
     for node in ast.walk(ast.parse(text, path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
             for decorator in node.decorator_list:

@@ -15,6 +15,7 @@ from greenroom.actors.settings import Settings
 from greenroom.supervision import Crash, StartFailed, kill, stop, whereis
 from greenroom.supervision.cluster.endings import Ending, NodeFailed, NodeLost
 from greenroom.supervision.cluster.values import RemoteError
+from greenroom.supervision.introspect import resume, suspend
 
 from . import handlers
 from .local import text_of
@@ -321,6 +322,67 @@ async def test_whoever_minds_a_worker_may_die_too(house: House) -> None:
         answer = (await probe.answer(asked))["result"]
         assert answer["isError"]
         assert text_of(await probe.call("add", a=1, b=1)) == "2"
+
+
+async def test_a_call_that_was_taken_back_before_its_minder_read_it_is_run_by_the_other_worker_alone(
+    house: House,
+) -> None:
+    """A minder that is held up finds calls in its mailbox that are another's by now."""
+    pool = Pool(size=2, warm=2)
+    house.premises.claims = Claims.made
+    for function in (handlers.naps, handlers.notes):
+        house.tool(function, pool)
+    await house.open()
+    await settled()
+    handlers.NOTED.clear()
+    async with house.probe() as probe:
+        short, long = [
+            await probe.ask("tools/call", {"name": "naps", "arguments": {"seconds": seconds}}) for seconds in (0.1, 2.0)
+        ]
+        await probe.answer(short)
+        for number in range(5):  # the second worker's numbers are ahead of the first's
+            await probe.call("notes", text=f"before {number}")
+        short = await probe.ask("tools/call", {"name": "naps", "arguments": {"seconds": 0.5}})
+        await asyncio.sleep(0.1)
+        held_up = house.premises.benches[0].opener
+        await suspend(held_up)
+        noted = await probe.ask("tools/call", {"name": "notes", "arguments": {"text": "once"}})
+        await probe.answer(noted)  # by the second worker, behind its nap
+        await resume(held_up)
+        for each in (long, short):
+            assert text_of((await probe.answer(each))["result"]) == "rested"
+        for number in range(20):
+            assert text_of(await probe.call("notes", text=f"after {number}")) == f"after {number}"
+    assert handlers.NOTED.count("once") == 1
+    house.premises.benches.clear()  # each holds a file
+
+
+async def test_a_call_that_a_worker_is_given_twice_before_its_minder_read_either_leaves_no_other_without_an_answer(
+    house: House,
+) -> None:
+    """The foreman has been held up, and finds all of this at once: a call, that the one before it lasts, and that this has ended."""
+    pool = Pool(size=1)
+    house.premises.claims = Claims.made
+    for function in (handlers.naps, handlers.notes):
+        house.tool(function, pool)
+    await house.open()
+    async with house.probe() as probe:
+        await probe.call("notes", text="loaded")
+        napping = await probe.ask("tools/call", {"name": "naps", "arguments": {"seconds": 0.2}})
+        asked = [await probe.ask("tools/call", {"name": "notes", "arguments": {"text": "second"}})]
+        await asyncio.sleep(0.01)
+        foreman = whereis(house.company.pools._name("pool", pool))
+        assert foreman is not None
+        await suspend(foreman)
+        asked.append(await probe.ask("tools/call", {"name": "notes", "arguments": {"text": "third"}}))
+        await asyncio.sleep(0.5)
+        await resume(foreman)
+        asked.append(await probe.ask("tools/call", {"name": "notes", "arguments": {"text": "fourth"}}))
+        for each in (napping, *asked):
+            assert not (await probe.answer(each))["result"]["isError"]
+        for number in range(20):
+            assert text_of(await probe.call("notes", text=str(number))) == str(number)
+    house.premises.benches.clear()  # each holds a file
 
 
 async def test_a_handler_that_nobody_finds_any_more_is_one_failed_call_and_no_second_hand(

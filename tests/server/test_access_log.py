@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from tests.searches import one_in
 
 from greenroom import APIKeyAuth, Client, HttpConfig, PeerError, Server, Settings
 from greenroom.console_log import LogOptions, Unwaiting
@@ -458,7 +459,7 @@ def test_a_programs_own_handlers_are_all_that_write() -> None:
 PROGRAM = Path(__file__).with_name("logging_program.py")
 
 
-@pytest.mark.parametrize("style", ["text", "json", "off"])
+@pytest.mark.parametrize("style", one_in(3, ["text", "json", "off"]))
 def test_a_program_on_stdio_writes_calls_of_workers_too_to_stderr(style: str) -> None:
     messages: list[dict[str, Any]] = [
         HELLO,

@@ -41,7 +41,7 @@ def forked(folder: Path, tool: str, how: str | None = None) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("how", one_in(2, WAYS))
-@pytest.mark.parametrize("tool", ["in_a_thread", "at_once", "later_on"])
+@pytest.mark.parametrize("tool", one_in(3, ["in_a_thread", "at_once", "later_on"]))
 def test_a_forked_child_ends_with_its_handler(tmp_path: Path, tool: str, how: str) -> None:
     code, told = forked(tmp_path, tool, how)
     expected, said = WAYS[how]

