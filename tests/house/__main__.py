@@ -1,4 +1,4 @@
-"""Prints the shape of the code; with `--list`, the small modules and both routes of a call as well."""
+"""Prints the shape of the code; with `--list`, the small modules and both routes of a call as well. `--write` writes the page of packages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import greenroom
 from greenroom.supervision import run
 
+from . import packages
 from .routes import routes
 from .shape import SMALL, code_lines, header_share, small_modules
 from .tree import Tree
@@ -21,8 +22,12 @@ print(sum(each.startswith("greenroom") for each in sys.modules))
 
 
 def main() -> None:
-    """Print it."""
-    tree = Tree.of(Path(__file__).parents[2])
+    """Print it, or write the page."""
+    root = Path(__file__).parents[2]
+    tree = Tree.of(root)
+    if "--write" in sys.argv:
+        print(packages.write(root, tree))
+        return
     loaded = subprocess.run([sys.executable, "-P", "-c", CLIENT], capture_output=True, check=True, text=True)
     served, called = run(routes)
     for what, count in (

@@ -67,7 +67,7 @@ def _may_see(who: str, target: str) -> bool:
         return False
     if room == _room(target) == "supervision":
         return _step(target) <= _step(who)
-    return _floor(target) <= _floor(who)
+    return floor(target) <= floor(who)
 
 
 def _room(module: str) -> str:
@@ -76,7 +76,8 @@ def _room(module: str) -> str:
     return second if second in FLOORS else "door"
 
 
-def _floor(module: str) -> int:
+def floor(module: str) -> int:
+    """On which floor a module stands, from the ground up: the front door is above `FLOORS`, and `LOFT` above that."""
     room = _room(module)
     if room in FLOORS:
         return FLOORS.index(room)

@@ -71,15 +71,31 @@ class Source:
     @cached_property
     def imports(self) -> list[Import]:
         """Everything imported: at the top, in functions, for type checkers, and by name."""
-        return [found for node in self.nodes for found in self._imports_of(node)]
+        return [found for node in self.nodes for found in self.imports_of(node)]
 
     @cached_property
     def loads(self) -> list[Import]:
         """What is imported when the module or one of its functions runs: all but what stands there for type checkers."""
-        skipped = {id(each) for node in self.nodes for one in _for_checkers(node) for each in ast.walk(one)}
-        return [found for node in self.nodes if id(node) not in skipped for found in self._imports_of(node)]
+        return [found for _, found in self._running]
 
-    def _imports_of(self, node: ast.AST) -> Iterator[Import]:
+    @cached_property
+    def _running(self) -> list[tuple[ast.AST, Import]]:
+        skipped = {id(each) for node in self.nodes for one in for_checkers(node) for each in ast.walk(one)}
+        return [(node, found) for node in self.nodes if id(node) not in skipped for found in self.imports_of(node)]
+
+    @cached_property
+    def loads_at_once(self) -> list[Import]:
+        """What is imported when the module itself is: all of that but what its functions import."""
+        inner = {
+            id(each)
+            for node in self.nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for each in ast.walk(node)
+        }
+        return [found for node, found in self._running if id(node) not in inner]
+
+    def imports_of(self, node: ast.AST) -> Iterator[Import]:
+        """What one node imports."""
         match node:
             case ast.Import(names=names):
                 for name in names:
@@ -106,7 +122,7 @@ class Source:
         return ".".join([*base, *([module] if module else [])])
 
 
-def _for_checkers(node: ast.AST) -> list[ast.stmt]:
+def for_checkers(node: ast.AST) -> list[ast.stmt]:
     """The statements that type checkers alone take; not those of an `else`."""
     return node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else []
 

@@ -1,0 +1,116 @@
+"""The page of the house draws the packages as they are, and the costs that it tells are those that a program has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import packages
+from .packages import Cost, Graph
+from .tree import Tree, standing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = "# House\n" + "\n".join(
+    f"{packages.BEGIN.format(name)}\nold\n{packages.END.format(name)}"
+    for name in ("the drawing", "the table of packages")
+)
+COUNT = "import sys, greenroom; greenroom.{}; print(sum(each.split('.')[0] == 'greenroom' for each in sys.modules))"
+
+
+@pytest.fixture(scope="module")
+def graph(root: Path) -> Graph:
+    return Graph(standing(root))
+
+
+def small(**files: str) -> Graph:
+    """A graph of a few modules: `__` in a name is a slash, and `init` is a package's own file."""
+    return Graph(
+        Tree({f"{name.replace('__', '/').replace('/init', '/__init__')}.py": text for name, text in files.items()})
+    )
+
+
+def test_the_page_is_current(root: Path) -> None:
+    written = (root / packages.PAGE).read_text(encoding="utf-8")
+    assert packages.current(written, packages.page(written, standing(root))), f"run `{packages.COMMAND}`"
+
+
+@pytest.mark.parametrize("name", ["Client", "Host"])
+def test_a_program_loads_as_many_modules_as_the_page_says(graph: Graph, name: str) -> None:
+    program = [sys.executable, "-P", "-c", COUNT.format(name)]
+    done = subprocess.run(program, capture_output=True, check=True, text=True)
+    assert graph.cost(graph.homes("greenroom")[name]).modules == int(done.stdout)
+
+
+def test_an_import_counts_when_a_module_is_loaded_later_or_never() -> None:
+    graph = small(
+        auth__init="",
+        auth__a="import httpx, json\nfrom greenroom.protocol import b\nif TYPE_CHECKING:\n    import greenroom.config",
+        auth__c="class C:\n    def f(self):\n        from greenroom.transports import d",
+        src__greenroom__protocol__init="",
+        src__greenroom__protocol__b="x = 1",
+        src__greenroom__config__init="",
+        transports__init="",
+        transports__d="",
+    )
+    assert graph.needs["greenroom.auth"] == {"greenroom.protocol"}
+    assert graph.later["greenroom.auth"] == {"greenroom.transports"}
+    assert graph.cost("greenroom.auth.a") == Cost(4, graph.size(["greenroom.auth.a"]) + 5, ("httpx",))
+    assert graph.cost("greenroom.auth.c").modules == 2
+
+
+def test_a_name_that_is_loaded_when_it_is_asked_for_is_found_at_its_home() -> None:
+    door = "if TYPE_CHECKING:\n    from greenroom.server import Server\ndef __getattr__(name): ..."
+    graph = small(
+        src__greenroom__init=door,
+        src__greenroom__server="",
+        src__greenroom__demo__init="",
+        src__greenroom__demo__a="from greenroom import Server",
+    )
+    assert graph.cost("greenroom.demo.a").modules == 4
+
+
+def test_packages_that_import_each_other_are_named() -> None:
+    graph = small(
+        auth__init="from greenroom.auth.client import a",
+        auth__client__init="",
+        auth__client__a="import greenroom.auth",
+        actors__init="import greenroom.auth",
+    )
+    assert graph.mutual() == [["greenroom.auth", "greenroom.auth.client"]]
+    assert "- `auth`, `auth.client`" in packages.drawing(graph)
+
+
+def test_a_package_that_gives_nothing_is_refused_and_so_is_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "GIVES", {"config": "files"})
+    assert packages.unlisted(small(auth__init="")) == [
+        "tests/house/packages.py: GIVES says nothing of auth",
+        "tests/house/packages.py: GIVES has config, which is gone",
+    ]
+    with pytest.raises(SystemExit, match="GIVES says nothing of auth"):
+        packages.page(PAGE, Tree({"auth/__init__.py": ""}))
+
+
+def test_both_parts_are_written_between_their_marks(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / packages.PAGE
+    file.parent.mkdir(parents=True)
+    file.write_text(PAGE, encoding="utf-8")
+    tree = standing(root)
+    assert packages.write(tmp_path, tree) == file
+    written = file.read_text(encoding="utf-8")
+    assert "\nold\n" not in written
+    assert "│ auth.client " in written
+    assert "| `auth.client` |" in written
+    assert packages.current(written, packages.page(written, tree))
+    with pytest.raises(SystemExit, match="no <!-- the drawing"):
+        packages.page("# House", tree)
+
+
+def test_a_size_may_be_a_little_off_and_nothing_else() -> None:
+    assert packages.current("3 modules, 100 KB", "3 modules, 109 KB")
+    assert not packages.current("3 modules, 100 KB", "3 modules, 120 KB")
+    assert not packages.current("3 modules, 100 KB", "4 modules, 100 KB")
