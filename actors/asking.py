@@ -15,9 +15,8 @@ from greenroom.protocol.methods import Side
 from greenroom.protocol.negotiation import missing, unable
 from greenroom.supervision import CallTimeout, send_after
 
-from .outbound import NoStream, Outbound
+from .peer_channels import GivenUp, NoStream, Outbound, Withdrawn
 from .visits import Expects, Visited, Visits
-from .voice import GivenUp, Withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import Response
     from greenroom.supervision import Caller
 
-    from .inflight import Call
-    from .outbound import Question
+    from .calls import Call
+    from .peer_channels import Ask, Question
     from .session import Session
-    from .voice import Ask
 
 
 def refusal(method: str, params: Mapping[str, Any], version: str, capabilities: Mapping[str, Any]) -> McpError | None:

@@ -19,17 +19,16 @@ from greenroom.protocol.outgoing import prepared
 from greenroom.protocol.shapes import LEVELS, Level
 from greenroom.protocol.wire import plain
 
-from .asker import Asker
-from .asking_calls import NotAwaited, asks
+from .server_questions import Asker, NotAwaited, asks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
     from greenroom.transports.seam import Peer
 
-    from .asking_calls import Question
     from .cancellation import Cancellation
     from .jobs import Facts, Voice
+    from .server_questions import Question
 
 T = TypeVar("T")
 

@@ -5,26 +5,25 @@ All that can be wrong with it is said at registration, with what to write instea
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import re
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from .catalogue import RegistrationError
 from .context import Context
-from .pools.places import place_of
 from .pools.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .options import Running
-    from .pools.places import Found
-
+    from collections.abc import Callable, Mapping, Sequence
 
 _numbers: Final = count(1)
 
@@ -191,3 +190,207 @@ def _wants_context(annotation: Any, names: dict[str, Any]) -> bool:
         return here is None or here is Context or inspect.ismodule(here)
     kinds: tuple[Any, ...] = (annotation, *getattr(annotation, "__args__", ()))
     return any(isinstance(each, type) and issubclass(each, Context) for each in kinds)
+
+
+# --- What may be said of a tool, resource, template, prompt or completion when it is registered, besides its function.
+# Frozen values without behaviour; what is wrong with them is found when they are registered, in `entries`.
+
+Isolation: TypeAlias = "Literal['loop', 'thread', 'process'] | Pool"
+"""Where a function runs. An `async def` runs in the loop, a `def` in a thread; `"thread"` gives an `async def` that may
+block a thread with a loop of its own; `"process"` runs it in processes of its own, and a `Pool` in those of that pool."""
+
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+"""Whether a peer may, or must, ask for a task instead of an answer when it calls a tool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """How a function runs.
+
+    `timeout` is after how many seconds the call is answered without it; None leaves it to the session's own deadline.
+    `threads` is how many threads it may take at a time; None for as many as the company gives each.
+    """
+
+    isolation: Isolation | None = None
+    timeout: float | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown(Running):
+    """What clients see of anything that is listed. `description` of None is taken from the docstring.
+
+    `scopes` are what a caller has to have been granted, all of them, to see it and to use it.
+    """
+
+    title: str | None = None
+    description: str | None = None
+    icons: Sequence[Any] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    scopes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions(Shown):
+    """Of a tool.
+
+    Without an `input_schema` the function's type hints are the schema, and arguments are always checked and converted. With one,
+    arguments come as they are; `validate_input` checks them first. `validate_output` checks structured results against
+    `output_schema`. None leaves both to the company (`strict`).
+
+    `task_support` is whether peers may call it as a task. One that is `long_running` may be, and answers with a task also where nobody
+    asked for one, unless the peer's revision has no tasks.
+    """
+
+    input_schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
+    annotations: Any = None
+    validate_input: bool | None = None
+    validate_output: bool | None = None
+    long_running: bool = False
+    task_support: TaskSupport | None = None
+
+    @property
+    def as_task(self) -> TaskSupport:
+        """Whether it can be called as a task, as said or as follows."""
+        return self.task_support or ("optional" if self.long_running else "forbidden")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceOptions(Shown):
+    """Of a resource. Clients read it by its `uri`; `mime_type` is for results that name none."""
+
+    uri: str
+    mime_type: str | None = None
+    annotations: Any = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateOptions(Shown):
+    """Of a resource template. `segments=True` keeps every bare `{variable}` from matching a `/`."""
+
+    uri_template: str
+    mime_type: str | None = None
+    annotations: Any = None
+    segments: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptOptions(Shown):
+    """Of a prompt. `arguments` of None are the function's parameters."""
+
+    arguments: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionOptions(Running):
+    """Of a completion."""
+
+
+# --- Where a handler is found by another process: by its module and its qualified name, as pickle finds functions.
+# What has no such place is refused when it is registered, with the reason and what to write instead. The program's own file is a module as
+# any other, except that a worker runs it under another name (`loading`).
+
+MAIN: Final = "__main__"
+RUN_AS: Final = "__greenroom_main__"
+"""What `__name__` is in the program's file when another process runs it: what stands there is the program's all the same."""
+_INSTEAD: Final = 'write it as a function at the top of a module, or leave out isolation="process"'
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A function of a module. `inner` is how many wrappers are around it there, which other decorators have put on afterwards."""
+
+    module: str
+    name: str
+    inner: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Main:
+    """The program, as a worker can load it: a module that `python -m` has run, or a file."""
+
+    module: str | None
+    file: str | None
+
+
+def place_of(what: str, function: Any) -> Found:
+    """Where a worker will find it. Raises `RegistrationError`. `what` names what it is for in messages."""
+    if isinstance(function, partial):
+        raise RegistrationError(f"{what}: a partial has no name by which another process could import it: {_INSTEAD}")
+    if inspect.ismethod(function):
+        raise RegistrationError(
+            f"{what}: {function.__qualname__} is bound to an object of this process, which another process does not have: {_INSTEAD}"
+        )
+    if not isinstance(function, FunctionType | BuiltinFunctionType):
+        raise RegistrationError(
+            f"{what}: a {type(function).__name__} is an object of this process, which another process does not have: {_INSTEAD}"
+        )
+    module: Any = MAIN if function.__module__ == RUN_AS else function.__module__
+    name = function.__qualname__
+    if "<lambda>" in name:
+        raise RegistrationError(f"{what}: a lambda has no name by which another process could import it: {_INSTEAD}")
+    if "<locals>" in name:
+        outer = name.partition(".<locals>")[0]
+        raise RegistrationError(
+            f"{what}: {function.__name__} is made inside of {outer}(), where another process cannot import it: {_INSTEAD}"
+        )
+    if not isinstance(module, str) or (module == MAIN and main_program() is None):
+        raise RegistrationError(
+            f"{what}: {name} was typed in and is in no file, so another process cannot import it: put it into a module"
+        )
+    return Found(module, name)
+
+
+def main_program() -> Main | None:
+    """How another process can load what runs as `__main__` here; None when it is in no file."""
+    main: Any = sys.modules.get(MAIN)
+    spec: Any = getattr(main, "__spec__", None)
+    if spec is not None and spec.name:
+        return Main(spec.name, None)
+    file: Any = getattr(main, "__file__", None)
+    if not isinstance(file, str) or not Path(file).is_file():
+        return None
+    return Main(None, str(Path(file).absolute()))
+
+
+def checked(what: str, function: Any, found: Found) -> Found:
+    """The same place, when the function really stands there; with its wrappers counted. Raises `RegistrationError`.
+
+    It is asked when the module has been imported: a decorator runs before its function has its name.
+    """
+    here: Any = sys.modules.get(found.module)
+    for step in found.name.split("."):
+        here = getattr(here, step, None)
+    inner = 0
+    while here is not None:
+        if here is function:
+            if found.module == MAIN and _is_guarded(inspect.unwrap(function).__code__):
+                raise RegistrationError(
+                    f'{what}: it stands under `if __name__ == "__main__":`, where the import by a worker process does not come: '
+                    "define and register it above"
+                )
+            return Found(found.module, found.name, inner)
+        here, inner = getattr(here, "__wrapped__", None), inner + 1
+    raise RegistrationError(
+        f"{what}: {found} is not the function that was registered, so another process would import something else: "
+        "give the function the name that it has in its module, or register it under isolation in another way"
+    )
+
+
+def _is_guarded(code: CodeType) -> bool:
+    """Whether the program's file defines it under `if __name__ == …`. A file that is not there any more is for the worker to find out."""
+    try:
+        tree = ast.parse(Path(code.co_filename).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(
+        isinstance(each, ast.If)
+        and each.lineno <= code.co_firstlineno <= (each.body[-1].end_lineno or 0)
+        and any(isinstance(word, ast.Name) and word.id == "__name__" for word in ast.walk(each.test))
+        for each in tree.body
+    )

@@ -17,8 +17,8 @@ from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.current import current_process
 
 from .jobs import Failed
+from .peer_channels import Began
 from .settings import BadSetting
-from .voice import Began
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,24 +6,47 @@ and waits until that is ready. It can be used before the company runs as well: `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import inspect
+from contextvars import Context
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
-from greenroom.supervision import ActorError
+from greenroom.errors import GreenroomError
+from greenroom.supervision import ActorError, Crash, Exit, child, spawn_link, whereis
+from greenroom.supervision.statem import (
+    END,
+    POSTPONE,
+    Call,
+    Cast,
+    Event,
+    Fail,
+    GenStatem,
+    Info,
+    Keep,
+    Next,
+    Reply,
+    Result,
+    Stop,
+    event,
+    state,
+)
 
 from .catalogue import RegistrationError
 from .entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
-from .local import call_locally
-from .registrar import Registrar
+from .subscriptions import tell_changed
+from .worker import call_locally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
-    from greenroom.supervision import Ref
+    from greenroom.supervision import ChildSpec, ExitReason, Pid, Ref
 
-    from .catalogue import Catalogue, Kind
+    from .catalogue import Catalogue, Kind, Shelf
     from .entries import Entry
+    from .handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
     from .jobs import House
-    from .options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+    from .subscriptions import Board, Subscriptions
 
 
 class Registry:
@@ -192,3 +215,207 @@ class Registry:
 
 
 __all__ = ["RegistrationError", "Registry"]
+
+
+# --- The registrar: the one process that writes the catalogue. Until what the company waits for has come, it keeps everybody waiting.
+# Its writes are serialized, and each is whole or nothing: a new catalogue, published by one assignment. It owns nothing that is lost when it
+# dies, since the shelf is the company's; its successor goes on from there, and whoever waits for it asks again by name. It tells the
+# subscriptions which lists have changed.
+
+
+class RegistrarState(Enum):
+    """Whether it answers."""
+
+    NOT_READY = "not ready"
+    READY = "ready"
+
+
+class _Ready:
+    """From the process that waits: what we wait for has come."""
+
+
+class Registrar(GenStatem[RegistrarState]):
+    """One in each company. `registry.Registry` is how others speak to it."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, shelf: Shelf, readiness: Readiness, subscriptions: Ref[Subscriptions], board: Board) -> None:
+        """All of it is the company's, and the same for every successor."""
+        self._shelf = shelf
+        self._readiness = readiness
+        self._subscriptions = subscriptions
+        self._board = board
+        self._waiter: Pid | None = None
+
+    def init(self) -> Next[RegistrarState]:
+        """Begin to wait, if there is something to wait for."""
+        if self._readiness.passed:
+            return Next(RegistrarState.READY)
+        self._waiter = spawn_link(_wait, self._readiness, self.ref())
+        return Next(RegistrarState.NOT_READY)
+
+    # --- what it is asked
+
+    @event
+    def ready(self) -> None:
+        """Answered when it is."""
+        raise NotImplementedError
+
+    @event
+    def put(self, entries: Sequence[Entry], *, replace: bool = True) -> None:
+        """Register all of these, or none. Raises `RegistrationError`."""
+        raise NotImplementedError
+
+    @event
+    def drop(self, kind: Kind, name: Hashable) -> bool:
+        """Take one out. Whether it was there."""
+        raise NotImplementedError
+
+    # --- how it answers
+
+    @state(RegistrarState.NOT_READY, to=(RegistrarState.READY, END))
+    def not_ready(self, event: Event) -> Result[RegistrarState]:
+        """Whatever is asked waits."""
+        match event:
+            case Info(_Ready()):
+                return Next(RegistrarState.READY)
+            case Info(Exit(pid=self._waiter, reason=reason)):
+                return Stop(reason)  # it said nothing before: what we wait for has failed, or it was killed
+            case Call() | Cast():
+                return Keep(POSTPONE)
+            case _:
+                return self.unexpected(event)
+
+    @state(RegistrarState.READY, to=())
+    def is_ready(self, event: Event) -> Result[RegistrarState]:
+        """One write after the other."""
+        match event:
+            case Call(Registrar.ready, caller=caller):
+                return Keep(Reply(caller))
+            case Call(Registrar.put, (entries,), kwargs, caller):
+                try:
+                    self._put(entries, **kwargs)
+                except RegistrationError as error:
+                    return Keep(Fail(caller, error))
+                return Keep(Reply(caller))
+            case Cast(Registrar.put, (entries,), kwargs):
+                try:
+                    self._put(entries, **kwargs)
+                except RegistrationError as error:
+                    self._otp_unexpected("registration", str(error))
+            case Call(Registrar.drop, (kind, name), caller=caller):
+                return Keep(Reply(caller, self._write({kind}, lambda catalogue: catalogue.drop(kind, name))))
+            case Cast(Registrar.drop, (kind, name)):
+                self._write({kind}, lambda catalogue: catalogue.drop(kind, name))
+            case Info(Exit(pid=self._waiter)):
+                pass
+            case _:
+                return self.unexpected(event)
+        return Keep()
+
+    def terminate(self, reason: ExitReason) -> None:
+        """After a crash there will be another one; after anything else nobody waits any more."""
+        if not isinstance(reason, Crash):
+            self._readiness.abandon()
+
+    def _put(self, entries: Sequence[Entry], *, replace: bool) -> None:
+        def put_all(catalogue: Catalogue) -> Catalogue:
+            for entry in entries:
+                catalogue = catalogue.put(entry, replace=replace)
+            return catalogue
+
+        self._write({entry.kind for entry in entries}, put_all)
+
+    def _write(self, kinds: set[Kind], change: Callable[[Catalogue], Catalogue]) -> bool:
+        """Publish a change, and have it told."""
+        changed = self._shelf.write(change)
+        if changed:
+            for kind in kinds:
+                tell_changed(self._subscriptions, self._board, kind)
+        return changed
+
+
+async def _wait(readiness: Readiness, registrar: Ref[Any]) -> None:
+    """The process that waits, so that the registrar can say that it does not answer yet."""
+    await readiness.wait()
+    registrar.send(_Ready())
+
+
+def registrar_child(
+    name: Hashable, shelf: Shelf, readiness: Readiness, subscriptions: Ref[Subscriptions], board: Board
+) -> ChildSpec[Ref[Registrar]]:
+    """The company's child, under that name."""
+    return child(Registrar, shelf, readiness, subscriptions, board).but(id="registry", name=name)
+
+
+# --- What a registry waits for before it answers anybody: the name of a process, an event, or anything that can be awaited.
+# It is made once for a company, and every registrar waits for the same one: a coroutine, which can run only once, runs in a task of its own that
+# a registrar's crash does not end.
+
+POLL: Final = 0.1
+"""How often a name is looked for, in seconds."""
+
+WaitFor: TypeAlias = "Hashable | Awaitable[object] | Callable[[], Awaitable[object]] | None"
+"""A name, something with an async `wait()`, an awaitable, or a function that makes one for each registrar; None for nothing."""
+
+
+class NeverReady(GreenroomError):
+    """What the registry waited for has failed, so it will never come."""
+
+
+class Readiness:
+    """Something to wait for. `passed` once it has come: no registrar after that waits for it again."""
+
+    def __init__(self, wait_for: WaitFor) -> None:
+        """Of None, there is nothing to wait for."""
+        self.passed = wait_for is None
+        self._task: asyncio.Task[None] | None = None
+        self._wait: Callable[[], Awaitable[object]] = _waits_for(wait_for, self)
+
+    async def wait(self) -> None:
+        """Wait until it has come."""
+        if not self.passed:
+            await self._wait()
+            self.passed = True
+
+    def abandon(self) -> None:
+        """Nobody will wait for it any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def once(self, awaitable: Awaitable[object]) -> None:
+        """Await what can be awaited only once, for however many registrars."""
+        if self._task is None:
+            # In a context of nobody's: a task that the first registrar's code starts would end with it.
+            self._task = asyncio.get_running_loop().create_task(_contained(awaitable), context=Context())
+        await asyncio.shield(self._task)
+
+
+async def _contained(awaitable: Awaitable[object]) -> None:
+    try:
+        await awaitable
+    except (SystemExit, KeyboardInterrupt) as error:  # no process's own, so nobody else is there to catch these
+        raise NeverReady(f"what the registry waited for raised {error!r}") from error
+
+
+def _waits_for(wait_for: Any, readiness: Readiness) -> Callable[[], Awaitable[object]]:
+    """How to wait for what was given. Raises `TypeError` for what nobody can wait for."""
+    if inspect.isawaitable(wait_for):
+        awaitable = cast("Awaitable[object]", wait_for)
+        return lambda: readiness.once(awaitable)
+    wait: Any = getattr(wait_for, "wait", None)
+    if wait is not None:
+        if not inspect.iscoroutinefunction(wait):
+            raise TypeError(
+                f"wait_for: {wait_for!r} has a wait() that blocks: give an asyncio.Event, or an async function"
+            )
+        return cast("Callable[[], Awaitable[object]]", wait)
+    if callable(wait_for):
+        return cast("Callable[[], Awaitable[object]]", wait_for)
+    hash(wait_for)
+    return lambda: _registered(wait_for)
+
+
+async def _registered(name: Hashable) -> None:
+    while whereis(name) is None:  # noqa: ASYNC110 - nobody tells of names
+        await asyncio.sleep(POLL)

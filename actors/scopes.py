@@ -6,18 +6,21 @@ is known of who calls (stdio, memory, a server without authentication), that is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.grants import AuthInfo
 from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.transports.open_connections import address_of, host_in, is_proxied, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from greenroom.transports.seam import Peer
 
     from .catalogue import Catalogue, Kind
+    from .jobs import Job
 
+if TYPE_CHECKING:
     Reached = Callable[[Mapping[str, Any], Catalogue], Sequence[Any]]
 
 
@@ -98,3 +101,31 @@ _REACHED: Final[Mapping[str, Reached]] = {
     "resources/subscribe": _resource,
     "completion/complete": _completed,
 }
+
+
+# --- Which principal a peer is, as far as that can be told: what shared bounds are counted by, so that one peer cannot take all of them.
+# Without authentication the address stands for the principal. The clients of a trusted proxy, the loopback addresses unless the
+# settings say otherwise, cannot be told apart by it: nothing is counted for them.
+
+if TYPE_CHECKING:
+    Caller: TypeAlias = tuple[str, Hashable]
+
+
+def caller_of(peer: Peer) -> Caller | None:
+    """The principal, or the address; None for a peer that can be told from no other."""
+    if peer.principal is not None:
+        return ("principal", peer.principal)
+    host = host_in(peer.address)
+    if address_of(host) is None or is_proxied(peer):
+        return None
+    return ("address", source_of(host))
+
+
+def share_of(peer: Peer, session: Hashable) -> Hashable:
+    """What a call's part of a shared bound is counted by: as `caller_of` says, else the session."""
+    return caller_of(peer) or ("session", session)
+
+
+def whose(job: Job) -> Hashable:
+    """The same for a job; of a request that stands alone it is its own."""
+    return share_of(job.facts.peer, job.facts.session_id or job.session)

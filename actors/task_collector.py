@@ -22,6 +22,7 @@ from greenroom.supervision import (
     Exit,
     GenServer,
     NoReply,
+    ProcessExited,
     Reject,
     Shutdown,
     Stop,
@@ -33,25 +34,37 @@ from greenroom.supervision import (
 from greenroom.supervision.task_supervisor import TaskSupervisor
 from greenroom.transports.access_log import is_on, log_call
 
+from .asking import refusal
 from .calls import CANCELLED, TIMED_OUT
 from .cancellation import Cancellation
 from .hooks import run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
-from .outbound import NoStream
-from .task_endings import Ending, cancelled, crashed, created, error_of, finished
-from .task_listeners import Listeners
-from .task_record import belongs_to_session
-from .task_voice import Met, Need, TaskVoice
-from .task_words import Cancel, Decided, Unwait, Update, Wait
-from .voice import Began, Said
+from .peer_channels import AHEAD, Ask, Began, NoStream, Said, Withdrawn, asked
+from .task_record import (
+    Cancel,
+    Decided,
+    Ending,
+    Unwait,
+    Update,
+    Wait,
+    belongs_to_session,
+    cancelled,
+    crashed,
+    created,
+    error_of,
+    finished,
+    related,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
     from .company import Company
-    from .task_record import Status, TaskRecord
-    from .task_words import Plan
+    from .jobs import Facts
+    from .task_record import Plan, Status, TaskRecord
 
 _BEGIN, _LATE, _LIFETIME, _AGAIN = object(), object(), object(), object()
 STOPPED = "The server stopped, or what kept the task died, before it had ended"
@@ -326,3 +339,236 @@ class TaskCollector(GenServer):
         if before is not None:
             before.cancel()
         self._timers[message] = send_after(seconds, self.pid, message)
+
+
+# --- Who listens to a task: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their way.
+# It is the part of the collector's process that knows where a word or a question can go. A call that waits comes first, since its stream is
+# open; the session as it is comes last, and may not be reachable just now: then the question waits, and is tried again from time to time.
+
+
+class Listeners:
+    """One task's."""
+
+    __slots__ = ("_asked", "_count", "_id", "_needs", "_shut", "_waiters", "_watched", "origin", "voice")
+
+    def __init__(self, id: str, origin: Ref[Any] | None) -> None:
+        """Nobody waits yet."""
+        self.origin = origin
+        self.voice: TaskVoice | None = None
+        self._id = id
+        self._shut = False  # the origin could not be asked just now
+        self._waiters: list[Wait] = []
+        self._needs: dict[int, Caller[Any] | None] = {}
+        self._asked: dict[int, Ref[Any]] = {}
+        self._count = 0
+        self._watched: dict[Monitor, Pid | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    # --- sessions come and go
+
+    def begin(self) -> None:
+        """Hear of the origin's end."""
+        if self.origin is not None:
+            self._watch(self.origin)
+
+    def wait(self, wait: Wait) -> None:
+        """One more call waits."""
+        if wait.pid not in self._watched.values():
+            self._watch(wait.session)
+        self._waiters.append(wait)
+        self.point()
+        self.ask()
+
+    def unwait(self, word: Unwait) -> None:
+        """It does not any more."""
+        self._waiters = [each for each in self._waiters if (each.pid, each.key) != (word.pid, word.key)]
+        self.point()
+
+    def gone(self, ref: Monitor) -> bool:
+        """A session is gone; whether it was the origin."""
+        who = self._watched.pop(ref, None)
+        if who is None:
+            return False
+        was = self.origin is not None and self.origin.pid == who
+        if was:
+            self.origin = None
+        self._waiters = [each for each in self._waiters if each.pid != who]
+        self.point()
+        return was
+
+    def _watch(self, session: Ref[Any]) -> None:
+        self._watched[monitor(session)] = session.pid
+
+    # --- words
+
+    def point(self) -> None:
+        """Have what is said go where somebody listens."""
+        voice, way = self.voice, self._way()
+        if voice is not None and voice.way != way:
+            if voice.way is None or way is None or voice.way.session != way.session:
+                voice.ahead = 0
+            voice.way = way
+
+    def _way(self) -> Way | None:
+        """To whoever waits, the newest of the origin first; else to that session as it is."""
+        origin = None if self.origin is None else self.origin.pid
+        waiting = sorted(self._waiters, key=lambda each: each.pid == origin)  # stable: the newest stay last
+        if waiting:
+            return Way(waiting[-1].session, waiting[-1].key)
+        return None if self.origin is None else Way(self.origin, None)
+
+    # --- questions
+
+    @property
+    def asking(self) -> bool:
+        """Whether any question is open."""
+        return bool(self._needs)
+
+    def need(self, need: Need, caller: Caller[Any]) -> bool:
+        """A question wants a way; whether the origin has to be tried again later."""
+        number, failed = need
+        if number is None:
+            self._count += 1
+            number = self._count
+        self._needs[number] = caller
+        later = failed is not None and self._lost(failed)
+        self.ask()
+        return later
+
+    def _lost(self, way: Way) -> bool:
+        """That way led nowhere."""
+        if way.key is None:
+            self._shut = True
+            return True
+        self._waiters = [each for each in self._waiters if (each.session, each.key) != (way.session, way.key)]
+        self.point()
+        return False
+
+    def try_again(self) -> None:
+        """The origin may be reachable by now."""
+        self._shut = False
+        self.ask()
+
+    def ask(self) -> None:
+        """Let those ask who want to, if there is a way."""
+        way = self._way()
+        if way is None or (way.key is None and self._shut):
+            return
+        for number, caller in self._needs.items():
+            if caller is not None:
+                self._needs[number] = None
+                self._asked[number] = way.session
+                caller.reply((number, way))
+
+    def met(self, number: int) -> None:
+        """That question is over."""
+        self._needs.pop(number, None)
+        self._asked.pop(number, None)
+
+    # --- the end
+
+    def drop_questions(self) -> None:
+        """Nobody needs an answer any more."""
+        for caller in self._needs.values():
+            if caller is not None:
+                caller.fail(NoStream("the task is over"))
+        for session in {session.pid: session for session in self._asked.values()}.values():
+            session.send(Withdrawn(self._id))
+        self._needs.clear()
+        self._asked.clear()
+
+    def tell_all(self) -> None:
+        """Whoever waits can be answered."""
+        for waiter in self._waiters:
+            waiter.session.send(Decided(waiter.key))
+        self._waiters.clear()
+
+
+# --- The voice of a task: what its handler says and asks, for as long as it lasts, whoever of its owner listens meanwhile.
+# It belongs to the worker; the task's collector points it to where somebody listens. Every message says which task it belongs to. A question
+# moves the task to `input_required` and goes to whoever of its owner can be reached: a peer that waits for the result, or the session
+# that the task was asked for in. When that one leaves without an answer, the question is asked again elsewhere.
+
+
+class Way(NamedTuple):
+    """Where a question can go: a session, and the call of it that waits for the task's result; None for no call in particular."""
+
+    session: Ref[Any]
+    key: int | None
+
+
+class Need(NamedTuple):
+    """A handler has a question: where to? Answered with the question's number and a `Way`, as soon as there is one."""
+
+    number: int | None = None
+    """Which question, when it could not be asked…"""
+    failed: Way | None = None
+    """…on this way."""
+
+
+class Met(NamedTuple):
+    """That question needs nobody any more."""
+
+    number: int
+
+
+class TaskVoice:
+    """One task's."""
+
+    __slots__ = ("_cancelled", "_collector", "_facts", "_id", "ahead", "way")
+
+    def __init__(self, collector: Ref[Any], id: str, facts: Facts, cancelled: Cancellation) -> None:
+        """What is said after the task has ended reaches nobody."""
+        self._collector = collector
+        self._id = id
+        self._facts = facts
+        self._cancelled = cancelled
+        self.way: Way | None = None
+        """Where what is said goes. The collector writes it."""
+        self.ahead = 0
+        """How many words wait for a session, which counts them down."""
+
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Send a notification. False when nobody will get it."""
+        return self._say(encode_notification(method, related(params, self._id)))
+
+    def log(self, level: str, data: Any, logger: str | None) -> bool:
+        """Send a log message, unless the session's level is higher."""
+        params: dict[str, Any] = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        return self._say(encode_notification("notifications/message", related(params, self._id)), level)
+
+    def touch(self, ahead: float = 0.0) -> None:
+        """A task may be silent."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Ask the peer. The time runs from when it is asked: a peer that polls has to come by first."""
+        refused = refusal(method, params, self._facts.version, self._facts.client_capabilities)
+        if refused is not None:
+            raise refused
+        params = related(params, self._id)
+        number, way = await self._collector.within(None).ask(Need())
+        try:
+            while True:
+                try:
+                    return await asked(way.session, Ask(way.key, method, params, timeout, self._id))
+                except (NoStream, ProcessExited):
+                    number, way = await self._collector.within(None).ask(Need(number, way))
+        finally:
+            self._collector.send(Met(number))
+
+    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that anybody waits for
+        """A task has no stream of its own."""
+        return False
+
+    def _say(self, body: bytes, level: str | None = None) -> bool:
+        way = self.way
+        if way is None or self._cancelled or self.ahead >= AHEAD:
+            return False
+        if not way.session.send(Said(way.key, body, level, self)):
+            return False
+        self.ahead += 1
+        return True

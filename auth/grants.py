@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeGuard
 
 from greenroom.errors import ConfigError
+from greenroom.protocol.json import encode
+from greenroom.transports.seam import Refusal
 
 from .errors import Denied
-from .info import AuthInfo
+from .headers import covers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Hashable, Mapping, Sequence
+
+    from greenroom.supervision import ChildSpec
+
+    from .errors import Kind
 
 _SAID: Final = frozenset({"subject", "scopes", "metadata", "issuer", "audience", "expires_at", "client_id"})
 _GRANT: Final = _SAID | {"password"}
@@ -111,3 +117,140 @@ def number(value: Any) -> float | None:
 def is_many(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:
     """Whether it is several values."""
     return isinstance(value, list | tuple | set | frozenset)
+
+
+# --- How a no is told over HTTP: a small JSON body, and the challenge that says what would have been a yes.
+
+GENERIC: Final[dict[Kind, str]] = {
+    "missing": "Authentication required",
+    "invalid_request": "The request is malformed",
+    "invalid_token": "The access token is not valid",
+    "expired_token": "The access token has expired",
+    "invalid_credentials": "Invalid credentials",
+    "insufficient_scope": "The access token does not allow this",
+    "too_many_failures": "Too many failures: wait before you try again",
+    "server_error": "Internal Server Error",
+}
+"""What is told where nobody has said anything better."""
+
+CODES: Final[dict[Kind, str]] = {"missing": "unauthorized", "expired_token": "invalid_token"}
+"""What a kind is called in the answer, where that is another word: RFC 6750 knows three."""
+
+
+def told(denied: Denied) -> str:
+    """The words for it."""
+    return denied.message or GENERIC[denied.kind]
+
+
+def refusal(denied: Denied, *challenges: str, error: str | None = None) -> Refusal:
+    """Status, challenges and body. An error of the server's has no challenge: nothing that a client could send would help."""
+    body = encode({"error": error or CODES.get(denied.kind, denied.kind), "error_description": told(denied)})
+    headers = [("content-type", "application/json"), ("cache-control", "no-store")]
+    if denied.kind not in ("server_error", "too_many_failures"):
+        headers += [("www-authenticate", each) for each in challenges]
+    return Refusal(denied.status, headers, body)
+
+
+# --- Who calls, as far as it is known: one value, made by a provider, and what handlers see as `ctx.auth`.
+# It never holds the credential itself: whoever has it in hand cannot pass on somebody's token.
+
+
+@dataclass(frozen=True, slots=True)
+class AuthInfo:
+    """A caller that a provider has found to be genuine."""
+
+    subject: str | None
+    """Whom it is about, as the issuer calls them; None where nobody said."""
+    issuer: str | None = None
+    audience: tuple[str, ...] = ()
+    scopes: frozenset[str] | None = None
+    """What they may do; None when nobody has said anything about it, which is less than nothing: every requirement fails."""
+    expires_at: float | None = None
+    """In seconds of the epoch."""
+    client_id: str | None = None
+    """The program that acts for the subject."""
+    claims: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """All that the credential said, as it said it."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """What the server's own configuration says of them."""
+    anonymous: bool = False
+    """Whether it may be anybody: then nothing is theirs, and a session is all that tells them from others."""
+
+    @property
+    def principal(self) -> Hashable:
+        """Whose sessions, tasks and streams these are: two callers with equal principals are the same one. None for nobody in particular."""
+        if self.anonymous or (self.subject is None and self.client_id is None):
+            return None
+        return (self.issuer or "", self.subject or "", self.client_id or "" if self.subject is None else "")
+
+    def has(self, scopes: Collection[str]) -> bool:
+        """Whether all of these were granted. False where nothing is known of scopes, unless none are asked for."""
+        return not scopes or (self.scopes is not None and self.scopes.issuperset(scopes))
+
+    def lacks(self, scopes: Collection[str]) -> frozenset[str]:
+        """Which of these were not granted."""
+        return frozenset(scopes) - (self.scopes or frozenset())
+
+    def has_scope(self, scope: str) -> bool:
+        """Whether this was granted."""
+        return self.has((scope,))
+
+    def has_scopes(self, scopes: Collection[str]) -> bool:
+        """Whether all of these were granted: the same as `has`."""
+        return self.has(scopes)
+
+    def covers_resource(self, resource: str) -> bool:
+        """Whether it was meant for this resource, or for something that it is part of: same origin, and a path that leads to it."""
+        return any(covers(each, resource) for each in self.audience)
+
+    @classmethod
+    def from_map(cls, claims: Mapping[str, Any]) -> AuthInfo:
+        """What a token's claims say: for whoever has verified a token in a way of their own. It verifies nothing."""
+        return from_claims(claims)
+
+
+# --- What a provider is: somebody who looks at a request's headers, and says who that is, or why not.
+
+
+class Asking(NamedTuple):
+    """The request that wants to come in. Header names are lower-cased."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    address: str = ""
+    query: str = ""
+
+
+class Notice(Protocol):
+    """A document that anybody may read. A provider that has one has it as `notice`."""
+
+    @property
+    def paths(self) -> Collection[str]:
+        """Where it is to be found, from the root of whatever is served."""
+        ...
+
+    async def read(self, asking: Asking) -> Refusal:
+        """The answer to whoever asks for it, by whatever method."""
+        ...
+
+
+class Provider(Protocol):
+    """One way to know who calls."""
+
+    @property
+    def headers(self) -> Sequence[str]:
+        """The request headers that it reads, lower-cased: browsers have to be told of them."""
+        ...
+
+    def children(self) -> Sequence[ChildSpec[Any]]:
+        """The processes that it needs: whoever serves with it starts them."""
+        ...
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Who it is. Raises `Denied`; anything else that it raises is its own bug, and lets nobody in."""
+        ...
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
+        """How the no is told: status, `WWW-Authenticate`, body."""
+        ...

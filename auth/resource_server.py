@@ -22,14 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 from greenroom.errors import ConfigError
 from greenroom.supervision.kernel.tracebacks import log_error
 
-from .answers import CODES, refusal, told
-from .bearer import BearerAuth
+from .bearer import BearerAuth, ResourceDocument, names
 from .errors import Denied
-from .grants import from_claims
-from .headers import challenge, extract_bearer_token
-from .info import AuthInfo
-from .resource_document import ResourceDocument, names
-from .urls import same_resource
+from .grants import CODES, AuthInfo, from_claims, refusal, told
+from .headers import challenge, extract_bearer_token, same_resource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -37,10 +33,9 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec
     from greenroom.transports.seam import Refusal
 
-    from .introspection import Introspection
-    from .keyset import KeySet
-    from .resource_document import MetadataUrl, Servers
-    from .seam import Asking
+    from .bearer import MetadataUrl, Servers
+    from .grants import Asking
+    from .introspection import Introspection, KeySet
 
     Verdict: TypeAlias = AuthInfo | Mapping[str, Any] | Denied | None
     Required: TypeAlias = Sequence[str] | Callable[[Asking], Sequence[str] | Awaitable[Sequence[str]]]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.errors import ConfigError
 from greenroom.transports.access_log import log_refusal
 from greenroom.transports.asgi import KNOWN, encoded, relative_path
-from greenroom.transports.http_checks import Twice, fold
+from greenroom.transports.http_answers import Twice, fold
 from greenroom.transports.http_exchange import told
 from greenroom.transports.seam import Peer, Refusal
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from greenroom.transports.asgi import App, Receive, Scope, Send
 
-    from .seam import Notice, Provider
+    from .grants import Notice, Provider
 
 WELL_KNOWN: Final = "/.well-known"
 

@@ -31,7 +31,7 @@ from .bench import benchmark
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from greenroom.auth.seam import Provider
+    from greenroom.auth.grants import Provider
     from greenroom.transports.client.fetch import Fetch
     from greenroom.transports.http_engine import Engine
 

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from greenroom.supervision import Inbox, Node, Ref, current_node, inbox, kill, monitor, start
-from greenroom.supervision.cluster.peering import Peering
-from greenroom.supervision.cluster.peers import Peers
+from greenroom.supervision.cluster.peers import Peering, Peers
 from greenroom.supervision.cluster.ushering import start_on
 
 from .bench import Run, benchmark

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from greenroom.protocol import sse
-from greenroom.protocol.automaton import State, judge
 from greenroom.protocol.messages import Request, encode_result, parse
 from greenroom.protocol.methods import METHODS, check_params
+from greenroom.protocol.negotiation import State, judge
 from greenroom.protocol.uris import Template
 
 from .bench import Run, benchmark

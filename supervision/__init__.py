@@ -10,8 +10,9 @@ from greenroom.errors import GreenroomError
 
 from . import logs
 from .background import BackgroundNode
-from .behaviours.actions import (
+from .behaviours.caller import (
     IGNORE,
+    Caller,
     Continue,
     EventTimeout,
     Ignore,
@@ -23,13 +24,18 @@ from .behaviours.actions import (
     replying,
     stopping,
 )
-from .behaviours.becoming import acknowledge, become, start_routine, start_routine_link
-from .behaviours.caller import Caller
-from .behaviours.calls import Ref
+from .behaviours.calls import Answers, Ref, Request, Requests, abcast, ask_later, multi_call, request, stop
 from .behaviours.gen_server import BadReturn, GenServer
-from .behaviours.requests import Answers, Request, Requests, abcast, ask_later, multi_call, request, stop
-from .behaviours.starting import Options, start, start_link, start_monitor
-from .behaviours.streams import stream
+from .behaviours.starting import (
+    Options,
+    acknowledge,
+    become,
+    start,
+    start_link,
+    start_monitor,
+    start_routine,
+    start_routine_link,
+)
 from .behaviours.task import (
     Done,
     Exited,
@@ -39,10 +45,12 @@ from .behaviours.task import (
     start_task,
     start_task_alone,
     start_thread_task,
+    stream,
     wait_all,
 )
 from .behaviours.threads import Threads
 from .groups import Groups
+from .introspect import Snapshot, Statistics, Trace, Watch, watch
 from .kernel.api import (
     Timer,
     demonitor,
@@ -75,53 +83,32 @@ from .kernel.errors import (
     StartTimeout,
 )
 from .kernel.links import Monitor
-from .kernel.messages import Down, Exit, Timeout
-from .kernel.names import On, Via, register, registered, unregister, whereis
-from .kernel.node import Node, run
-from .kernel.pid import Pid
-from .kernel.reasons import (
+from .kernel.messages import (
     KILLED,
     NO_CONNECTION,
     NO_PROCESS,
     NORMAL,
     SHUTDOWN,
     Crash,
+    Down,
+    Exit,
     ExitReason,
     Killed,
     NoConnection,
     NoProcess,
     Normal,
+    Pid,
     Shutdown,
+    Timeout,
 )
+from .kernel.names import On, Via, register, registered, unregister, whereis
+from .kernel.node import Node, run
 from .kernel.reports import CrashReport, Leaked, LoopBlocked, Report, Unexpected
 from .kernel.routine import Inbox, inbox, receive, spawn, spawn_link, spawn_monitor
 from .limits import Busy, RateLimiter, Semaphore, permit
 from .registry import Registry, via
-from .snapshot import Snapshot
-from .supervisors.backoff import Backoff
-from .supervisors.children import ChildInfo, Counts
-from .supervisors.clients import (
-    count_children,
-    delete_child,
-    get_childspec,
-    resize_partitions,
-    restart_child,
-    start_child,
-    terminate_child,
-    which_child,
-    which_children,
-)
+from .supervisors.base import ChildInfo, Counts
 from .supervisors.dynamic import DynamicSupervisor
-from .supervisors.errors import (
-    AlreadyPresent,
-    AlreadyStarted,
-    BadSpec,
-    ChildNotFound,
-    ChildRestarting,
-    ChildRunning,
-    MaxChildren,
-    StartRaised,
-)
 from .supervisors.partition import Partition, PartitionSupervisor, count_partitions, partition
 from .supervisors.reports import (
     ChildTerminated,
@@ -146,20 +133,41 @@ from .supervisors.spec import (
     TEMPORARY,
     TRANSIENT,
     WORKER,
+    AlreadyPresent,
+    AlreadyStarted,
     AutoShutdown,
+    Backoff,
+    BadSpec,
+    ChildNotFound,
+    ChildRestarting,
+    ChildRunning,
     ChildSpec,
     Flags,
+    MaxChildren,
     Patience,
     Restart,
+    StartRaised,
+    Strategy,
     check_children,
     child,
     template,
 )
-from .supervisors.strategy import Strategy
 from .supervisors.supervisor import FailedToStartChild, Supervisor
-from .supervisors.tree import Branch, draw, tree
+from .supervisors.tree import (
+    Branch,
+    count_children,
+    delete_child,
+    draw,
+    get_childspec,
+    resize_partitions,
+    restart_child,
+    start_child,
+    terminate_child,
+    tree,
+    which_child,
+    which_children,
+)
 from .task_supervisor import TaskSupervisor, supervise_job, supervise_task, supervise_task_alone
-from .tracing import Statistics, Trace, Watch, watch
 
 __all__ = [
     "ALL_SIGNIFICANT",

@@ -15,7 +15,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from .behaviours.requests import stop
+from .behaviours.calls import stop
 from .behaviours.starting import Options, start
 from .kernel.current import current
 from .kernel.errors import ActorError, CallTimeout

@@ -14,14 +14,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .behaviours.actions import Reject
+from .behaviours.caller import Reject
 from .behaviours.gen_server import GenServer
 from .kernel import api
 from .kernel.current import current_node, current_process
 from .kernel.errors import ActorError, NotRegistered
-from .kernel.messages import Down
-from .kernel.pid import Pid
-from .kernel.reasons import NO_PROCESS
+from .kernel.messages import NO_PROCESS, Down, Pid
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -6,28 +6,37 @@ callback sees it, and an event timeout goes on. Made for debugging, tests and re
 The state of a server is its instance's fields: what `vars()` shows, and its slots. A state machine has one more: `state`.
 """
 
-# ruff: noqa: SLF001 - to look into servers is what this file is for
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+import logging
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from .behaviours.actions import Reject
-from .behaviours.caller import Caller, absent, settle_call
+from .behaviours.caller import Caller, Reject, absent, settle_call
 from .behaviours.calls import DEFAULT_TIMEOUT
 from .behaviours.server import Server
+from .kernel import api, clock, describe
 from .kernel.api import resolve
+from .kernel.behaviour import Behaviour
 from .kernel.clock import check_seconds
 from .kernel.current import current, current_node
-from .kernel.errors import ActorError
-from .kernel.messages import SYSTEM
-from .snapshot import take as snapshot
-from .tracing import watch
+from .kernel.errors import ActorError, NotRegistered
+from .kernel.links import linked
+from .kernel.messages import ASK, CALL, NO_PROCESS, SYSTEM
+from .kernel.process import ALIVE, DOZING, GONE, HELD, IDLE, INLINE, QUEUED, RUNNING, UNWOUND, WORKING, Process
+from .kernel.tracebacks import log_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
-    from .kernel.pid import Pid
+    from .kernel.messages import Entry, ExitReason, Pid
+    from .kernel.node import Node
+    from .kernel.watchdog import Lag
+
+# ruff: noqa: SLF001 - to look into servers is what this file is for
+
 
 __all__ = ["Status", "get_state", "replace_state", "resume", "snapshot", "status", "suspend", "watch"]
 
@@ -150,3 +159,341 @@ def _set_fields(server: Server, before: Mapping[str, Any], after: Mapping[str, A
         for name, value in before.items():
             setattr(server, real.get(name, name), value)
         raise
+
+
+# --- The whole system at one moment, as data: what a live view shows, and what a bug report should hold.
+# Taken at once and without asking anybody, so it works while a server hangs; nothing in it refers to the living.
+
+ACTIVITIES: Final = {
+    IDLE: "idle",
+    DOZING: "idle",
+    QUEUED: "queued",
+    HELD: "held",
+    RUNNING: "running",
+    INLINE: "running",
+    WORKING: "working",
+    UNWOUND: "unwinding",
+}
+_SAMPLE: Final = 100  # entries of a mailbox that are weighed; a longer one is estimated by these
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One process. `waiting` is the depth of its mailbox and `waiting_bytes` about what that weighs, shallowly."""
+
+    pid: Pid
+    label: str
+    behaviour: str
+    names: tuple[str, ...]
+    parent: Pid | None
+    activity: str
+    dying: bool
+    trap_exit: bool
+    waiting: int
+    waiting_bytes: int
+    bound: int | None
+    links: int
+    monitors: int
+    watching: int
+    tasks: int
+    calls: Pid | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A node. `lags` are the newest measurements of how late its loop was; there are none without a watchdog."""
+
+    time: float
+    node: str
+    incarnation: int
+    processes: tuple[ProcessInfo, ...]
+    queued: int
+    workers: int
+    busy_workers: int
+    deadlines: int
+    leaked: int
+    lags: tuple[Lag, ...]
+
+    @property
+    def lag(self) -> float:
+        """The longest of `lags`, in seconds."""
+        return max((lag.seconds for lag in self.lags), default=0.0)
+
+
+def snapshot(node: Node | None = None) -> Snapshot:
+    """Take a snapshot, of the running node unless told otherwise."""
+    node = current_node() if node is None else node
+    watchdog = node.watchdog
+    return Snapshot(
+        time=clock.now(node.loop),
+        node=node.name,
+        incarnation=node.incarnation,
+        processes=tuple([_process(process) for process in node.processes.values()]),
+        queued=len(node.run_queue),
+        workers=len(node.workers),
+        busy_workers=node.workers.busy,
+        deadlines=len(node.deadlines),
+        leaked=node.leaks,
+        lags=() if watchdog is None else tuple(watchdog.lags),
+    )
+
+
+def _process(process: Process) -> ProcessInfo:
+    mailbox = process.mailbox
+    parent = process.parent
+    calls = process.waiting_on
+    return ProcessInfo(
+        process.pid,
+        process.label,
+        type(process.behaviour.inner).__qualname__,
+        tuple([str(name) for name in process.names]) if process.names else (),
+        None if parent is None else parent.pid,
+        ACTIVITIES[process.activity],
+        ALIVE < process.life < GONE,
+        process.trap_exit,
+        0 if mailbox is None else len(mailbox),
+        0 if mailbox is None else _weight(mailbox),
+        process.limit,
+        len(tuple(linked(process))) if process.links is not None else 0,
+        0 if process.monitors is None else len(process.monitors),
+        0 if process.watching is None else len(process.watching),
+        0 if process.tasks is None else len(process.tasks),
+        None if calls is None else calls.pid,
+    )
+
+
+def _weight(mailbox: Any) -> int:
+    """About how many bytes wait: each entry with what it directly holds."""
+    size = sys.getsizeof
+    weighed = 0
+    for count, entry in enumerate(mailbox, 1):
+        weighed += size(entry) + sum(size(part) for part in entry)
+        if count == _SAMPLE:
+            return weighed * len(mailbox) // count
+    return weighed + size(mailbox)
+
+
+# --- Watching servers at work: traces to a subscriber, and statistics. OTP's `sys:trace` and `sys:statistics`.
+# Whoever is watched gets an observer put before its behaviour, which passes everything on and takes notes. A server that
+# nobody watches has no such thing, so looking on costs nobody else anything; a watched one handles every call through its
+# mailbox, one message at a time.
+
+# ruff: noqa: SLF001 - an observer stands where the engine expects a behaviour
+
+
+_log = logging.getLogger("greenroom.supervision")
+
+Kind: TypeAlias = Literal["message", "reply", "state", "crash", "exit"]
+KINDS: tuple[Kind, ...] = ("message", "reply", "state", "crash", "exit")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One note about one process: number `number` of this watch, at `time` on the node's clock.
+
+    `what` is a short text: the message that it begins with, the value that it answered, the state that it is in now, the
+    error that it raised, the reason that it ended of. `seconds` is how long a message took.
+    """
+
+    number: int
+    time: float
+    pid: Pid
+    label: str
+    kind: Kind
+    what: str
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What a watched process has done since the watch began; `busy` is real time between the beginning of a message and its end."""
+
+    since: float
+    messages: int = 0
+    replies: int = 0
+    crashes: int = 0
+    busy: float = 0.0
+    longest: float = 0.0
+    longest_message: str = ""
+
+
+@dataclass(slots=True)
+class Watch:
+    """A watch that is on. The notes are kept here as well, the newest `limit` of them; `dropped` tells how many are not."""
+
+    limit: int
+    _process: Process
+    notes: deque[Trace] = field(init=False)
+    dropped: int = 0
+    statistics: Statistics = field(init=False)
+    _subscriber: Callable[[Trace], None] | None = None
+    _kinds: frozenset[str] = frozenset(KINDS)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        self.notes = deque(maxlen=self.limit)
+        self.statistics = Statistics(clock.now(self._process.node.loop))
+
+    @property
+    def on(self) -> bool:
+        """Whether the process lives and is still watched by this."""
+        return any(observer.watch is self for observer in _observers(self._process))
+
+    def stop(self) -> None:
+        """End the watch; what was noted stays."""
+        process = self._process
+        observers = [each for each in _observers(process) if each.watch is not self]
+        behaviour = process.behaviour.inner
+        if process.life == GONE:
+            return
+        for each in reversed(observers):
+            each.next = behaviour
+            behaviour = each
+        process.behaviour = behaviour
+        if not observers and isinstance(behaviour, Server):
+            process.resting = behaviour._otp_rests() if behaviour._otp_kept is None else DOZING
+
+    def _note(self, kind: Kind, what: str, seconds: float | None = None) -> None:
+        if kind not in self._kinds:
+            return
+        process = self._process
+        if len(self.notes) == self.limit:
+            self.dropped += 1
+        note = Trace(self._count, clock.now(process.node.loop), process.pid, process.label, kind, what, seconds)
+        self._count += 1
+        if self.limit:
+            self.notes.append(note)
+        if self._subscriber is not None:
+            try:
+                self._subscriber(note)
+            except Exception:  # noqa: BLE001 - it is logged whole, and must not hurt who is watched
+                log_error(_log, "a subscriber of a watch raised on %r; the watch goes on without it", note)
+                self._subscriber = None
+
+
+class _Observer(Behaviour):
+    """Stands before a behaviour, or before another observer."""
+
+    __slots__ = ("_began", "_entry", "_looks", "_state", "next", "watch")
+
+    def __init__(self, behaviour: Behaviour, watch: Watch) -> None:
+        self.next = behaviour
+        self.watch = watch
+        self._began = 0.0
+        self._entry: Entry | None = None
+        # Only for who wants it: to read the fields of an object makes its attributes slower for good, in Python.
+        self._looks = "state" in watch._kinds
+        self._state = _state_of(behaviour.inner) if self._looks else ""
+
+    @property
+    def inner(self) -> Behaviour:
+        return self.next.inner
+
+    def _otp_handle(self, entry: Entry) -> object:
+        self._entry = entry
+        self._began = clock.real()
+        return self.next._otp_handle(entry)
+
+    def _otp_done(self, entry: Entry, value: object) -> None:
+        self._otp_finished(entry)
+        caller = entry[-1] if entry[0] in (CALL, ASK) else None
+        before = caller is not None and caller.over
+        self.next._otp_done(entry, value)
+        if caller is not None and caller.over and not before:
+            self.watch.statistics.replies += 1
+            self.watch._note("reply", caller.told())
+        self._look()
+
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+        self._otp_finished(entry)
+        self.watch.statistics.crashes += 1
+        self.watch._note("crash", f"{type(error).__name__}: {error}")
+        self.next._otp_failed(entry, error)
+        self._look()
+
+    def _otp_report(self, error: BaseException) -> None:
+        self.next._otp_report(error)
+
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        during = "" if self._entry is None else f", in the middle of {describe.message(self._entry)}"
+        self.watch._note("exit", f"{reason}{during}")
+        self.next._otp_exiting(reason)
+
+    def _otp_finished(self, entry: Entry) -> None:
+        self._entry = None
+        seconds = clock.real() - self._began
+        text = describe.message(entry)
+        statistics = self.watch.statistics
+        statistics.messages += 1
+        statistics.busy += seconds
+        if seconds > statistics.longest:
+            statistics.longest, statistics.longest_message = seconds, text
+        self.watch._note("message", text, seconds)
+
+    def _look(self) -> None:
+        if self._looks:
+            state = _state_of(self.next.inner)
+            if state != self._state:
+                self._state = state
+                self.watch._note("state", state)
+        process = self.watch._process
+        process.resting = max(
+            process.resting, DOZING
+        )  # the behaviour let go of it, and does not know that somebody looks on
+
+
+def _state_of(behaviour: Behaviour) -> str:
+    """A machine's state; what a server says of its state in reports."""
+    state = getattr(behaviour, "state", None)
+    if state is not None and hasattr(state, "name"):
+        return str(state.name)
+    if isinstance(behaviour, Server):
+        try:
+            return behaviour.report_state()
+        except Exception as error:  # noqa: BLE001 - a look must not end who is looked at
+            return f"(report_state raised {type(error).__name__}: {error})"
+    return ""
+
+
+def _observers(process: Process) -> list[_Observer]:
+    found: list[_Observer] = []
+    behaviour = process.behaviour
+    while isinstance(behaviour, _Observer):
+        found.append(behaviour)
+        behaviour = behaviour.next
+    return found
+
+
+def watch(
+    who: object,
+    subscriber: Callable[[Trace], None] | None = None,
+    *,
+    kinds: Iterable[Kind] = KINDS,
+    limit: int = 1000,
+) -> Watch:
+    """Watch a server: every note goes to `subscriber` on the spot, and the newest `limit` are kept.
+
+    Give a subscriber that is quick, or one that sends the note to a process. Several watches of one server do not know
+    of each other. A watch ends by `stop`, or with its process.
+    """
+    if limit < 0:
+        message = f"limit must be 0 notes or more, not {limit!r}"
+        raise ValueError(message)
+    wanted = frozenset(kinds)
+    if unknown := wanted - set(KINDS):
+        message = f"kinds must be some of {', '.join(KINDS)}, not {', '.join(map(repr, sorted(unknown)))}"
+        raise ValueError(message)
+    process, pid, name = api.resolve(current_node(), who)
+    if process is None or process.life:
+        raise NotRegistered(NO_PROCESS, name or pid)
+    if process.away:
+        raise ActorError(f"{process} is on another node: look on there")
+    if not isinstance(process.behaviour.inner, Server):
+        message = f"{process} is no server: it takes its messages by itself, where nobody can look on"
+        raise ActorError(message)
+    watching = Watch(limit, process, _subscriber=subscriber, _kinds=wanted)
+    process.behaviour = _Observer(process.behaviour, watching)
+    process.resting = DOZING
+    if not process.activity:
+        process.activity = DOZING
+    return watching

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any
 
-from .behaviours.actions import Reject, later
+from .behaviours.caller import Reject, later
 from .behaviours.gen_server import GenServer
 from .kernel import api
 from .kernel.clock import now
 from .kernel.current import current_process
 from .kernel.errors import ActorError, NotAnActor
-from .kernel.messages import Down
-from .kernel.pid import Pid
+from .kernel.messages import Down, Pid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

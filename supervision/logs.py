@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .kernel import reports as kernel
-from .kernel.reasons import Crash
+from .kernel.messages import Crash
 from .kernel.tracebacks import record_of, was_logged
 from .supervisors import reports
 from .supervisors.spec import TEMPORARY

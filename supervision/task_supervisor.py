@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from .behaviours.actions import Reject
+from .behaviours.caller import Reject
 from .behaviours.task import Task, asking, begin_task
 from .kernel import clock, links
 from .kernel.api import resolve
 from .kernel.current import current_node, current_process
 from .kernel.errors import ActorError, Quit
-from .kernel.pid import Pid
-from .kernel.reasons import Crash
+from .kernel.messages import Crash, Pid
 from .supervisors.dynamic import DynamicChild, DynamicSupervisor
-from .supervisors.errors import MaxChildren, StartRaised
-from .supervisors.spec import TEMPORARY, ChildSpec, Forgotten, Patience, Restart, check_shutdown
+from .supervisors.spec import (
+    TEMPORARY,
+    ChildSpec,
+    Forgotten,
+    MaxChildren,
+    Patience,
+    Restart,
+    StartRaised,
+    check_shutdown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

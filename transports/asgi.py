@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from .access_log import log_refusal
 from .http_answers import SESSION_HEADER, Refused, invalid
 from .http_engine import PeerGone, no_room, too_large
-from .interruption import Interruption
+from .http_exchange import Interruption
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 
-    from .body_budget import BodyShare
     from .http_answers import Headers
     from .http_engine import Engine
+    from .http_exchange import BodyShare
     from .seam import Peer
 
     Scope: TypeAlias = MutableMapping[str, Any]

@@ -6,18 +6,30 @@ accepts on copies of them: while it is being restarted, those who connect wait i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import hmac
+import logging
+import mmap
 import os
+import secrets
 import socket
-from typing import TYPE_CHECKING, Final
+import struct
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.errors import GreenroomError
+from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child
+from greenroom.supervision.acceptor import Acceptor
+from greenroom.supervision.kernel import clock
+from greenroom.supervision.private_files import nameless_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from .shares import Shares
+    from greenroom.supervision import ExitReason
 
 _WHY: Final = {
     errno.EADDRINUSE: "somebody listens there already: stop it, or choose another port (0 takes any that is free)",
@@ -122,3 +134,269 @@ class Binding:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         self.close()
+
+
+# --- How much each of several processes has that accept on one socket, where all of them see it: so that the next connection goes to who has least.
+# A page of memory that they share, with a place for each: how many connections and sessions are there, how many it has ever taken, and when it last said so. Whoever has
+# more than somebody else gives way for a moment; whoever has said nothing for a while is dead, or busy, and nobody gives way to it. Nothing is
+# locked: a number that is a moment old costs a connection its best place, and nothing else.
+
+_PLACE: Final = struct.Struct("=QQd")
+FRESH: Final = 1.0
+"""Seconds for which a number counts."""
+BEAT: Final = 0.3
+
+
+def shared_page(places: int) -> int:
+    """The descriptor of such a page: in no file system, and gone with the last who has it."""
+    with nameless_file() as made:
+        made.truncate(places * _PLACE.size)
+        return os.dup(made.fileno())
+
+
+def _nothing() -> int:
+    return 0
+
+
+class Shares:
+    """What one process sees of it, and says."""
+
+    def __init__(self, page: int, place: int) -> None:
+        """Its own place; the descriptor may be closed afterwards."""
+        self._memory = mmap.mmap(page, 0)
+        self._count = len(self._memory) // _PLACE.size
+        self._place = place
+        self.besides: Callable[[], int] = _nothing
+        """What there is here besides connections, which stays when they are closed: sessions."""
+        others = [taken for _, taken in self._others()]
+        self._taken = min(others, default=0)  # or the others would give way to whoever comes until it has caught up
+
+    def say(self, connections: int) -> int:
+        """So many are open here; what it has together with what they have left behind."""
+        here = connections + self.besides()
+        _PLACE.pack_into(self._memory, self._place * _PLACE.size, here, self._taken, clock.real())
+        return here
+
+    def took(self, connections: int) -> None:
+        """One more."""
+        self._taken += 1
+        self.say(connections)
+
+    def gives_way(self, connections: int) -> bool:
+        """Whether somebody else should have the next one."""
+        mine = (self.say(connections), self._taken)
+        return any(other < mine for other in self._others())
+
+    def _others(self) -> list[tuple[int, int]]:
+        since = clock.real() - FRESH
+        places = _PLACE.iter_unpack(self._memory)
+        return [(here, taken) for at, (here, taken, said) in enumerate(places) if at != self._place and said > since]
+
+    def leave(self) -> None:
+        """It takes no more, for now: nobody gives way to it."""
+        _PLACE.pack_into(self._memory, self._place * _PLACE.size, 0, self._taken, 0.0)
+
+
+# --- Listening sockets for other processes of this program: one process binds, and gives copies to whoever shows the ticket.
+# The socket that all accept on is one, and whoever gave it away keeps it too. So the connections that wait in it are lost with no process: the others
+# take them. With a socket for each (`SO_REUSEPORT`), those that wait for a process that dies are reset, and those of one that hangs wait for it.
+
+log: Final = logging.getLogger("greenroom.http")
+
+_TICKET: Final = 32
+_MOST: Final = 16
+"""How many sockets one address may have: a name may stand for several."""
+_WAITING: Final = 64
+_PATIENCE: Final = 5.0
+_AGAIN: Final = 0.05
+
+
+class NotHandedOver(GreenroomError):
+    """The sockets could not be had."""
+
+
+class Ticket(NamedTuple):
+    """Where sockets are handed over, and what to show there. It travels between processes of one program only."""
+
+    address: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"<Ticket for {self.address[-8:]}>"
+
+
+def ticket() -> Ticket:
+    """A new one. On Linux its address is in no file system, and gone with the process."""
+    name = f"greenroom-{secrets.token_hex(16)}"
+    if sys.platform == "linux" and hasattr(socket, "AF_UNIX"):
+        return Ticket(f"@{name}", secrets.token_bytes(_TICKET))
+    return Ticket(os.path.join(tempfile.gettempdir(), name), secrets.token_bytes(_TICKET))  # noqa: PTH118 - a text
+
+
+def _path(address: str) -> str:
+    return f"\0{address[1:]}" if address.startswith("@") else address
+
+
+class Handover(GenServer):
+    """Gives copies of a binding's sockets away. It closes the binding when it stops, and not when it crashes."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, binding: Binding, ticket: Ticket, page: int) -> None:
+        """Whoever shows this ticket gets them, and a descriptor of the page on which they say how much they have (`shares`)."""
+        self._binding = binding
+        self._page = page
+        self._ticket = ticket
+        self._loop: asyncio.AbstractEventLoop
+        self._door: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
+        self._guests: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    def init(self) -> None:
+        """Listen."""
+        self._binding.open()
+        self._loop = asyncio.get_running_loop()
+        self._otp_process.await_death(self)
+        path = _path(self._ticket.address)
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._door.setblocking(False)  # noqa: FBT003 - its only argument
+        with contextlib.suppress(FileNotFoundError):
+            if not path.startswith("\0"):
+                os.unlink(path)  # noqa: PTH108 - what a predecessor has left
+        self._door.bind(path)
+        if not path.startswith("\0"):
+            os.chmod(path, 0o600)  # noqa: PTH101 - a text everywhere else
+        self._door.listen(_WAITING)
+        self._acceptor = Acceptor([self._door], self._welcome, log)
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
+        """The process is gone, however that came."""
+        for guest in tuple(self._guests):
+            self._part(guest)
+        if self._acceptor is not None:
+            self._acceptor.close()
+        elif self._door is not None:  # the address could not be listened on
+            self._door.close()
+        if not self._ticket.address.startswith("@"):
+            with contextlib.suppress(OSError):
+                os.unlink(self._ticket.address)  # noqa: PTH108 - a text everywhere else
+
+    def terminate(self, reason: ExitReason) -> None:
+        """Nobody serves here any more, unless there is to be a successor."""
+        if not isinstance(reason, Crash):
+            self._binding.close()
+
+    def _welcome(self, guest: socket.socket) -> None:
+        if len(self._guests) >= _WAITING or not _is_ours(guest):
+            guest.close()
+            return
+        self._guests[guest] = self._loop.call_later(_PATIENCE, self._part, guest)
+        self._loop.add_reader(guest.fileno(), self._look, guest)
+
+    def _look(self, guest: socket.socket) -> None:
+        try:
+            shown = guest.recv(_TICKET, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            shown = b""
+        if 0 < len(shown) < _TICKET:
+            return  # there is more to come, or its time is up
+        with contextlib.suppress(OSError):
+            if hmac.compare_digest(shown, self._ticket.secret):
+                copies = self._binding.copies()
+                try:
+                    numbers = [self._page, *(each.fileno() for each in copies)]
+                    socket.send_fds(guest, [bytes((len(numbers),))], numbers)
+                finally:
+                    for each in copies:
+                        each.close()
+        self._part(guest)
+
+    def _part(self, guest: socket.socket) -> None:
+        alarm = self._guests.pop(guest, None)
+        if alarm is not None:
+            alarm.cancel()
+            self._loop.remove_reader(guest.fileno())
+            guest.close()
+
+
+def _is_ours(guest: socket.socket) -> bool:
+    """Whether a process of this user, or of root, is at the other end."""
+    option: Any = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True  # the file's mode has seen to that
+    _, uid, _ = struct.unpack("3i", guest.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return uid in (0, os.geteuid())
+
+
+class Handed(NamedTuple):
+    """What another process gets: the sockets, and the page's descriptor, which it closes."""
+
+    sockets: list[socket.socket]
+    page: int
+
+
+async def taken_over(ticket: Ticket, place: int, timeout: float = _PATIENCE) -> Binding:
+    """The binding, in another process, which has that place among those who accept. Raises `NotHandedOver`."""
+    handed = await handed_over(ticket, timeout)
+    try:
+        return Binding.of(handed.sockets, Shares(handed.page, place))
+    finally:
+        os.close(handed.page)
+
+
+async def handed_over(ticket: Ticket, timeout: float = _PATIENCE) -> Handed:
+    """What is handed over to whoever shows that. Raises `NotHandedOver`."""
+    try:
+        async with asyncio.timeout(timeout):
+            while (found := await _asked(ticket)) is None:  # noqa: ASYNC110 - another process has no event to wait for
+                await asyncio.sleep(_AGAIN)  # whoever hands them over is being restarted
+            return found
+    except TimeoutError:
+        raise NotHandedOver(f"nobody has handed over the listening sockets within {timeout:g} s") from None
+    except OSError as error:
+        raise NotHandedOver(f"the listening sockets cannot be had: {error}") from error
+
+
+async def _asked(ticket: Ticket) -> Handed | None:
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
+        there.setblocking(False)  # noqa: FBT003 - its only argument
+        try:
+            await loop.sock_connect(there, _path(ticket.address))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return None
+        await loop.sock_sendall(there, ticket.secret)
+        return await _received(there, loop)
+
+
+def _done(come: asyncio.Future[None]) -> None:
+    if not come.done():
+        come.set_result(None)
+
+
+async def _received(there: socket.socket, loop: asyncio.AbstractEventLoop) -> Handed:
+    come: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(there.fileno(), _done, come)
+    try:
+        await come
+    finally:
+        loop.remove_reader(there.fileno())
+    said, numbers, _, _ = socket.recv_fds(there, 1, _MOST, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    if not said or said[0] != len(numbers) or len(numbers) < 2:  # noqa: PLR2004 - a page, and a socket at least
+        for number in numbers:
+            os.close(number)
+        raise NotHandedOver("the listening sockets were refused")
+    page, *rest = numbers
+    os.set_inheritable(page, False)  # noqa: FBT003 - its only other argument
+    found = [socket.socket(fileno=number) for number in rest]
+    for each in found:
+        each.setblocking(False)  # noqa: FBT003 - as above
+        each.set_inheritable(False)
+    return Handed(found, page)
+
+
+def handover_child(binding: Binding, ticket: Ticket, page: int) -> ChildSpec[Ref[Handover]]:
+    """As a child of the program that binds."""
+    return child(Handover, binding, ticket, page).but(id="handover")

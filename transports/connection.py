@@ -30,7 +30,7 @@ from greenroom.supervision.kernel.tracebacks import log_error
 from .access_log import log_refusal
 from .asgi import PATIENT
 from .http1 import Malformed, Requests, State
-from .sockets import forget, prepare
+from .open_connections import forget, prepare
 
 if TYPE_CHECKING:
     import socket
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from hypercorn.events import Event
     from hypercorn.protocol.events import Event as StreamEvent
 
-    from .hall import Hall
     from .http_config import HttpConfig
+    from .open_connections import Hall
 
 log: Final = logging.getLogger("greenroom.http")
 

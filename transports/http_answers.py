@@ -6,22 +6,221 @@ can put a line break into an answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from greenroom.errors import ConfigError
 from greenroom.protocol import sse
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error
 from greenroom.supervision.kernel.spelling import visible as shown
 
-from .http_checks import EVENTS, JSON, field
+from .http_config import ANY, LOOPBACK_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from greenroom.protocol.messages import RequestId
 
+    from .http_config import HttpConfig
     from .seam import Event
 
+# --- What is looked at in a request before anybody acts on it: where from, where to, what it accepts, what it is. Pure.
+# Origins and hosts are compared by their parts, never by prefix. A header that must be single and comes twice is refused: two
+# readers could take different ones.
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+_ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s]+)", re.ASCII | re.IGNORECASE)
+_HOST: Final = re.compile(r"(\[[0-9a-f:.%]+\]|[^:\[\]/?#@\s,]+)(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
+_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SINGLE: Final = frozenset(
+    {
+        "authorization",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "origin",
+    }
+)
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Twice(Exception):
+    """A header came twice that has one value."""
+
+
+def fold(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
+    """The headers by lower-cased name. Raises `Twice`."""
+    folded: dict[str, str] = {}
+    for name, value in headers:
+        key = (name.decode("latin-1") if isinstance(name, bytes) else name).lower()
+        text = (value.decode("latin-1") if isinstance(value, bytes) else value).strip()
+        if key in folded:
+            if key in _SINGLE:
+                raise Twice(key)
+            text = f"{folded[key]}, {text}"
+        folded[key] = text
+    return folded
+
+
+def field(name: str, value: str) -> tuple[str, str]:
+    """A header that says what it seems to and nothing else. Raises `ValueError` for a line break or the like."""
+    if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+        raise ValueError(f"no header can be made of {name!r}: {value!r}")
+    return name, value
+
+
+class Place(NamedTuple):
+    """A host and a port; None where none is said, or any will do."""
+
+    host: str
+    port: int | None
+
+
+@lru_cache(maxsize=256)
+def place(text: str) -> Place | None:
+    """What a `Host` header says; None when it says nothing that makes sense."""
+    found = _HOST.fullmatch(text)
+    if found is None:
+        return None
+    host, port = found.groups()
+    return Place(host.strip("[]").lower(), int(port) if port else None)
+
+
+class Origin(NamedTuple):
+    """Where a page came from."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+
+def origin(text: str) -> Origin | None:
+    """What an `Origin` header says; None for `null` and for what is none."""
+    found = _ORIGIN.fullmatch(text)
+    where = place(found[2]) if found else None
+    if found is None or where is None:
+        return None
+    scheme = found[1].lower()
+    return Origin(scheme, where.host, where.port or _PORTS.get(scheme))
+
+
+class Hosts:
+    """Which names this server goes by: what keeps a foreign name from being pointed at it by DNS."""
+
+    __slots__ = ("_allowed",)
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Raises `ConfigError` for an entry that is no host."""
+        listed = config.allowed_hosts
+        if listed is None:
+            listed = (*LOOPBACK_NAMES, config.host) if config.is_loopback else ANY
+        self._allowed: frozenset[Place] | None = None
+        if listed != ANY:
+            self._allowed = frozenset(_parsed(each) for each in listed)
+
+    def allow(self, header: str | None) -> bool:
+        """Whether a request that names this host is meant for us. One that names none is not."""
+        if self._allowed is None:
+            return True
+        where = place(header) if header else None
+        return where is not None and (where in self._allowed or Place(where.host, None) in self._allowed)
+
+
+def _parsed(text: str) -> Place:
+    where = place(f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text)
+    if where is None:
+        bare = text.partition("://")[2].partition("/")[0] or text.partition("/")[0]
+        instead = f": write {bare!r}, without a scheme or a path" if place(bare) is not None else ""
+        raise ConfigError(f"allowed_hosts must have names, or name:port, not {text!r}{instead}")
+    return where
+
+
+_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+
+
+class Origins:
+    """Which pages may call."""
+
+    __slots__ = ("_listed", "_local", "_missing", "_null")
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Raises `ConfigError` for an entry that is no origin."""
+        listed = config.allowed_origins
+        self._missing = config.allow_missing_origin
+        self._local = listed is None
+        self._listed: frozenset[Origin] | None = frozenset()
+        self._null = listed == ANY
+        if listed == ANY:
+            self._listed = None
+        elif listed is not None:
+            self._null = "null" in listed
+            self._listed = frozenset(_parsed_origin(each) for each in listed if each != "null")
+
+    def allow(self, header: str | None, site: str | None = None) -> bool:
+        """Whether a request with this `Origin` may come in; `site` is its `Sec-Fetch-Site`.
+
+        A browser leaves the `Origin` out of a GET that a page cannot read the answer to (an image, a frame). Where it says that this is such a
+        one of another site, the request is no program's.
+        """
+        if header is None:
+            return self._missing and site not in _OTHER_SITES
+        if header == "null":
+            return self._null
+        where = origin(header)
+        if where is None or _VALUE.fullmatch(header) is None:
+            return False
+        if self._local:
+            return where.scheme in _PORTS and where.host in LOOPBACK_NAMES
+        return self._listed is None or where in self._listed
+
+
+def _parsed_origin(text: str) -> Origin:
+    where = origin(text)
+    if where is None:
+        raise ConfigError(f"allowed_origins must have origins as scheme://host[:port], or 'null', not {text!r}")
+    return where
+
+
+@lru_cache(maxsize=256)
+def accepted(header: str) -> tuple[str, ...]:
+    """The media types, of the two that matter here, that an `Accept` header takes, in its order."""
+    taken: list[str] = []
+    for each in header.lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if any(part.startswith("q=") and _weightless(part[2:]) for part in parameters):
+            continue
+        matches: Sequence[str] = _MATCHES.get(kind, ())
+        taken += [match for match in matches if match not in taken]
+    return tuple(taken)
+
+
+_MATCHES: Final[Mapping[str, Sequence[str]]] = {
+    JSON: (JSON,),
+    "application/*": (JSON,),
+    EVENTS: (EVENTS,),
+    "text/*": (EVENTS,),
+    "*/*": (JSON, EVENTS),
+}
+
+
+def _weightless(quality: str) -> bool:
+    return bool(quality) and set(quality) <= {"0", "."}
+
+
+def is_json(content_type: str | None) -> bool:
+    """Whether a body of this type may be JSON. None said passes: what it is shows."""
+    return content_type is None or content_type.partition(";")[0].strip().lower() == JSON
+
+
+if TYPE_CHECKING:
     Headers: TypeAlias = Sequence[tuple[str, str]]
 
 SESSION_HEADER: Final = "mcp-session-id"

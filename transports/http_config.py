@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from greenroom.errors import ConfigError, suggests
 
-from .sources import TrustedProxies
+from .open_connections import TrustedProxies
 
 if TYPE_CHECKING:
     import os
@@ -201,7 +201,7 @@ class HttpConfig:
             raise ConfigError(f"port must be between 0 and 65535, 0 for any that is free, not {self.port!r}")
         for name in ("allowed_origins", "allowed_hosts"):
             _check_listed(name, getattr(self, name))
-        from .http_checks import Hosts  # noqa: PLC0415 - it imports this module
+        from .http_answers import Hosts  # noqa: PLC0415 - it imports this module
 
         Hosts(self)
         if isinstance(self.trusted_proxies, str):

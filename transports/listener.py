@@ -8,26 +8,28 @@ first, ends the streams that wait for nothing in particular, lets what is runnin
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
-from greenroom.supervision.acceptor import serve
+from greenroom.supervision.acceptor import Acceptor, ProtocolStarter, serve
 from greenroom.supervision.kernel.current import current_process
 
-from .acceptor import BalancedAcceptor
-from .hall import HARD, Hall, log
+from .binding import BEAT
 from .http1_wire import Http1Wire
 from .http_config import DRAIN_GRACE
+from .open_connections import HARD, Hall, log
 from .tls import H2, Certificates
 
 if TYPE_CHECKING:
+    import logging
+    import socket
     from collections.abc import Callable, Sequence
 
     from greenroom.supervision import ExitReason
-    from greenroom.supervision.acceptor import Acceptor
 
     from .asgi import App
-    from .binding import Binding
+    from .binding import Binding, Shares
     from .http_config import HttpConfig
 
 SLACK: Final = 0.5
@@ -99,7 +101,7 @@ class HttpListener(GenServer):
         """What makes the protocol for a connection; `plain` does, unless there is TLS in between."""
         if self._certificates is None:
             return plain
-        from .tls_wire import TlsWire  # noqa: PLC0415 - most listeners are behind a proxy, and need neither
+        from .tls import TlsWire  # noqa: PLC0415 - most listeners are behind a proxy, and need neither
 
         if self._config.http2:
             from .http2 import Http2  # noqa: PLC0415
@@ -178,3 +180,55 @@ def listener(
     patience = _drain_grace(config) + 3 * HARD + SLACK
     made = child(HttpListener, app, binding, config, streams, certificates)
     return made.but(id=f"http:{binding.port}", shutdown=patience)
+
+
+# --- Accepting on sockets that other processes accept on as well: one connection at a time, and the process that has fewest takes the next.
+# The loop's own servers take all that waits each time they are woken, and of several processes it is always the same one that is first. Here a process
+# that has more than another gives way to it for a moment, and takes what no other has taken by then.
+
+_COURTESY: Final = 0.001
+"""Seconds for which it gives way."""
+
+
+class BalancedAcceptor(Acceptor):
+    """Accepts in the loop that it is made in, until it is closed."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        make: Callable[[], asyncio.BaseProtocol],
+        log: logging.Logger,
+        shares: Shares,
+        count: Callable[[], int],
+    ) -> None:
+        """`make` makes the protocol for a connection, `count` says how many are open."""
+        self._starter = ProtocolStarter(make, log)
+        self._shares = shares
+        self._count = count
+        self._beat: asyncio.TimerHandle
+        super().__init__(sockets, self._starter, log)
+        self._say()
+
+    def _say(self) -> None:
+        self._shares.say(self._count())
+        self._beat = self._loop.call_later(BEAT, self._say)
+
+    def _ready(self, sock: socket.socket) -> None:
+        if self._shares.gives_way(self._count() + len(self._starter)):
+            self._pause(_COURTESY, partial(self._insist, sock))
+        else:
+            self._take(sock)
+
+    def _insist(self, sock: socket.socket) -> None:
+        """What still waits is taken by no other process; with the one after that, it is as before."""
+        self._resume()
+        self._take(sock)
+
+    def _take(self, sock: socket.socket) -> None:
+        if self._accept(sock):
+            self._shares.took(self._count() + len(self._starter))
+
+    def close(self) -> None:
+        """Accept no more here. The others go on."""
+        self._beat.cancel()
+        super().close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from .access_log import log_refusal
 from .asgi import Endpoint, relative_path
-from .http_checks import EVENTS, Hosts
+from .http_answers import EVENTS, Hosts
 
 if TYPE_CHECKING:
     from quart import Quart

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
+import sys
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenroom.protocol.lines import Lines, Overlong
-from greenroom.protocol.salvage import too_long
+from greenroom.protocol.messages import too_long
+from greenroom.protocol.sse import Lines, Overlong
 from greenroom.supervision import (
     NORMAL,
     Exit,
@@ -38,10 +40,10 @@ from greenroom.supervision import (
     spawn_link,
     wait_down,
 )
+from greenroom.supervision.kernel import clock
 
 from .channel import Channel
 from .descriptors import sink_of, source_of
-from .lingering import Lingering
 from .seam import Peer
 
 if TYPE_CHECKING:
@@ -241,3 +243,131 @@ class Stdio(GenServer):
 def stdio_child(wire: StdioWire, *, name: Hashable | None = None, grace: float = GRACE) -> ChildSpec[Ref[Stdio]]:
     """The spec of a permanent child that serves `wire`."""
     return child(Stdio, wire, grace).but(id="stdio", name=name, shutdown=2 * grace + 1)
+
+
+# --- Staying awake for a peer that asks again at once.
+# A program that has nothing to do is put to sleep, and to be woken takes it longer than many an answer: its own time, the system's, and that
+# of a processor whose caches have gone cold. A peer that asks one thing after another, each as soon as the last is answered, pays that each
+# time. So after an answer with which all is answered, the loop is kept turning for a moment, but only where the last question came
+# within that moment, too: whoever takes their time costs nothing, and a quick peer costs one such moment when it stops. Nobody is held up
+# by it, since every turn of the loop serves whatever has come.
+
+MOMENT = 1e-4
+"""Seconds within which a peer has asked again at once."""
+TURNS = 32
+"""For so many turns the loop is kept awake: a moment or less, and bounded whatever the clock says."""
+
+
+class Lingering:
+    """For one peer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, processors: int | None = None) -> None:
+        """`processors` is how many there are: where there is one, staying awake would keep the peer from asking."""
+        self._loop = loop
+        self._can = (processors or os.cpu_count() or 1) > 1
+        self._answered = -MOMENT
+        self._quick = False
+        self._left = 0
+
+    @property
+    def awake(self) -> bool:
+        """Whether the loop is kept turning just now."""
+        return self._left > 0
+
+    def asked(self) -> None:
+        """The peer has said something."""
+        self._quick = self._can and clock.now(self._loop) - self._answered < MOMENT
+
+    def answered(self) -> None:
+        """All that it has asked is answered."""
+        self._answered = clock.now(self._loop)
+        if self._quick:
+            if not self._left:
+                self._loop.call_soon(self._turn)
+            self._left = TURNS
+
+    def _turn(self) -> None:
+        self._left -= 1
+        if self._left:
+            self._loop.call_soon(self._turn)
+
+
+# --- The standard streams, taken away from everybody else in the program.
+# Under stdio, what goes to descriptor 1 is the protocol, and one `print` in a tool, in a C library or in a child process would be a
+# broken message. So the two descriptors are moved to where nobody looks: 1 then leads to stderr and 0 to the null device. What
+# Python has not flushed by then goes to stderr, too. It stays like that when the peer has gone, since what is printed then is no
+# protocol either.
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+class StandardStreams:
+    """What they were: two descriptors that nobody else knows, and that no child inherits."""
+
+    def __init__(self) -> None:
+        """Take both away."""
+        self.input = _moved(STDIN)
+        self.output = _moved(STDOUT)
+        _lead(STDIN, os.devnull, os.O_RDONLY)
+        _lead_to_stderr()
+        _flush(sys.stdout)
+        out: Any = sys.stdout
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(line_buffering=True)  # a message for people is to be seen when it is printed
+
+    def close(self) -> None:
+        """The peer is gone, or is to see that we are. A thread that is still at it must not find another file under that number."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, self.input, inheritable=False)
+        os.dup2(nothing, self.output, inheritable=False)
+        os.close(nothing)
+
+    def give_back(self) -> None:
+        """As before, for who knows that nobody reads the output as protocol."""
+        _flush(sys.stdout)
+        os.dup2(self.input, STDIN)
+        os.dup2(self.output, STDOUT)
+        os.close(self.input)
+        os.close(self.output)
+
+
+def _moved(descriptor: int) -> int:
+    """Another number for what it leads to; the null device where it leads nowhere."""
+    low: list[int] = []
+    try:
+        moved = _another(descriptor)
+        while moved <= STDERR:  # a program that was started without one of them gets its number here
+            low.append(moved)
+            moved = _another(descriptor)
+        return moved
+    finally:
+        for each in low:
+            os.close(each)
+
+
+def _another(descriptor: int) -> int:
+    try:
+        return os.dup(descriptor)
+    except OSError:
+        return os.open(os.devnull, os.O_RDWR)
+
+
+def _lead(descriptor: int, path: str, flags: int) -> None:
+    there = os.open(path, flags)
+    if there != descriptor:  # a program that was started without it gets that very number
+        os.dup2(there, descriptor)
+        os.close(there)
+
+
+def _lead_to_stderr() -> None:
+    try:
+        os.dup2(STDERR, STDOUT)
+    except OSError:
+        _lead(STDOUT, os.devnull, os.O_WRONLY)
+
+
+def _flush(stream: Any) -> None:
+    with contextlib.suppress(
+        AttributeError, OSError, ValueError
+    ):  # None, broken or closed: then nothing is lost that we could save
+        stream.flush()

@@ -35,12 +35,10 @@ from greenroom.supervision import (
 from greenroom.supervision.kernel.errors import CallTimeout
 from greenroom.supervision.kernel.messages import INFO
 
-from .board import Board
 from .connection import Connection
 from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
 from .handler import ClientHandler
-from .pending import PendingRequest
-from .readers import Reader
+from .pending import Board, PendingRequest, Reader
 from .requests import parked
 from .seam import Phase
 from .settings import ClientSettings

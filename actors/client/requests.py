@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid
     from greenroom.transports.client.seam import Wire
 
-    from .board import Board
     from .errors import ClientError
-    from .pending import Withdrawn
+    from .pending import Board, Withdrawn
 
 
 class OwnRequest:

@@ -18,12 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
-from greenroom.errors import ConfigError
-from greenroom.protocol.provider_names import claude_name
-
-from .globs import covers, matches, may_begin
+from greenroom.errors import ConfigError, GreenroomError
+from greenroom.protocol.provider_rules import claude_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -278,3 +276,73 @@ def _takes_all(other: Rule, wide: _Meaning, rule: Rule, narrow: _Meaning) -> boo
     if wide.claude:
         return wide.claude == narrow.claude or (other.verdict != "allow" and covers(wide.claude, narrow.claude))
     return wide.server == wide.tool == "*"
+
+
+# --- Patterns of names: `*` is any run of characters, `?` is one, and everything else is itself. Takes at most the product of both lengths, so it is linear in the name that a server chose.
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether the whole name is what the pattern says."""
+    at = here = 0
+    star = -1  # the last `*` that was passed, and how much of the name it has taken
+    taken = 0
+    while here < len(name):
+        if at < len(pattern) and (pattern[at] == "?" or (pattern[at] != "*" and pattern[at] == name[here])):
+            at += 1
+            here += 1
+        elif at < len(pattern) and pattern[at] == "*":
+            star, taken = at, here
+            at += 1
+        elif star >= 0:
+            taken += 1
+            at, here = star + 1, taken
+        else:
+            return False
+    return all(each == "*" for each in pattern[at:])
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether a pattern plainly matches all that another does: it is the same one, takes everything, or begins as that begins."""
+    return wide in (narrow, "*") or (
+        wide.endswith("*") and not set("*?") & set(wide[:-1]) and narrow.startswith(wide[:-1])
+    )
+
+
+def may_begin(pattern: str, beginning: str) -> bool:
+    """Whether a pattern matches anything that begins so."""
+    places = {0}
+    for each in beginning:
+        following: set[int] = set()
+        for place in _past_stars(pattern, places):
+            if place < len(pattern) and pattern[place] in (each, "?", "*"):
+                following.add(place if pattern[place] == "*" else place + 1)
+        places = following
+    return bool(places)
+
+
+def _past_stars(pattern: str, places: set[int]) -> set[int]:
+    """Where one may be as well, as a `*` may take nothing."""
+    found = set(places)
+    for place in places:
+        while place < len(pattern) and pattern[place] == "*":
+            place += 1  # noqa: PLW2901 - as far as the stars go
+            found.add(place)
+    return found
+
+
+# --- What a caller hears whose call was not allowed.
+
+
+class ConsentDenied(GreenroomError):
+    """It was not allowed: nothing was sent. `what` is the tool, or `Elicit(server)`; `why` is in words."""
+
+    reason: ClassVar[str] = "consent_denied"
+
+    def __init__(self, what: str, why: str) -> None:
+        """Both are for whoever reads it, a model too."""
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.what} is not allowed: {self.why}"

@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from greenroom.actors.session import Session
 from greenroom.actors.subscriptions import tell_changed, tell_gap, tell_updated
 from greenroom.actors.visits import Visited, find_visited
-from greenroom.supervision import Exit, GenServer, NoReply, ProcessExited, child, current_node, request, spawn
+from greenroom.supervision import (
+    CallTimeout,
+    Exit,
+    GenServer,
+    NoReply,
+    ProcessExited,
+    child,
+    current_node,
+    link,
+    request,
+    spawn,
+)
+from greenroom.supervision.kernel.routine import receive
 from greenroom.transports.seam import Answer
 
-from .lending import lend
-from .words import (
+from .node_messages import (
     CONFIRM,
     DESK,
     END,
@@ -39,7 +50,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Company
-    from greenroom.supervision import Caller, ChildSpec, Ref, Request
+    from greenroom.supervision import Caller, ChildSpec, Pid, Ref, Request
     from greenroom.transports.seam import Feed
 
 _FLUSH: Final = object()
@@ -235,3 +246,29 @@ def desk_child(company: Company, others: Sequence[Ref[Desk]], renew: Callable[[]
 
 
 __all__ = ["DESK", "END", "Desk", "desk_child"]
+
+
+# --- Lending a feed to another node: the process that has it here, and gives the events to whoever asks there, a batch for each question.
+# So nothing is on its way that was not asked for, and what nobody has fetched stays where the session keeps it for those who come back. It is tied to
+# the desk that it was lent to: when that node is lost, nobody reads here any more.
+
+UNFETCHED: Final = 10.0
+"""Seconds after which a feed that nobody has asked for is taken back: whoever was to have it has gone away meanwhile."""
+
+
+async def lend(feed: Feed, home: Pid) -> None:
+    """Until it has ended; whoever has it there ends this process when they leave."""
+    patience: float | None = UNFETCHED
+    try:
+        link(home)
+        while True:
+            caller = await receive(timeout=patience)
+            patience = None
+            events = await feed.next()
+            caller.reply(None if events is None else [tuple(event) for event in events])
+            if events is None:
+                return
+    except CallTimeout:
+        return
+    finally:
+        feed.leave()

@@ -7,24 +7,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.actors.names import shown
 from greenroom.actors.tasks import NO_TASK
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, encode_error, parse
 from greenroom.protocol.versions import LATEST
-from greenroom.supervision import ProcessExited
-from greenroom.transports.seam import Answer
+from greenroom.supervision import (
+    NO_PROCESS,
+    CallTimeout,
+    NotRegistered,
+    On,
+    ProcessExited,
+    Ref,
+    ask_later,
+    current_node,
+    exit,
+    whereis,
+)
+from greenroom.supervision.kernel.messages import SHUTDOWN
+from greenroom.transports.seam import Answer, Event, NeverAsked
 
-from .elsewhere import Elsewhere
+from .desk import Desk
+from .node_messages import (
+    CONFIRM,
+    DESK,
+    END,
+    LISTEN,
+    NOTIFY,
+    ONCE,
+    REQUEST,
+    RESPOND,
+    Errand,
+    Gone,
+    Lent,
+    Taken,
+    Unknown,
+    packed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.actors.company import Company
-    from greenroom.protocol.messages import Notification, Request, Response
-    from greenroom.supervision import Ref
+    from greenroom.protocol.messages import Notification, Request, RequestId, Response
+    from greenroom.supervision import Pid
+    from greenroom.supervision import Request as Asked
     from greenroom.transports.seam import Entered, Feed, Peer, Reply, Session
 
-    from .marks import Marks
+    from .node_messages import Marks
 
 _OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 
@@ -158,3 +188,170 @@ class _Owners:
 
     async def end(self) -> None:
         await self._session.end()
+
+
+# --- A session of another node, as a transport holds it here: the seam's `Session`, over errands to the desk there.
+# It knows nothing but the id, so it can be had of a session that has ended long ago: each method raises `ProcessExited` then, and when its node is
+# lost, also in the middle of it. A feed that comes back is borrowed, and fetched batch by batch.
+
+LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
+
+
+class Elsewhere:
+    """One session's."""
+
+    __slots__ = ("_channel", "_desk", "_peer", "id")
+
+    version: str | None = None
+
+    def __init__(self, id: str, desk: Ref[Any], peer: Peer, *, channel: bool) -> None:
+        """`desk` is that of the node where it lives; `channel` says that the peer listens there to one channel."""
+        self.id = id
+        self._desk = desk
+        self._peer = peer
+        self._channel = channel
+
+    @property
+    def channel(self) -> Feed | None:
+        """Where everything goes; not here."""
+        return _NOWHERE if self._channel else None
+
+    async def request(self, request: Request, quiet: float | None = None) -> Reply:
+        """Have it answer a request."""
+        return self._reply(await self._errand(REQUEST, (packed(request), quiet)), request.id)
+
+    async def notify(self, notification: Notification) -> None:
+        """Tell it something."""
+        await self._errand(NOTIFY, packed(notification))
+
+    async def respond(self, answer: Response | Failure) -> None:
+        """Hand it the peer's answer to one of its own requests."""
+        await self._errand(RESPOND, packed(answer))
+
+    async def listen(self, last_event_id: str | None = None) -> Feed:
+        """Open the stream for what belongs to no request, or resume the one that the event was on."""
+        feed = self._reply(await self._errand(LISTEN, last_event_id), None)
+        assert feed is not None
+        assert not isinstance(feed, Answer)
+        return feed
+
+    async def end(self) -> None:
+        """The peer has done with it."""
+        await self._errand(END, None)
+
+    async def confirm(self) -> None:
+        """Raises `NeverAsked` unless that node has the session, and it is this peer's."""
+        await self._errand(CONFIRM, None)
+
+    async def once(self, request: Request, version: str, quiet: float | None = None) -> Reply:
+        """Have that node answer it without any session."""
+        return self._reply(await self._errand(ONCE, (packed(request), version, quiet)), request.id)
+
+    async def _errand(self, kind: int, what: Any) -> Any:
+        home = whereis(DESK)
+        if home is None:
+            raise NeverAsked(NO_PROCESS, DESK)  # it is just being restarted
+        if not _is_connected(self._desk):
+            await self._meet()
+        try:
+            said = await self._desk.ask(Errand(kind, home, self.id, self._peer, what))
+        except NotRegistered as error:
+            raise NeverAsked(error.reason, error.who) from error
+        if isinstance(said, Unknown):
+            raise NeverAsked(NO_PROCESS, shown(self.id))
+        if isinstance(said, Gone):
+            raise ProcessExited(NO_PROCESS, shown(self.id))
+        return said
+
+    async def _meet(self) -> None:
+        """Have the two nodes connected, before anything is said of which nobody would know whether it was heard."""
+        try:
+            await self._desk.call(Desk.is_there)
+        except ProcessExited as error:
+            raise NeverAsked(error.reason, error.who) from error
+
+    def _reply(self, said: Any, id: RequestId | None) -> Reply:
+        match said:
+            case Lent(name=name, lender=lender):
+                return Borrowed(name, lender, id)
+            case Taken():
+                return _NOWHERE
+            case _:
+                return said  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<Elsewhere, session {shown(self.id)}>"
+
+
+def _is_connected(desk: Ref[Any]) -> bool:
+    target, elsewhere = desk.target, current_node().elsewhere
+    connected: tuple[str, ...] = getattr(elsewhere, "connected", ())
+    return isinstance(target, On) and target.node in connected
+
+
+class Borrowed:
+    """A feed of another node. It ends when that feed does, and when its node is lost, then with the answer that it owes."""
+
+    __slots__ = ("_asked", "_lender", "_over", "_owes", "name")
+
+    def __init__(self, name: str, lender: Pid, owes: RequestId | None) -> None:
+        """`owes` is the id of the request that it has to answer before it ends, if there is one."""
+        self.name = name
+        self._lender: Ref[Any] = Ref(lender)
+        self._owes = owes
+        self._asked: Asked[Any] | None = None
+        self._over = False
+
+    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+        """What has come since the last time; empty when the time was up first; None when it has ended."""
+        if self._over:
+            return None
+        if self._asked is None:
+            self._asked = ask_later(self._lender, None)
+        try:
+            said = await self._asked.wait(timeout)
+        except CallTimeout:
+            return ()
+        except ProcessExited:
+            return self._lost()
+        self._asked = None
+        if said is None:
+            self._over = True
+            return None
+        events = [Event(*each) for each in said]
+        if self._owes is not None and any(event.answers == self._owes for event in events):
+            self._owes = None
+        return events
+
+    def _lost(self) -> Sequence[Event] | None:
+        self._over = True
+        owes, self._owes = self._owes, None
+        if owes is None:
+            return None
+        body = encode_error(owes, McpError(ErrorCode.INTERNAL_ERROR, LOST))
+        return [Event("", body, answers=owes)]
+
+    def leave(self) -> None:
+        """The reader is gone; what was not fetched stays there for the next one."""
+        if not self._over:
+            self._over = True
+            exit(self._lender.pid, SHUTDOWN)
+        if self._asked is not None:
+            self._asked.abandon()
+            self._asked = None
+
+
+class _Nowhere:
+    """The channel of a session of another node: what comes on it is read there, by whoever holds its stream."""
+
+    name = "channel"
+
+    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:  # noqa: ARG002 - nothing ever comes
+        """Nothing comes here."""
+        return None
+
+    def leave(self) -> None:
+        """Nobody was here."""
+
+
+_NOWHERE: Final = _Nowhere()

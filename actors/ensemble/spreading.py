@@ -9,8 +9,7 @@ from greenroom.supervision import On, Ref, multi_call
 
 from .desk import Desk, desk_child
 from .door import EnsembleDoor
-from .marks import Marks
-from .words import DESK
+from .node_messages import DESK, Marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

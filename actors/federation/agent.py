@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from greenroom.actors.client.errors import RequestTimeout, Unavailable
 from greenroom.actors.client.task_only import call_as_task, is_task_only
-from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.paced_checks import paced
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.meter import IN_ALL, TooMuch
@@ -41,7 +41,7 @@ from greenroom.protocol.tool_formats import (
 from greenroom.protocol.validation import BadSchema, Validator
 from greenroom.protocol.wire import is_object
 
-from .agent_errors import (
+from .federation_errors import (
     InvalidArguments,
     MisconfiguredServer,
     NoSeparator,
@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.problems import Problem
     from greenroom.protocol.provider_rules import Provider
 
-    from .offering import Offering
-    from .seam import Upstreams
+    from .offering import Offering, Upstreams
     from .tool_catalogue import Aliases
 
 _log: Final = logging.getLogger("greenroom.agent")

@@ -48,17 +48,17 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster.cluster import Cluster
 from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.placement import NothingFits
+from greenroom.supervision.cluster.machines import NothingFits
 from greenroom.supervision.cluster.specs import NodeSpec
-from greenroom.transports.client.far_route import Lodging
+from greenroom.transports.client.remote_wire import Lodging
 
 if TYPE_CHECKING:
     from greenroom.actors.names import Key
     from greenroom.supervision import ChildSpec, ExitReason, Monitor
 
-    from .annex import Annex
+    from .specs import Annex
 
-PRELOAD: Final = tuple(f"greenroom.transports.client.{name}" for name in ("far_outpost", "command", "http_route"))
+PRELOAD: Final = tuple(f"greenroom.transports.client.{name}" for name in ("remote_wire", "command", "http_route"))
 _TRIES: Final = 5
 """How often to ask again for an annex that was just being closed."""
 _LEAVING: Final = 10.0

@@ -34,10 +34,10 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.reasons import NO_PROCESS, is_orderly
-from greenroom.supervision.supervisors.shutdown import GAVE_UP
+from greenroom.supervision.kernel.messages import NO_PROCESS, is_orderly
+from greenroom.supervision.supervisors.base import GAVE_UP
 
-from .errors import UpstreamBusy
+from .federation_errors import UpstreamBusy
 from .upstream import Upstream, UpstreamTree
 
 if TYPE_CHECKING:

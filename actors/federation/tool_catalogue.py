@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.provider_names import LONGEST, ProviderNames, claude_name, provider_name
+from greenroom.protocol.provider_rules import LONGEST, ProviderNames, claude_name, provider_name
 from greenroom.protocol.tool_formats import refused_by
 
-from .agent_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
+from .federation_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -25,15 +25,14 @@ from greenroom.auth.errors import SignInError
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Crash, Exit, Ref, Supervisor, child, is_alive
 from greenroom.supervision.kernel import clock
-from greenroom.supervision.supervisors.intensity import RestartWindow
+from greenroom.supervision.supervisors.base import RestartWindow
 
 from .breaker import Breaker
-from .curator import Curator
-from .gate import Gate
+from .list_refresher import Curator, Sentry
 from .news import Bell
 from .offering import NOTHING, PARTS, Offering
-from .sentry import Sentry
 from .specs import Standing, State, marked
+from .upstream_requests import Gate
 
 if TYPE_CHECKING:
     import random
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
         StartFailed,
         Stop,
     )
-    from greenroom.supervision.supervisors.children import Child
+    from greenroom.supervision.supervisors.base import Child
 
     from .annexes import Room
     from .offering import Part

@@ -11,47 +11,61 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.actors.answers import ANSWERS
-from greenroom.actors.callers import share_of
 from greenroom.actors.cancellation import RequestCancelled
+from greenroom.actors.catalogue import LISTINGS
 from greenroom.actors.client.errors import ClientClosed, ClientError, RequestLost, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.task_only import call_as_task
-from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.context import peer_of
 from greenroom.actors.federation.agent import failure
-from greenroom.actors.federation.agent_errors import FederationError
+from greenroom.actors.federation.federation_errors import FederationError
 from greenroom.actors.federation.offering import PARTS
-from greenroom.actors.lists import LISTINGS
-from greenroom.actors.scopes import may_use
+from greenroom.actors.scopes import may_use, share_of
 from greenroom.actors.subscriptions import Subscriptions
-from greenroom.auth.client.per_caller import CallerNotSignedIn
+from greenroom.actors.tree import Tree
+from greenroom.actors.worker import ANSWERS
+from greenroom.auth.client.door import CallerNotSignedIn
 from greenroom.auth.errors import SignInError
-from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError
+from greenroom.protocol.forms import UrlElicitation, UrlElicitationRequired
 from greenroom.protocol.pages import page
 from greenroom.protocol.pins import ToolRefused
-from greenroom.protocol.provider_names import provider_name
+from greenroom.protocol.provider_rules import provider_name
 from greenroom.protocol.wire import is_array, is_object
+from greenroom.supervision import (
+    SHUTDOWN,
+    ActorError,
+    DynamicSupervisor,
+    GenServer,
+    Ref,
+    TaskSupervisor,
+    child,
+    exit,
+    is_alive,
+    self_pid,
+    send_after,
+    spawn_link,
+    supervise_job,
+)
 
-from .addresses import Addresses
-from .following import Following
-from .lodgings import IDLE, MOST, Lodgings
-from .view import Varied, Viewer
+from .client_connections import IDLE, MOST, Lodgings
+from .view import Addresses, Varied, Viewer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
+    from greenroom.actors.catalogue import Kind
     from greenroom.actors.client.seam import Line, Pending
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
     from greenroom.actors.jobs import Job, Own
+    from greenroom.supervision import ChildSpec, ExitReason, Pid
 
-    from .desk import Desk
-    from .lodgings import Lodger
-    from .seam import Hosted
+    from .client_connections import Desk, Hosted, Lodger
     from .view import Origin, View
 
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -480,3 +494,183 @@ def away(server: str, error: ClientError | FederationError | SignInError) -> Mcp
     if isinstance(retry_in, int | float):
         data["retryIn"] = round(float(retry_in), 3)
     return McpError(ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} has not answered: {error.reason}", data)
+
+
+# --- Clients' subscriptions to resources of upstreams: for each a process, which hears of the resource on the client's own connection.
+# Who is told is the one session that subscribed, and nobody else who may have a resource of the same name. When such a process has died (with the
+# connection, or with its supervisor), another one takes its place, and the client is told that the resource may have changed meanwhile.
+
+_UPDATED: Final = "notifications/resources/updated"
+
+
+class _Wanted:
+    """One subscription, from when it is asked for until it is not wanted any more. A later one of the same resource is another."""
+
+    __slots__ = ("begins", "own", "pid", "server")
+
+    def __init__(self, server: str, own: str) -> None:
+        self.server = server
+        self.own = own
+        self.pid: Pid | None = None
+        self.begins = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody is at it."""
+        return not self.begins and (self.pid is None or not is_alive(self.pid))
+
+
+class Following:
+    """All of one gateway."""
+
+    def __init__(
+        self,
+        way: Callable[[str, Context], Awaitable[Line]],
+        outside: Callable[[str], Context],
+        notify: Callable[[str, str, dict[str, Any]], bool],
+    ) -> None:
+        """`way` finds a client's connection to a server, `outside` makes the context of a session, `notify` tells a session."""
+        self._way = way
+        self._outside = outside
+        self._notify = notify
+        self._wanted: dict[tuple[str, str], _Wanted] = {}
+        self.supervisor: Ref[TaskSupervisor] | None = None
+        """Whose children they are, once there is one."""
+
+    async def begin(self, session: str, uri: str, server: str, own: str) -> None:
+        """Follow what a server calls `own` for a session that knows it as `uri`. Raises why the upstream does not take it."""
+        key = (session, uri)
+        if key in self._wanted:
+            return
+        wanted = self._wanted[key] = _Wanted(server, own)
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            await self._start(key, wanted, ready)
+            await ready
+        except BaseException as error:
+            if self._wanted.get(key) is wanted:
+                self.end(session, uri)
+            if isinstance(error, ActorError):
+                raise Unavailable(server, error) from error
+            raise
+
+    def end(self, session: str, uri: str) -> None:
+        """Not any more. It need not have been."""
+        wanted = self._wanted.pop((session, uri), None)
+        if wanted is not None and wanted.pid is not None:
+            exit(wanted.pid, SHUTDOWN)
+
+    async def sweep(self, lives: Callable[[str], bool]) -> None:
+        """End what belonged to sessions that have ended, and begin again with what has died."""
+        for key, wanted in tuple(self._wanted.items()):
+            if not lives(key[0]):
+                self.end(*key)
+            elif wanted.lost:
+                try:
+                    await self._start(key, wanted, None)
+                except ActorError:
+                    return  # its supervisor is away: at the next sweep
+
+    async def _start(self, key: tuple[str, str], wanted: _Wanted, ready: asyncio.Future[None] | None) -> None:
+        if self.supervisor is None:
+            raise Unavailable(wanted.server)
+        wanted.begins = True
+        try:
+            wanted.pid = await supervise_job(self.supervisor, self._follow, key, wanted, ready)
+        finally:
+            wanted.begins = False
+
+    async def _follow(self, key: tuple[str, str], wanted: _Wanted, ready: asyncio.Future[None] | None) -> None:
+        """A process. What may have been missed is told as a change."""
+        session, uri = key
+        why: Exception = Unavailable(wanted.server)
+        try:
+            if self._wanted.get(key) is not wanted:
+                return
+            wanted.pid = self_pid()
+            line = await self._way(wanted.server, self._outside(session))
+            async with line.subscribe(wanted.own) as updates:
+                if ready is None:
+                    self._notify(session, _UPDATED, {"uri": uri})
+                elif not ready.done():
+                    ready.set_result(None)
+                async for _ in updates:
+                    if not self._notify(session, _UPDATED, {"uri": uri}):
+                        return
+        except (ClientError, PeerError, ActorError) as error:
+            why = error
+        finally:
+            if ready is not None and not ready.done():
+                if self._wanted.get(key) is wanted:
+                    ready.set_exception(why)
+                else:
+                    ready.set_result(None)  # whoever asked has unsubscribed meanwhile, or is gone
+
+
+# --- The processes of a gateway, as a child of the company that it serves in: keeper (keeps the host open, says when lists change, and sweeps),
+# connections (the clients' own, to upstreams) and followers (one for each client's subscription to an upstream's resource); rest_for_one.
+
+_SWEEP: Final = object()
+_EVERY: Final = 5.0
+_KINDS: Final[tuple[tuple[str, Kind], ...]] = (
+    ("tools", "tool"),
+    ("resources", "resource"),
+    ("templates", "resource_template"),
+    ("prompts", "prompt"),
+)
+_numbers: Final = count(1)
+
+
+class Keeper(GenServer):
+    """One in each gateway."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, gateway: Gateway, changed: Callable[[Kind], object]) -> None:
+        """`changed` is told which list is another one now."""
+        self._gateway = gateway
+        self._changed = changed
+        self._opened = False
+
+    async def init(self) -> None:
+        """Open the host, and listen. Whoever lists here wants all that there is, and to hear when it is something else."""
+        self._gateway.host.federation.keep(*PARTS)
+        await self._gateway.host.open()
+        self._opened = True
+        spawn_link(_announce, self._gateway, self._changed)
+        send_after(_EVERY, self.pid, _SWEEP)
+
+    async def handle_info(self, message: Any) -> None:
+        """It is time to sweep."""
+        if message is _SWEEP:
+            await self._gateway.sweep(asyncio.get_running_loop().time())
+            send_after(_EVERY, self.pid, _SWEEP)
+            return
+        super().handle_info(message)
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
+        """Let go of the host."""
+        if self._opened:
+            await self._gateway.host.close()
+
+
+async def _announce(gateway: Gateway, changed: Callable[[Kind], object]) -> None:
+    async for change in gateway.host.changes():
+        for part, kind in _KINDS:
+            if getattr(change.differences, part):
+                changed(kind)
+
+
+def gateway_spec(gateway: Gateway, changed: Callable[[Kind], object]) -> ChildSpec[Any]:
+    """The gateway's processes as a child."""
+    company = gateway.company
+    number = next(_numbers)
+    connections, followers = company.name(f"gateway connections {number}"), company.name(f"gateway followers {number}")
+    gateway.lodgings.supervisor = connections
+    gateway.following.supervisor = Ref(followers, None)
+    children: list[ChildSpec[Any]] = [
+        child(Keeper, gateway, changed).but(id="keeper", name=company.name(f"gateway keeper {number}")),
+        child(DynamicSupervisor).but(id="connections", name=connections),
+        child(TaskSupervisor).but(id="followers", name=followers),
+    ]
+    return child(Tree, children, intensity=5, period=10.0, strategy="rest_for_one").but(id=f"gateway {number}")

@@ -14,13 +14,13 @@ import logging
 import random
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.errors import LocalProtocolError
+from greenroom.supervision.cluster.framing import LinkRefused
 from greenroom.supervision.cluster.plain_link import PlainLink
-from greenroom.supervision.cluster.sealing import LinkRefused
-from greenroom.supervision.cluster.thespian_door import (
+from greenroom.supervision.cluster.thespian_taming import (
     Actor,
     ActorExitRequest,
     ActorSystemMessage,
@@ -29,15 +29,14 @@ from greenroom.supervision.cluster.thespian_door import (
 )
 
 from . import messages as said
-from .followers import Followers
-from .keys import guests_key
-from .pending import Pending, Waiting
-from .wire import KIND, TO_GUEST, TO_NODE, BadItem, TooLarge, packed, payload_limit, unpacked
+from .guest_wire import KIND, TO_GUEST, TO_NODE, BadItem, TooLarge, guests_key, packed, payload_limit, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from greenroom.supervision.cluster.thespian_door import Address
+    from greenroom.supervision.cluster.thespian_taming import Address
+
+    from .messages import Request
 
 MOST: Final = 256
 _HANDSHAKE: Final = 5.0
@@ -391,3 +390,115 @@ class Guest(Actor):
                 self._turn()
             except GreenroomError as error:
                 _log.warning("a guest is in trouble: %s", error)
+
+
+# --- Requests of a guest that have no answer yet, by the numbers they are asked under.
+
+
+class Waiting(NamedTuple):
+    """One, whose it is, and until when."""
+
+    request: Request
+    sender: Address
+    until: float
+
+
+class Pending:
+    """All of one guest but its `Connect`. Whatever leaves is answered by who has taken it out, and by nobody else."""
+
+    def __init__(self) -> None:
+        """None."""
+        self._all: dict[int, Waiting] = {}
+        self._unsent: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._all.values())
+
+    def __getitem__(self, id: int) -> Waiting:
+        return self._all[id]
+
+    def add(self, id: int, one: Waiting, *, sent: bool) -> None:
+        """One more; what is not sent waits for a link as well."""
+        self._all[id] = one
+        if not sent:
+            self._unsent[id] = None
+
+    def pop(self, id: int) -> Waiting | None:
+        """Take it out, if it is there."""
+        self._unsent.pop(id, None)
+        return self._all.pop(id, None)
+
+    def to_send(self) -> list[int]:
+        """What waited for a link, which there is now."""
+        unsent, self._unsent = list(self._unsent), {}
+        return unsent
+
+    def take_all(self) -> list[tuple[Waiting, bool]]:
+        """Take out all, each with whether it was sent."""
+        found = [(one, id not in self._unsent) for id, one in self._all.items()]
+        self._all, self._unsent = {}, {}
+        return found
+
+    def take_overdue(self, now: float) -> list[tuple[int, Waiting, bool]]:
+        """Take out those whose time is over, each with whether it was sent."""
+        found = [(id, one, id not in self._unsent) for id, one in self._all.items() if now >= one.until]
+        for id, _, _ in found:
+            self.pop(id)
+        return found
+
+    def take(self, request: Request) -> bool:
+        """Take out that very request; whether it was there."""
+        found = next((id for id, one in self._all.items() if one.request is request), None)
+        return found is not None and self.pop(found) is not None
+
+
+# --- Who in a Thespian program follows which resource: several may follow one, and the node is asked once.
+
+if TYPE_CHECKING:
+    Key = tuple[str, str]
+
+
+class Follower(NamedTuple):
+    """Who has subscribed, by which request."""
+
+    sender: Address
+    ticket: str
+
+
+class Followers:
+    """All of one guest, by server and URI. Addresses of Thespian can be compared and not hashed."""
+
+    def __init__(self) -> None:
+        """Nobody."""
+        self._all: dict[Key, list[Follower]] = {}
+        self.restoring: dict[int, Key] = {}
+        """What is asked for again after a new connection, by the number it is asked under."""
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(tuple(self._all))
+
+    def of(self, server: str, uri: str) -> list[Follower]:
+        """Who follows it."""
+        return self._all.get((server, uri), [])
+
+    def add(self, server: str, uri: str, sender: Address, ticket: str) -> None:
+        """One more, who hears by its latest request."""
+        self.forget(server, uri, sender)
+        self._all.setdefault((server, uri), []).append(Follower(sender, ticket))
+
+    def forget(self, server: str, uri: str, sender: Address) -> bool:
+        """One less. Whether others still follow it."""
+        left = [each for each in self._all.pop((server, uri), ()) if each.sender != sender]
+        if left:
+            self._all[server, uri] = left
+        return bool(left)
+
+    def end(self, server: str, uri: str) -> list[Follower]:
+        """Nobody follows it any more: who did."""
+        return self._all.pop((server, uri), [])

@@ -5,23 +5,33 @@ Only what goes to a model is cut (`Host.run`, `Agent.call_tool`); what a program
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
 from base64 import b64decode
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial
 from mimetypes import guess_extension
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
+from greenroom.actors.tree import Tree
 from greenroom.errors import ConfigError
 from greenroom.protocol.tool_formats import KINDS
 from greenroom.protocol.tool_formats import shows as can_show
 from greenroom.protocol.wire import is_array, is_object
+from greenroom.supervision import GenServer, child
+from greenroom.supervision.private_files import write_private
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
+    from types import TracebackType
 
-    from .spill import Kept, Spill
+    from greenroom.supervision import ChildSpec, ExitReason
 
 TOKENS: Final = 25_000
 BYTES: Final = 1024 * 1024
@@ -216,3 +226,128 @@ def _text(block: Mapping[str, Any]) -> str:
 def _told(limit: OutputLimit) -> str:
     parts = [f"{limit.tokens} tokens" if limit.tokens else "", f"{limit.bytes} bytes" if limit.bytes else ""]
     return " and ".join(part for part in parts if part)
+
+
+# --- Who sees to it that kept answers go with their host, also when that is somebody's child: nobody then leaves a block of its.
+# The first of two children, so it ends when all those are gone whose answers are kept. Nobody sends it messages; when it dies nothing is lost.
+
+_INTENSITY, _PERIOD = 5, 10.0
+
+
+class Keeper(GenServer):
+    """One for a host that keeps answers."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, spill: Spill) -> None:
+        """What it clears away at its end."""
+        self._spill = spill
+
+    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """Clear it away."""
+        self._spill.close()
+
+
+def kept(spill: Spill, host: ChildSpec[Any]) -> ChildSpec[Any]:
+    """A host's child, and whoever clears away what was kept of its answers."""
+    both = child(Tree, [child(Keeper, spill).but(id="keeper"), host], intensity=_INTENSITY, period=_PERIOD)
+    return both.but(id=host.id)
+
+
+# --- Where whole answers are kept: files of our own in a folder of our own, 0600 in 0700, bounded together, and gone with the host.
+
+MOST: Final = 1 << 30
+MOST_FILES: Final = 10_000
+_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class Kept(NamedTuple):
+    """One answer."""
+
+    path: Path
+
+    @property
+    def uri(self) -> str:
+        """As a resource."""
+        return self.path.as_uri()
+
+
+class Spill:
+    """The folder. It is made when the first answer is kept."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None = None, *, most: int = MOST, most_files: int = MOST_FILES
+    ) -> None:
+        """In `folder`, or where temporary files go. Together they have `most` bytes, and are `most_files`; then the oldest go, of the owner with most bytes."""
+        if most < 1:
+            raise ConfigError(f"whole answers take at least 1 byte together, not {most!r}")
+        if most_files < 1:
+            raise ConfigError(f"at least 1 whole answer is kept, not {most_files!r}")
+        self._parent = None if folder is None else Path(folder)
+        self._most = most
+        self._most_files = most_files
+        self._folder: Path | None = None
+        self._kept: dict[str, OrderedDict[Path, int]] = {}
+        self._sizes: dict[str, int] = {}
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<Spill: {sum(map(len, self._kept.values()))} answers>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def keep(self, name: str, suffix: str, data: bytes, owner: str = "") -> Kept:
+        """Write one down, for that owner: a server that answers at length puts out its own answers. Raises `OSError`."""
+        self._count += 1
+        file = f"{_NAME.sub('_', name)[:80]}-{self._count}{suffix}"
+        try:
+            path = self._write(file, data)
+        except FileNotFoundError:  # somebody has cleared away what is temporary
+            self._forget()
+            path = self._write(file, data)
+        self._kept.setdefault(owner, OrderedDict())[path] = len(data)
+        self._sizes[owner] = self._sizes.get(owner, 0) + len(data)
+        while (count := sum(map(len, self._kept.values()))) > 1 and (
+            sum(self._sizes.values()) > self._most or count > self._most_files
+        ):
+            self._drop_oldest(path)
+        return Kept(path)
+
+    def _drop_oldest(self, newest: Path) -> None:
+        """Of the owner with most bytes, or most answers where it is they that are too many; never the one that was just kept."""
+        too_large = sum(self._sizes.values()) > self._most
+        others = [each for each, kept in self._kept.items() if next(iter(kept)) != newest]
+        greedy = max(others, key=lambda each: self._sizes[each] if too_large else len(self._kept[each]))
+        kept = self._kept[greedy]
+        oldest, size = kept.popitem(last=False)
+        self._sizes[greedy] -= size
+        if not kept:
+            del self._kept[greedy], self._sizes[greedy]
+        oldest.unlink(missing_ok=True)
+
+    def _write(self, name: str, data: bytes) -> Path:
+        if self._folder is None:
+            if self._parent is not None:
+                self._parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix="greenroom-answers-", dir=self._parent))  # 0700
+        path = self._folder / name
+        write_private(path, data, sync=False)
+        return path
+
+    def _forget(self) -> Path | None:
+        folder, self._folder = self._folder, None
+        self._kept.clear()
+        self._sizes.clear()
+        return folder
+
+    def close(self) -> None:
+        """Remove them all."""
+        folder = self._forget()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,10 @@ cancels and ends. Pools are started by the first call that needs them; those wit
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.cancellation import RequestCancelled
@@ -15,27 +19,38 @@ from greenroom.actors.tree import Tree
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.supervision import (
     TEMPORARY,
+    TRANSIENT,
     AlreadyRegistered,
     DynamicSupervisor,
     GenServer,
     NotRegistered,
+    Options,
     ProcessExited,
     Ref,
+    Supervisor,
     child,
     current_node,
+    kill,
     start_child,
     whereis,
 )
+from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster.cluster import Cluster, node_child
+from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.specs import ClusterSettings, Limits, NodeSpec
+from greenroom.supervision.cluster.ushering import launch_on
 from greenroom.supervision.cluster.values import RemoteError, RemoteTraceback
 
-from .crews import pool_child
-from .foreman import UNUSED, Foreman
-from .lodging import Lodging
-from .losses import loss_of, why_lost
-from .order import Order
-from .plans import plan_of
+from .handler_spec import is_worker, plan_of
+from .process_provider import Claims
+from .remote_call import Order
+from .scheduler import UNUSED, Foreman
+from .worker_main import Seat
+from .worker_proxy import loss_of, why_lost
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
     from greenroom.actors.catalogue import Shelf
     from greenroom.actors.entries import Entry
     from greenroom.actors.jobs import Job
@@ -44,8 +59,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec
 
     from .pool import Pool
-    from .premises import Premises
-    from .words import Outcome
+    from .process_provider import Premises
+    from .remote_call import Outcome
 
 _TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")
 """What of a company's settings has to do with running a handler."""
@@ -181,3 +196,109 @@ class Opener(GenServer):
         """A handler that no worker would find is told of before anybody calls it."""
         self._pools.check()
         await self._pools.warm_up()
+
+
+# --- One pool as a child of a company: its foreman, and the staff that the foreman starts.
+
+
+class _PoolTree(Supervisor):
+    """The foreman of a pool and its staff: neither is any use without the other."""
+
+    def __init__(self, pool: Pool, foreman: Hashable, staff: Hashable, *rest: Any) -> None:
+        """`foreman` and `staff` are their names."""
+        super().__init__(
+            [
+                child(DynamicSupervisor).but(id="staff", name=staff),
+                child(Foreman, pool, Ref(staff), *rest).but(
+                    id="foreman", name=foreman, restart=TRANSIENT, significant=True
+                ),
+            ],
+            strategy="one_for_all",
+            auto_shutdown="any_significant",
+            intensity=3,
+            period=10.0,
+        )
+
+
+def pool_child(pool: Pool, name: Hashable, foreman: Hashable, staff: Hashable, *rest: Any) -> ChildSpec[Any]:
+    """A pool as a child; `rest` is what its foreman needs besides. One that gives up is started again by the next call."""
+    tree = child(_PoolTree, pool, foreman, staff, *rest)
+    return tree.but(id=f"pool {pool.serial}", name=name, restart=TEMPORARY)
+
+
+# --- Where workers really run: each in a process of its own, which the company's cluster starts and ends.
+# The cluster stands beside the pools in the company's tree, and comes with the first of them; it stops when they have.
+
+_SEAT: Final = "greenroom.actors.pools.worker_main"
+_TERM: Final = 0.15
+"""How long a process may take to end of a SIGTERM."""
+
+
+class NoWorkers(RuntimeError):
+    """A worker process was to have workers itself."""
+
+
+class Lodging:
+    """One company's."""
+
+    def __init__(self) -> None:
+        """Nothing runs before its children are started."""
+        self._cluster = Cluster(ClusterSettings(preload=(_SEAT,)))
+
+    def child_spec(self) -> ChildSpec[Any]:
+        """What has to run before anything is opened."""
+        return self._cluster.child_spec()
+
+    async def open(self, pool: Pool) -> ProcessBench:
+        """A new process, linked to the calling one."""
+        if is_worker():
+            raise NoWorkers("this is a worker process already, and has none of its own: call the function itself")
+        limits = Limits(memory=pool.memory_limit, cpu=pool.cpu)
+        spec = NodeSpec(limits=limits, start_timeout=pool.start, requires=pool.requires)
+        host = await node_child(pool.cluster or self._cluster, spec).start()
+        name = await host.call(Host.node_name)
+        return ProcessBench(host, name, await host.call(Host.process_id), pool, self._cluster)
+
+
+class ProcessBench:
+    """One process, and who stands for it here."""
+
+    def __init__(self, who: Ref[Host], name: str, os_pid: int, pool: Pool, cluster: Cluster) -> None:
+        """It has just come up."""
+        self.who: Ref[Any] = who
+        self.os_pid = os_pid
+        self._name = name
+        self._pool = pool
+        self._peers = cluster.peers
+        # What is decided by a file in memory, and whose pid means something here, is on this machine.
+        self._is_near = not pool.requires
+        self.claims = Claims.made() if self._is_near else None
+        self._pidfd = (
+            pids.descriptor(os_pid) if self._is_near else None
+        )  # its number may be another's when it is to be ended
+        if self._pidfd is not None:
+            weakref.finalize(self, os.close, self._pidfd)
+
+    async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
+        """Start a seat there. Imports may hold the interpreter for long; that is what `start` bounds."""
+        self.busy(True)  # noqa: FBT003 - a switch
+        pool = self._pool
+        given: tuple[Any, ...] = (home, dict(settings), dict(plans))
+        claims = None if self.claims is None else self.claims.path
+        limits = {"cpu": pool.cpu, "memory": pool.memory_limit, "claims": claims}
+        seat = await launch_on(self._name, Options(timeout=pool.start), Seat, given, limits)
+        self.busy(False)  # noqa: FBT003 - a switch
+        return seat
+
+    def busy(self, on: bool) -> None:  # noqa: FBT001 - a switch
+        """It has a call, or none: while it has, it may be silent for as long as it likes."""
+        self._peers.patient(self._name, on)
+
+    def end(self) -> None:
+        """SIGTERM, which some programs want to notice, and SIGKILL, whatever they make of it."""
+        if not self._is_near:
+            kill(self.who)
+            return
+        if self._pidfd is not None:
+            pids.send_signal(signal.SIGTERM, self.os_pid, self._pidfd)
+        asyncio.get_running_loop().call_later(_TERM, kill, self.who)

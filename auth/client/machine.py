@@ -11,24 +11,30 @@ from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 
 from .credential import KeptCredentials
-from .discovery import Place
-from .identity import Identity
-from .metadata import ServerMetadata, canonical
-from .reaching import fetcher_for
-from .record import Record
-from .stores import MemoryStore
-from .token_calls import ID_TOKEN, SAML2, Endpoint, client_credentials, jwt_bearer, token_exchange
-from .ways import record_of, scopes_for
+from .discovery import Place, ServerMetadata, canonical
+from .door import fetcher_for
+from .registration import Identity
+from .stores import MemoryStore, Record
+from .token_calls import (
+    ID_TOKEN,
+    SAML2,
+    Endpoint,
+    client_credentials,
+    jwt_bearer,
+    record_of,
+    scopes_for,
+    token_exchange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
-    from greenroom.transports.client.http_tls import Trust
+    from greenroom.transports.client.http_settings import Trust
 
     from .stores import TokenStore
-    from .ways import Need
+    from .token_calls import Need
 
     SubjectToken: TypeAlias = str | Callable[[], str | Awaitable[str]]
 

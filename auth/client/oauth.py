@@ -9,38 +9,34 @@ What is not said is found out: where to sign in, as which client, for which scop
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlencode
 
 from greenroom.auth.errors import SignInError
+from greenroom.auth.grants import text, texts
 from greenroom.errors import ConfigError
 
-from .browsers import open_browser
-from .code_flow import CodeFlow, check_server
+from .code_flow import CodeFlow, DeviceFlow, check_server, open_browser
 from .credential import KeptCredentials
-from .device_flow import DeviceFlow
-from .discovery import Place
-from .identity import Identity
-from .metadata import ServerMetadata, canonical
-from .reaching import fetcher_for
-from .registration import Registrar, check_document
+from .discovery import Place, ServerMetadata, canonical, discover_authorization_server, plain, reach
+from .door import fetcher_for
+from .registration import Identity, Registrar, check_document
 from .stores import MemoryStore
-from .ways import record_of, scopes_for
-from .words import plain
+from .token_calls import record_of, said, scopes_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
-    from greenroom.transports.client.http_tls import Trust
+    from greenroom.transports.client.http_settings import Trust
 
-    from .browsers import Browser
-    from .device_flow import Shower
-    from .record import Record
-    from .stores import TokenStore
-    from .ways import Need
+    from .code_flow import Browser, Shower
+    from .stores import Record, TokenStore
+    from .token_calls import Need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,3 +213,45 @@ class OAuthWay:
     async def forget(self, record: Record) -> None:
         """Register anew the next time."""
         await self._registrar.forget(record.issuer, record.client_id)
+
+
+# --- Taking tokens back (RFC 7009): a login that is forgotten here is of no use to whoever else may have got hold of it.
+# Only the authorization server that gave them is told, at the place that its own metadata names.
+
+PATIENCE: Final = 10.0
+"""Seconds for all of it."""
+_STEP: Final = "revocation"
+
+
+async def revoke(settings: OAuth, url: str, record: Record, *, patience: float = PATIENCE) -> None:
+    """Have the authorization server take the tokens of that login back. Raises `SignInError` where it was not told, and says why."""
+    try:
+        async with asyncio.timeout(patience):
+            await _revoked(settings, url, record)
+    except TimeoutError:
+        raise SignInError(
+            _STEP, f"{record.issuer} did not answer within {patience:g} seconds", temporary=True
+        ) from None
+
+
+async def _revoked(settings: OAuth, url: str, record: Record) -> None:
+    fetch = settings.fetch or fetcher_for(url, private=settings.private, trust=settings.trust)
+    server = await discover_authorization_server(record.issuer, fetch)
+    place = text(server.raw.get("revocation_endpoint"))
+    if place is None:
+        raise SignInError(_STEP, f"{record.issuer} takes no tokens back")
+    identity = await OAuthWay(settings, url, fetch).identity(record)
+    if identity is None:
+        raise SignInError(_STEP, f"it is not known any more as whom that login was made at {record.issuer}")
+    methods = texts(server.raw.get("revocation_endpoint_auth_methods_supported")) or server.auth_methods
+    # A refresh token first: most servers take all that came of it back as well, and then the other is only made sure of.
+    for kind, token in (("refresh_token", record.refresh_token), ("access_token", record.access_token)):
+        if token is None:
+            continue
+        form = {"token": token, "token_type_hint": kind}
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        identity.show(form, headers, offered=methods, audience=record.issuer, step=_STEP)
+        body = urlencode(form).encode("ascii")
+        answer = await reach(place, fetch, _STEP, method="POST", headers=headers, body=body)
+        if not 200 <= answer.status < 300:  # noqa: PLR2004 - a success has no body that anybody would have to read
+            said(answer, _STEP)

@@ -7,27 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import fcntl
 import hashlib
 import logging
+import os
+import stat
+import time
 from collections import defaultdict
 from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from cryptography.fernet import Fernet, InvalidToken
+
 from greenroom.auth.errors import SignInError
 from greenroom.auth.folders import data_folder
+from greenroom.auth.grants import number, text, texts
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, encode, is_object
 from greenroom.supervision.private_files import check_folder, write_private
 
-from .locks import PASSING, advice, file_lock
-from .sealing import Seal, Unsealed, key_in, read_private
-
 if TYPE_CHECKING:
-    import os
-    from collections.abc import AsyncGenerator, Generator, Hashable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from .token_calls import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -217,3 +224,200 @@ class FileStore:
         with contextlib.suppress(OSError):
             self.path.replace(self.path.with_suffix(".unreadable"))
         return {}
+
+
+# --- One at a time, whoever it is: a lock on a file, which other processes of this machine respect. Who dies while holding it gives it back.
+# The kernel keeps it, so there is nothing stale to be found: the file itself says nothing, and stays.
+
+_SOONEST: Final = 0.01
+_LATEST: Final = 0.1
+
+
+PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN})
+"""What the same may go well without, in a while."""
+_UNWRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT})
+
+
+def advice(error: OSError) -> str:
+    """What to do where a file cannot be made."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise ulimit -n, or have fewer files open"
+    return "make room, or name another folder"
+
+
+@asynccontextmanager
+async def file_lock(path: Path, seconds: float, *, readable: bool = False) -> AsyncGenerator[None]:
+    """Hold it. Raises `SignInError` when another program does for too long, and when the file cannot be made.
+
+    `readable` is for what is done also where nothing can be written, as with a login that is mounted for reading: a lock file that is there is held
+    without being written to, or else its folder.
+    """
+    try:
+        descriptor = _opened(path, readable=readable)
+    except OSError as error:
+        raise SignInError(
+            "store",
+            f"{path} cannot be locked: {error.strerror}; {advice(error)}",
+            temporary=error.errno in PASSING,
+        ) from None
+    try:
+        try:
+            async with asyncio.timeout(seconds):
+                await _taken(descriptor)
+        except TimeoutError:
+            raise SignInError(
+                "lock",
+                f"another program has been signing in for more than {seconds:g} s: finish there, or end it",
+                temporary=True,
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)  # which gives it back
+
+
+def _opened(path: Path, *, readable: bool) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if not readable or error.errno not in _UNWRITABLE:
+            raise
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+
+
+async def _taken(descriptor: int) -> None:
+    pause = _SOONEST
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            await asyncio.sleep(pause)  # a blocking one would need a thread that nobody could call back
+            pause = min(2 * pause, _LATEST)
+        else:
+            return
+
+
+# --- Sealing what is kept in a file: encrypted and authenticated, with a key that stands in a file of its own, or wherever the program has it.
+# This is the one file that knows the library for it. Whoever can read both files can read the tokens: the seal is against copies of one of them, in
+# backups and logs, and against changes.
+
+
+class Unsealed(Exception):
+    """It was not sealed with this key, or was changed since."""
+
+
+class Seal:
+    """One key."""
+
+    def __init__(self, key: bytes | str) -> None:
+        """32 bytes in URL-safe base64. Raises `ConfigError`."""
+        try:
+            self._inner = Fernet(key)
+        except ValueError:
+            raise ConfigError("a key for the token file is 32 bytes in URL-safe base64") from None
+
+    def close(self, data: bytes) -> bytes:
+        """Seal it."""
+        return self._inner.encrypt(data)
+
+    def open(self, data: bytes) -> bytes:
+        """Raises `Unsealed`."""
+        try:
+            return self._inner.decrypt(data)
+        except InvalidToken:
+            raise Unsealed from None
+
+
+def key_in(path: Path, make: Callable[[], bytes] = Fernet.generate_key) -> bytes:
+    """The key in that file, which is made if it is not there: whole, readable by its owner alone, and once, however many begin at a time."""
+    try:
+        return read_private(path).strip()
+    except FileNotFoundError:
+        pass
+    with contextlib.suppress(FileExistsError):  # another program was quicker: its key is the one
+        write_private(path, make(), replace=False)
+    return read_private(path).strip()
+
+
+def read_private(path: Path) -> bytes:
+    """A file's content. Raises `ConfigError` when others can read it as well."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(f"{path} is no file: remove it, or name another folder")
+        if mode & 0o077:
+            raise ConfigError(
+                f"{path.name} can be read by others than its owner: sign in anew after `chmod 600` and a look at who did"
+            )
+        return file.read()
+
+
+# --- What is known of one login: the tokens, where they came from, and what for. A value that a store can keep.
+
+MARGIN: Final = 60.0
+"""Seconds before its end in which a token is not used any more, if another is to be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One login. Its repr has no token in it."""
+
+    issuer: str
+    resource: str
+    token_endpoint: str
+    client_id: str
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+    obtained_at: float = 0.0
+    scopes: tuple[str, ...] = ()
+    """What was asked for, and what was granted: so much is asked for again."""
+
+    def is_old(self, now: float | None = None) -> bool:
+        """Whether it is about to end, or has."""
+        if self.expires_at is None:
+            return False
+        lives = max(0.0, self.expires_at - self.obtained_at)
+        return (time.time() if now is None else now) > self.expires_at - min(MARGIN, lives / 2)
+
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.expires_at is not None and time.time() >= self.expires_at
+
+    def renewed(self, tokens: Tokens) -> Record:
+        """The same login with what a refresh has brought."""
+        return replace(
+            self,
+            access_token=tokens.access_token,
+            refresh_token=tokens.refresh_token or self.refresh_token,
+            expires_at=tokens.expires_at,
+            obtained_at=time.time(),
+        )
+
+    def without_refresh(self) -> Record:
+        """The same without a refresh token that is of no use any more."""
+        return replace(self, refresh_token=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a store."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, kept: Mapping[str, Any] | None) -> Record | None:
+        """From a store; None for what is none, or not whole."""
+        if kept is None:
+            return None
+        names = ("issuer", "resource", "token_endpoint", "client_id", "access_token")
+        needed = {name: found for name in names if (found := text(kept.get(name))) is not None}
+        if len(needed) < len(names):
+            return None
+        return cls(
+            **needed,
+            refresh_token=text(kept.get("refresh_token")),
+            expires_at=number(kept.get("expires_at")),
+            obtained_at=number(kept.get("obtained_at")) or 0.0,
+            scopes=texts(kept.get("scopes")),
+        )

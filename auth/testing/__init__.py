@@ -9,10 +9,8 @@
 It is for tests: it keeps everything in plain sight, and lets in whomever `consent` says.
 """
 
-from .book import Approve, Client, Decision, Refuse, Wish
-from .faults import Cut, Faults, Flood, Redirect, Said, Silence
+from .book import Approve, Asked, Client, Cut, Decision, Faults, Flood, Redirect, Refuse, Said, Silence, Wish, landed
 from .server import AuthorizationServer
-from .words import Asked, landed
 
 __all__ = [
     "Approve",

@@ -8,14 +8,14 @@ import hmac
 import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from greenroom.auth.grants import text, texts
-
-from .words import OAuthError
+from greenroom.protocol.errors import ProtocolError
+from greenroom.protocol.json import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from greenroom.auth.jose import Key
 
@@ -157,3 +157,167 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+# --- What is asked of the authorization server, and what it says: requests, answers, and the errors of OAuth. Pure.
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request. Names of headers are lower-cased."""
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Asked:
+        """From a URL, or a path with its query."""
+        parts = urlsplit(url)
+        return cls(method, parts.path or "/", parts.query, {name.lower(): each for name, each in headers.items()}, body)
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The query's; of what came twice, the first."""
+        return {name: values[0] for name, values in parse_qs(self.query, keep_blank_values=True).items()}
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The body's, in the same way."""
+        return {name: values[0] for name, values in self.forms.items()}
+
+    @property
+    def forms(self) -> dict[str, list[str]]:
+        """All of the body's."""
+        return parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True)
+
+    def json(self) -> Any:
+        """The body; None for what is no JSON."""
+        try:
+            return decode(self.body)
+        except ProtocolError:
+            return None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes back."""
+
+    status: int
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes = b""
+
+
+class OAuthError(Exception):
+    """A no in the words of OAuth."""
+
+    def __init__(self, error: str, description: str = "", status: int = 400) -> None:
+        """`error` is one of the registered codes."""
+        super().__init__(error, description)
+        self.error = error
+        self.description = description
+        self.status = status
+
+    def answer(self) -> Answer:
+        """As a token endpoint says it."""
+        said = {"error": self.error} | ({"error_description": self.description} if self.description else {})
+        more = (("www-authenticate", 'Basic realm="oauth"'),) if self.status == 401 else ()  # noqa: PLR2004 - what it means
+        return told(said, self.status, more)
+
+
+def told(value: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+    """An answer in JSON, for this one reader."""
+    shared = (("content-type", "application/json"), ("cache-control", "no-store"), ("access-control-allow-origin", "*"))
+    return Answer(status, (*shared, *headers), encode(value))
+
+
+def page(text: str, status: int = 200) -> Answer:
+    """An answer for people."""
+    return Answer(status, (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store")), text.encode())
+
+
+def landed(location: str) -> dict[str, str]:
+    """What a redirect brings: the params of its query."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}
+
+
+# --- What the authorization server does wrong: in what it says, and in how it answers at all.
+
+Signature: TypeAlias = Literal["good", "none", "confused", "foreign", "broken"]
+
+
+@dataclass
+class Faults:
+    """What is said wrong, from now on. In a mapping, None takes a word out."""
+
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """In the metadata: `{"issuer": "https://evil.example"}`, `{"token_endpoint": "http://169.254.169.254/"}`."""
+    redirect: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+    """In the redirect: `{"iss": None}`, `{"iss": "https://evil.example"}`, `{"state": "another"}`."""
+    answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """In what the token endpoint says: `{"token_type": "mac"}`, `{"expires_in": -5}`."""
+    claims: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """In access tokens: `{"aud": "https://other.example"}`, `{"exp": 1}`, `{"iss": None}`."""
+    header: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """In the header of tokens: `{"kid": "../../dev/null"}`, `{"jku": "https://evil.example/keys"}`."""
+    signature: Signature = "good"
+    """How tokens are signed: not at all (`none`); by HS256 with the public key (`confused`); with a key that nobody knows (`foreign`);
+    or with a bit turned (`broken`)."""
+    replayed_codes: bool = False
+    """Whether a code is good for more than one token."""
+    reused_refresh: bool = False
+    """Whether a refresh token is, although another was given for it."""
+    any_verifier: bool = False
+    """Whether a code is redeemed without the proof of who asked for it."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    """No answer, ever."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Half of an answer, and then nobody is there."""
+
+
+@dataclass(frozen=True)
+class Flood:
+    """An answer that does not end for a long while."""
+
+    size: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """Somewhere else."""
+
+    url: str
+    status: int = 302
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer, word by word."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Sequence[tuple[str, str]] = (("content-type", "application/json"),)
+
+
+Plan: TypeAlias = "Silence | Cut | Flood | Redirect | Said"
+
+
+@dataclass
+class Planned:
+    """How one place answers, and how often yet; None is for good."""
+
+    plan: Plan
+    times: int | None = None
+
+
+def changed(said: Mapping[str, Any], fault: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said, with the fault in it."""
+    return {name: value for name, value in {**said, **fault}.items() if name not in fault or value is not None}

@@ -3,35 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from greenroom.auth.errors import SignInError
-from greenroom.auth.keyset import KeySet
+from greenroom.auth.introspection import KeySet
+from greenroom.auth.jose import make_key, shown_key, sign
+from greenroom.supervision.acceptor import serve, stream_protocol, tcp_sockets
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ResponseTooLarge
 from greenroom.transports.client.fetch import SIZE, Fetched, Fetcher
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 
-from .book import Approve, Client, Grant
-from .faults import Cut, Faults, Flood, Planned, Silence, changed
-from .giving import Desk
-from .pages import Pages
-from .signing import Keys
-from .tokens import TokenDesk
-from .wire import Wire, plain
-from .words import Answer, Asked, OAuthError, page, told
+from .book import (
+    Answer,
+    Approve,
+    Asked,
+    Client,
+    Cut,
+    Faults,
+    Flood,
+    Grant,
+    OAuthError,
+    Planned,
+    Redirect,
+    Silence,
+    changed,
+    page,
+    told,
+)
+from .tokens import Desk, Pages, TokenDesk
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.auth.jose import Key
+    from greenroom.supervision.acceptor import Acceptor
     from greenroom.transports.client.fetch import Fetch
 
-    from .book import Code, Decision, Device, Method, Refresh, Wish
-    from .faults import Plan
+    from .book import Code, Decision, Device, Method, Plan, Refresh, Wish
 
 REMEMBERED = 10_000
 
@@ -301,3 +319,164 @@ class AuthorizationServer:
         if isinstance(answer, Flood):
             raise ResponseTooLarge(answer.size, SIZE, f"the answer of {self.issuer}")
         return Answer(*plain(answer))
+
+
+# --- HTTP on this machine for the authorization server: one request on a connection, and an answer, or what was planned in its place.
+# One task for each connection, which ends with it or with the server.
+
+if TYPE_CHECKING:
+    Handler = Callable[[Asked], Awaitable["Answer | Plan"]]
+
+log: Final = logging.getLogger("greenroom.auth.testing")
+LARGEST: Final = 1 << 20
+_PIECE: Final = b" " * (64 * 1024)
+
+
+class Wire:
+    """A listener."""
+
+    def __init__(self, handle: Handler) -> None:
+        """Nothing is open yet."""
+        self._handle = handle
+        self._acceptor: Acceptor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; returns the port."""
+        sockets = await tcp_sockets(host, port)
+        self._acceptor = serve(stream_protocol(self._serve, LARGEST), sockets, log)
+        found: int = sockets[0].getsockname()[1]
+        return found
+
+    async def close(self) -> None:
+        """Hang up on everybody."""
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is None:
+            return
+        acceptor.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            asked = await _read(reader)
+            if asked is not None:
+                await _write(writer, asked, await self._handle(asked))
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            pass  # a peer that is gone, or speaks no HTTP
+        except asyncio.CancelledError:
+            pass  # the end of the server, for a task that nobody else waits for
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+
+async def _read(reader: asyncio.StreamReader) -> Asked | None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.rstrip("\r\n").split("\r\n")
+    method, target, _ = first.split(" ", 2)
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = int(headers.get("content-length", "0"))
+    body = await reader.readexactly(length) if 0 < length <= LARGEST else b""
+    return Asked.of(method, target, headers, body)
+
+
+async def _write(writer: asyncio.StreamWriter, asked: Asked, answer: Answer | Plan) -> None:
+    if isinstance(answer, Silence):
+        await asyncio.Event().wait()
+    elif isinstance(answer, Cut):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{")
+        await writer.drain()
+    elif isinstance(answer, Flood):
+        writer.write(
+            f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {answer.size}\r\n\r\n".encode()
+        )
+        left = answer.size
+        while left > 0:
+            writer.write(_PIECE[:left])
+            await writer.drain()
+            left -= len(_PIECE)
+    else:
+        status, headers, body = plain(answer)
+        lines = [f"HTTP/1.1 {status} OK", *(f"{name}: {value}" for name, value in headers)]
+        lines += [f"content-length: {len(body)}", "connection: close", "", ""]
+        writer.write("\r\n".join(lines).encode("latin-1") + (b"" if asked.method == "HEAD" else body))
+        await writer.drain()
+
+
+def plain(answer: Answer | Plan) -> tuple[int, list[tuple[str, str]], bytes]:
+    """Status, headers and body of an answer that is whole."""
+    if isinstance(answer, Redirect):
+        return answer.status, [("location", answer.url)], b""
+    assert not isinstance(answer, Silence | Cut | Flood)
+    return answer.status, list(answer.headers), answer.body
+
+
+# --- The authorization server's keys and tokens: signed as they should be, or in one of the ways that nobody must accept.
+
+if TYPE_CHECKING:
+    Family = Literal["RSA", "EC", "OKP"]
+
+ALGORITHMS: dict[str, str] = {"RSA": "RS256", "EC": "ES256", "OKP": "EdDSA"}
+
+
+class Keys:
+    """A key to sign with, and those from before that are still shown."""
+
+    def __init__(self, family: Family) -> None:
+        """One new key."""
+        self._family: Family = family
+        self.all = [self._new()]
+
+    @property
+    def current(self) -> Key:
+        """What is signed with now."""
+        return self.all[-1]
+
+    @property
+    def algorithm(self) -> str:
+        """How."""
+        return ALGORITHMS[self._family]
+
+    def rotate(self, *, keep: bool = True) -> Key:
+        """Sign with a new one; without `keep`, nobody is shown the old ones any more."""
+        self.all = [*(self.all if keep else ()), self._new()]
+        return self.current
+
+    def document(self) -> dict[str, Any]:
+        """What everybody may have of them."""
+        return {"keys": [shown_key(key) for key in self.all]}
+
+    def sign(self, claims: Mapping[str, Any], faults: Faults, header: Mapping[str, Any] | None = None) -> str:
+        """A token."""
+        kind = faults.signature
+        extra = {**(header or {}), **faults.header}
+        if kind == "none":
+            return f"{_part(changed({'alg': 'none', 'typ': 'JWT'}, extra))}.{_part(claims)}."
+        if kind == "confused":
+            public = self.current.inner.as_pem(private=False)
+            begun = f"{_part(changed({'alg': 'HS256', 'kid': self.current.kid}, extra))}.{_part(claims)}"
+            return f"{begun}.{_text(hmac.new(public, begun.encode(), hashlib.sha256).digest())}"
+        key = self._new(self.current.kid) if kind == "foreign" else self.current
+        token = sign(claims, key, self.algorithm, extra)
+        if kind == "broken":
+            begun, _, signature = token.rpartition(".")
+            token = f"{begun}.{'B' if signature[0] == 'A' else 'A'}{signature[1:]}"
+        return token
+
+    def _new(self, kid: str | None = None) -> Key:
+        return make_key(self._family, kid=kid or secrets.token_hex(4))
+
+
+def _part(value: Mapping[str, Any]) -> str:
+    return _text(json.dumps(value).encode())
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

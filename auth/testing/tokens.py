@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import secrets
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
 from greenroom.auth.errors import Denied
 from greenroom.auth.grants import text, texts
-from greenroom.auth.jose import check
+from greenroom.auth.jose import BadKey, check, read_keys
+from greenroom.errors import GreenroomError
+from greenroom.protocol.errors import ProtocolError
+from greenroom.protocol.json import decode, is_object
 
-from .book import METHODS, Approve, Grant, Refuse
-from .giving import SIGNED, peek
-from .pages import resources
-from .words import OAuthError, told
+from .book import (
+    METHODS,
+    Answer,
+    Approve,
+    Client,
+    Code,
+    Device,
+    Grant,
+    OAuthError,
+    Refresh,
+    Refuse,
+    Wish,
+    changed,
+    client_of,
+    page,
+    told,
+)
 
 if TYPE_CHECKING:
-    from .book import Client
-    from .giving import Desk
+    from collections.abc import Mapping
+
+    from .book import Asked
     from .server import AuthorizationServer
-    from .words import Answer, Asked
 
 EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -230,3 +250,336 @@ class TokenDesk:
         if refresh is not None and refresh.grant.client_id == client.id:
             self._desk.take_back(refresh.grant.family)
         return told({})
+
+
+# --- Where users and new programs come to: the consent page, the registration, and the place for machines without a browser.
+
+CODE_LIFETIME: Final = 60.0
+_LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
+
+
+class Pages:
+    """The places."""
+
+    def __init__(self, home: AuthorizationServer) -> None:
+        """`home` has the book."""
+        self._home = home
+        self._desk = Desk(home)
+
+    async def authorize(self, asked: Asked) -> Answer:
+        """Ask the user, and send them back. Where they would be sent back to somebody else, they stay here."""
+        params = asked.form if asked.method == "POST" else asked.params
+        try:
+            client = await self._desk.find(params.get("client_id"))
+        except OAuthError as error:
+            return page(f"{error.error}: {error.description}", 400)
+        back = params.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
+        if not client.sends_back_to(back):
+            return page("invalid_request: redirect_uri is none of this client's", 400)
+        try:
+            self._check(params)
+            wish = Wish(client, tuple(params.get("scope", "").split()), self._resources(asked), params)
+        except OAuthError as error:
+            return self._refused(back, error, params)
+        decision = self._home.consent(wish)
+        if isinstance(decision, Refuse):
+            return self._refused(back, OAuthError(decision.error, decision.description), params)
+        if decision is None:
+            return page("Do you allow this?")
+        return self._send_back(back, {"code": self._code(wish, decision, back)}, params)
+
+    def _check(self, params: Mapping[str, str]) -> None:
+        if params.get("response_type") != "code":
+            raise OAuthError("unsupported_response_type", "response_type is code")
+        if not params.get("code_challenge") or params.get("code_challenge_method") != "S256":
+            raise OAuthError("invalid_request", "code_challenge is needed, with S256")
+
+    def _resources(self, asked: Asked) -> tuple[str, ...]:
+        found = resources(asked)
+        for each in found:
+            parts = urlsplit(each)
+            if not parts.scheme or parts.fragment:
+                raise OAuthError("invalid_target", "resource is an absolute URL without a fragment")
+        return found
+
+    def _code(self, wish: Wish, decision: Approve, back: str) -> str:
+        code = secrets.token_urlsafe(24)
+        scopes = wish.scopes if decision.scopes is None else tuple(s for s in wish.scopes if s in decision.scopes)
+        grant = Grant(wish.client.id, decision.user, scopes, wish.resource, secrets.token_hex(8))
+        expires = self._home.clock() + CODE_LIFETIME
+        self._home.codes[code] = Code(grant, back, wish.params.get("code_challenge"), expires)
+        return code
+
+    def _refused(self, back: str, error: OAuthError, params: Mapping[str, str]) -> Answer:
+        said = {"error": error.error, "error_description": error.description or None}
+        return self._send_back(back, said, params)
+
+    def _send_back(self, back: str, said: Mapping[str, str | None], params: Mapping[str, str]) -> Answer:
+        home = self._home
+        whole: dict[str, str | None] = {**said, "state": params.get("state"), "iss": home.issuer}
+        query = urlencode(
+            {name: value for name, value in changed(whole, home.faults.redirect).items() if value is not None}
+        )
+        return Answer(
+            302, (("location", f"{back}{'&' if urlsplit(back).query else '?'}{query}"), ("cache-control", "no-store"))
+        )
+
+    async def register(self, asked: Asked) -> Answer:
+        """A program registers itself (RFC 7591)."""
+        if not self._home.registration:
+            return page("Not Found", 404)
+        known: Any = asked.json()
+        if not is_object(known):
+            raise OAuthError("invalid_client_metadata", "the body is no JSON object")
+        method = known.get("token_endpoint_auth_method", "client_secret_basic")
+        secret = secrets.token_urlsafe(24) if str(method).startswith("client_secret") else None
+        client = client_of(
+            {**known, "token_endpoint_auth_method": method}, f"c-{secrets.token_hex(8)}", secret, keys_of(known)
+        )
+        self._home.clients[client.id] = client
+        answer = {**known, "client_id": client.id, "client_id_issued_at": int(self._home.clock())}
+        answer["token_endpoint_auth_method"] = client.method
+        if client.secret is not None:
+            answer |= {"client_secret": client.secret, "client_secret_expires_at": 0}
+        return told(answer, 201)
+
+    async def device_authorization(self, asked: Asked) -> Answer:
+        """A machine without a browser begins (RFC 8628)."""
+        home = self._home
+        client = await self._desk.client(asked)
+        typed = "".join(secrets.choice(_LETTERS) for _ in range(8))
+        device = Device(
+            secrets.token_urlsafe(24),
+            f"{typed[:4]}-{typed[4:]}",
+            client.id,
+            tuple(asked.form.get("scope", "").split()),
+            resources(asked),
+            home.clock() + home.device_lifetime,
+        )
+        home.devices[device.code] = device
+        return told(
+            {
+                "device_code": device.code,
+                "user_code": device.user_code,
+                "verification_uri": home.url("device"),
+                "verification_uri_complete": f"{home.url('device')}?user_code={device.user_code}",
+                "expires_in": int(home.device_lifetime),
+                "interval": home.device_interval,
+            }
+        )
+
+    def device(self, asked: Asked) -> Answer:
+        """The page for a user with a code: a form, and what came of the code that was typed."""
+        if asked.method != "POST":
+            return form("Type in the code that your device shows.", asked.params.get("user_code", ""))
+        typed = asked.form.get("user_code", "").strip()
+        code = "".join(each for each in typed.upper() if each.isalnum())
+        device = next(
+            (one for one in self._home.devices.values() if _is_same(one.user_code.replace("-", ""), code)), None
+        )
+        if device is None or device.expires < self._home.clock():
+            return form(
+                "There is no such code, or it has expired. Begin again on the device, or type it anew.", typed, 400
+            )
+        client = self._home.clients.get(device.client_id) or Client(device.client_id)
+        decision = self._home.consent(Wish(client, device.scopes, device.resource, asked.form))
+        if decision is None:
+            return form("Do you allow this?", typed)
+        device.decision = decision
+        if isinstance(decision, Refuse):
+            return page("Refused: the device is told.")
+        return page(f"You are signed in as {decision.user}: go back to your device.")
+
+
+def _is_same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(), other.encode())
+
+
+def form(text: str, code: str, status: int = 200) -> Answer:
+    """The page with the field for the code."""
+    body = (
+        "<!doctype html><meta charset=utf-8><title>Sign in on a device</title>"
+        f'<form method="post"><p>{escape(text)}<p><input name="user_code" value="{escape(code)}" autofocus> '
+        "<button>Sign in</button></form>"
+    )
+    headers = (
+        ("content-type", "text/html; charset=utf-8"),
+        ("cache-control", "no-store"),
+        ("content-security-policy", "default-src 'none'; form-action 'self'"),
+    )
+    return Answer(status, headers, body.encode())
+
+
+def resources(asked: Asked) -> tuple[str, ...]:
+    """What tokens are wanted for (RFC 8707): it may be said more than once."""
+    said = asked.forms if asked.method == "POST" else parse_qs(asked.query)
+    return tuple(said.get("resource", ()))
+
+
+# --- Who asks, and what they get: clients are recognised here, and tokens made.
+
+ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+SIGNED = ("ES256", "RS256", "EdDSA", "PS256", "ES384", "RS384", "RS512")
+
+
+class Desk:
+    """What the places of the server share."""
+
+    def __init__(self, home: AuthorizationServer) -> None:
+        """`home` has the book."""
+        self._home = home
+
+    # --- who asks
+
+    async def find(self, id: str | None) -> Client:
+        """The program of that name; one whose name is a URL is described there. Raises `OAuthError`."""
+        home = self._home
+        known = home.clients.get(id or "")
+        if known is not None:
+            return known
+        if id is None or urlsplit(id).scheme not in ("http", "https"):
+            raise OAuthError("invalid_client", "nobody knows this client", 401)
+        said = home.client_documents.get(id)
+        if said is None:
+            try:
+                answer = await home.documents(id)
+                said = decode(answer.body)
+            except (GreenroomError, ProtocolError) as error:
+                raise OAuthError("invalid_client", f"the client's document cannot be read: {error}", 401) from None
+        if not is_object(said) or said.get("client_id") != id:
+            raise OAuthError("invalid_client", "the client's document is of another client", 401)
+        return client_of({"token_endpoint_auth_method": "none", **said}, id, None, keys_of(said))
+
+    async def client(self, asked: Asked) -> Client:
+        """The program that asks, which has shown itself in the way that it said it would. Raises `OAuthError`."""
+        form = asked.form
+        assertion = form.get("client_assertion")
+        login = _login(asked.headers.get("authorization"))
+        if assertion is not None:
+            return await self._signed(form, assertion)
+        id, secret = login or (form.get("client_id"), form.get("client_secret"))
+        client = await self.find(id)
+        how = "client_secret_basic" if login else "none" if secret is None else "client_secret_post"
+        if how != client.method:
+            raise OAuthError("invalid_client", f"this client shows itself by {client.method}, and not by {how}", 401)
+        if client.secret is not None and not secrets.compare_digest(client.secret.encode(), (secret or "").encode()):
+            raise OAuthError("invalid_client", "a wrong secret", 401)
+        return client
+
+    async def _signed(self, form: Mapping[str, str], assertion: str) -> Client:
+        """By a signed assertion (RFC 7523, section 2.2)."""
+        home = self._home
+        if form.get("client_assertion_type") != ASSERTION:
+            raise OAuthError("invalid_client", "an assertion of a strange type", 401)
+        claimed = peek(assertion)
+        client = await self.find(form.get("client_id") or str(claimed.get("sub")))
+        try:
+            claims = check(assertion, client.keys, SIGNED)
+        except Denied as denied:
+            raise OAuthError("invalid_client", f"the assertion: {denied.detail or denied.message}", 401) from None
+        ours = {home.issuer, home.url("token")}
+        if client.method != "private_key_jwt" or not claims.get("sub") == claims.get("iss") == client.id:
+            raise OAuthError("invalid_client", "the assertion is another client's", 401)
+        if not ours & set(texts(claims.get("aud"))):
+            raise OAuthError("invalid_client", "the assertion is meant for somebody else", 401)
+        expires, name = claims.get("exp"), claims.get("jti")
+        if not isinstance(expires, int | float) or expires < home.clock() or not isinstance(name, str):
+            raise OAuthError("invalid_client", "the assertion has expired, or has no jti", 401)
+        if name in home.assertions:
+            raise OAuthError("invalid_client", "the assertion was used before", 401)
+        home.assertions.add(name)
+        return client
+
+    # --- what they get
+
+    def access(self, grant: Grant, lifetime: float | None = None, more: Mapping[str, Any] | None = None) -> str:
+        """An access token."""
+        home = self._home
+        now = home.clock()
+        about = grant.resource or ((home.audience,) if home.audience else ())
+        said: dict[str, Any] = {
+            "iss": home.issuer,
+            "sub": grant.user,
+            "client_id": grant.client_id,
+            "iat": int(now),
+            "exp": int(now + (home.lifetime if lifetime is None else lifetime)),
+            "jti": secrets.token_hex(8),
+        }
+        if about:
+            said["aud"] = about[0] if len(about) == 1 else list(about)
+        if grant.scopes:
+            said["scope"] = " ".join(grant.scopes)
+        claims = changed(said, {**(more or {}), **home.faults.claims})
+        token = secrets.token_urlsafe(24) if home.opaque else home.keys.sign(claims, home.faults, {"typ": "at+jwt"})
+        home.given[token] = (grant, claims)
+        return token
+
+    def answer(self, grant: Grant, *, refresh: bool, nonce: str | None = None) -> dict[str, Any]:
+        """What the token endpoint says of a grant."""
+        home = self._home
+        said: dict[str, Any] = {
+            "access_token": self.access(grant),
+            "token_type": "Bearer",
+            "expires_in": int(home.lifetime),
+        }
+        if grant.scopes:
+            said["scope"] = " ".join(grant.scopes)
+        if refresh:
+            said["refresh_token"] = self.refresh(grant)
+        if "openid" in grant.scopes:
+            said["id_token"] = self.identity(grant, nonce)
+        return changed(said, home.faults.answer)
+
+    def refresh(self, grant: Grant) -> str:
+        """A refresh token."""
+        token = secrets.token_urlsafe(24)
+        self._home.refreshes[token] = Refresh(grant)
+        return token
+
+    def identity(self, grant: Grant, nonce: str | None = None) -> str:
+        """An ID token: who the user is, for the program."""
+        home = self._home
+        now = int(home.clock())
+        claims = {"iss": home.issuer, "sub": grant.user, "aud": grant.client_id, "iat": now, "exp": now + 300}
+        return home.keys.sign(claims | ({"nonce": nonce} if nonce else {}), home.faults)
+
+    def take_back(self, family: str) -> None:
+        """All tokens of a grant are good for nothing any more."""
+        home = self._home
+        home.given = {
+            token: entry for token, entry in home.given.items() if entry[0] is None or entry[0].family != family
+        }
+        home.refreshes = {token: each for token, each in home.refreshes.items() if each.grant.family != family}
+
+
+def keys_of(said: Mapping[str, Any]) -> Any:
+    """The keys that a client describes itself with."""
+    try:
+        return tuple(read_keys(said["jwks"])) if "jwks" in said else ()
+    except BadKey:
+        raise OAuthError("invalid_client_metadata", "jwks is no set of keys") from None
+
+
+def peek(token: str) -> dict[str, Any]:
+    """The claims of a token that nobody has checked. Raises `OAuthError`."""
+    part = [*token.split("."), ""][1]
+    try:
+        value = decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ProtocolError, binascii.Error, ValueError):
+        value = None
+    if not is_object(value):
+        raise OAuthError("invalid_grant", "this is no token")
+    return value
+
+
+def _login(authorization: str | None) -> tuple[str, str] | None:
+    if authorization is None:
+        return None
+    scheme, _, rest = authorization.partition(" ")
+    try:
+        id, colon, secret = base64.b64decode(rest, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        colon = id = secret = ""
+    if scheme.lower() != "basic" or not colon:
+        raise OAuthError("invalid_client", "the Authorization header is malformed", 401)
+    return unquote_plus(id), unquote_plus(secret)

@@ -16,8 +16,8 @@ from greenroom.supervision import Node
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from greenroom.actors.federation.annex import Isolation
-    from greenroom.hosted import HostedServer
+    from greenroom.actors.federation.specs import Isolation
+    from greenroom.host_words import HostedServer
 
 SERVER = Path(__file__).with_name("echo_program.py")
 AT_ONCE = 16

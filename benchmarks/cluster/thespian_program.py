@@ -13,8 +13,8 @@ import sys
 import time
 from typing import Any
 
-from greenroom.supervision.cluster import hardening
-from greenroom.supervision.cluster.thespian_door import Actor, ActorSystem
+from greenroom.supervision.cluster import thespian_taming as hardening
+from greenroom.supervision.cluster.thespian_taming import Actor, ActorSystem
 
 ADDRESS = "127.0.0.1"
 QUIET: dict[str, object] = {"version": 1, "root": {"level": "CRITICAL"}, "disable_existing_loggers": False}

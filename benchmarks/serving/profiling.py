@@ -36,7 +36,7 @@ LAYERS = (
         ),
     ),
     ("Hypercorn, where it serves", ("hypercorn/", "transports/connection.py")),
-    ("ASGI endpoint", ("transports/asgi.py", "transports/interruption.py")),
+    ("ASGI endpoint", ("transports/asgi.py", "transports/http_exchange.py")),
     ("HTTP engine", ("transports/",)),
     ("parse, check, encode", ("greenroom/protocol/",)),
     (

@@ -31,38 +31,46 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Phase, Progress, Status, Told
     from greenroom.actors.client.settings import ClientSettings
     from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
-    from greenroom.actors.consent.errors import ConsentDenied
-    from greenroom.actors.consent.rules import Permissions, Rule
+    from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
     from greenroom.actors.context import CallEnded, Context
     from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
-    from greenroom.actors.federation.annex import Annex
+    from greenroom.actors.federation.specs import Annex
+    from greenroom.actors.handlers import (
+        CompletionOptions,
+        PromptOptions,
+        ResourceOptions,
+        TemplateOptions,
+        ToolOptions,
+    )
     from greenroom.actors.hooks import Hooks
-    from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
     from greenroom.actors.output.limits import OutputLimit, OutputLimits
     from greenroom.actors.pools.pool import Pool
-    from greenroom.actors.questions import Accepted, Declined, Dismissed, Root, Sampled
+    from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Root, Sampled
     from greenroom.actors.settings import Settings
     from greenroom.actors.task_store import TaskStoreError
     from greenroom.actors.task_store_sqlite import SqliteTasks
-    from greenroom.auth.api_key import APIKeyAuth
-    from greenroom.auth.basic import BasicAuth
     from greenroom.auth.bearer import BearerAuth
-    from greenroom.auth.client.browsers import open_browser, paste_back, show_code
-    from greenroom.auth.client.device_flow import DeviceCode
+    from greenroom.auth.client.code_flow import DeviceCode, open_browser, paste_back, show_code
     from greenroom.auth.client.door import SignIn
-    from greenroom.auth.client.identity import signing_key
     from greenroom.auth.client.keyring_store import KeyringStore, best_store
     from greenroom.auth.client.machine import ClientCredentials, EnterpriseManaged, GivenTokens
     from greenroom.auth.client.oauth import OAuth
+    from greenroom.auth.client.registration import signing_key
     from greenroom.auth.client.stores import FileStore, MemoryStore, TokenStore
-    from greenroom.auth.custom import CustomAuth
     from greenroom.auth.errors import Denied, SignInError
-    from greenroom.auth.hashing import hash_key, hash_password, verify_key, verify_password
-    from greenroom.auth.info import AuthInfo
-    from greenroom.auth.introspection import Introspection
-    from greenroom.auth.keyset import KeySet
-    from greenroom.auth.nobody import NoAuth
+    from greenroom.auth.grants import AuthInfo
+    from greenroom.auth.introspection import Introspection, KeySet
     from greenroom.auth.resource_server import OAuthResource
+    from greenroom.auth.shared_secrets import (
+        APIKeyAuth,
+        BasicAuth,
+        CustomAuth,
+        NoAuth,
+        hash_key,
+        hash_password,
+        verify_key,
+        verify_password,
+    )
     from greenroom.auth.stage import Protected
     from greenroom.protocol.content import (
         Audio,
@@ -89,9 +97,8 @@ if TYPE_CHECKING:
         Tool,
         ToolAnnotations,
     )
-    from greenroom.protocol.elicitations import UrlElicitation, UrlElicitationRequired
     from greenroom.protocol.errors import BadAnswer, ErrorCode, McpError, PeerError, ProtocolError, ToolError
-    from greenroom.protocol.forms import Email, Titles, Uri
+    from greenroom.protocol.forms import Email, Titles, Uri, UrlElicitation, UrlElicitationRequired
     from greenroom.protocol.pins import Pins, ToolRefused
     from greenroom.protocol.problems import Mismatch
     from greenroom.protocol.received import LogMessage, Page, PromptReply, RemoteTask, ResourceReply, ToolReply
@@ -101,12 +108,13 @@ if TYPE_CHECKING:
         Message,
         PromptResult,
         Structured,
+        ToolResult,
+        ToolUse,
         WithMeta,
         assistant_message,
         message,
         user_message,
     )
-    from greenroom.protocol.sampling import ToolResult, ToolUse
     from greenroom.transports.client.command import Command
     from greenroom.transports.client.errors import (
         ConnectFailed,
@@ -124,16 +132,14 @@ if TYPE_CHECKING:
         WireFull,
     )
     from greenroom.transports.client.fetch import Fetcher
-    from greenroom.transports.client.guard import Guard
+    from greenroom.transports.client.http_address import Guard
     from greenroom.transports.client.http_route import HttpRoute, SseRoute
-    from greenroom.transports.client.http_settings import HttpSettings
-    from greenroom.transports.client.http_tls import Trust
+    from greenroom.transports.client.http_settings import HttpSettings, Trust
     from greenroom.transports.client.seam import FixedHeaders
     from greenroom.transports.http_config import HttpConfig
 
-    from .asked import ElicitationRequest, SamplingRequest, UrlElicitationRequest
-    from .client import Client
-    from .client_tools import PendingCall, ToolFailed
+    from .client import Client, PendingCall, ToolFailed
+    from .client_callbacks import ElicitationRequest, SamplingRequest, UrlElicitationRequest
     from .errors import ConfigError, GreenroomError
     from .host import Host
     from .server import Server
@@ -321,32 +327,32 @@ __version__: Final[str] = "0.1.0.dev0"
 # test compares the three.
 _HOMES: Final[dict[str, str]] = {
     "BearerAuth": "greenroom.auth.bearer",
-    "APIKeyAuth": "greenroom.auth.api_key",
-    "BasicAuth": "greenroom.auth.basic",
-    "CustomAuth": "greenroom.auth.custom",
-    "NoAuth": "greenroom.auth.nobody",
-    "AuthInfo": "greenroom.auth.info",
-    "hash_key": "greenroom.auth.hashing",
-    "verify_key": "greenroom.auth.hashing",
-    "hash_password": "greenroom.auth.hashing",
-    "verify_password": "greenroom.auth.hashing",
-    "KeySet": "greenroom.auth.keyset",
+    "APIKeyAuth": "greenroom.auth.shared_secrets",
+    "BasicAuth": "greenroom.auth.shared_secrets",
+    "CustomAuth": "greenroom.auth.shared_secrets",
+    "NoAuth": "greenroom.auth.shared_secrets",
+    "AuthInfo": "greenroom.auth.grants",
+    "hash_key": "greenroom.auth.shared_secrets",
+    "verify_key": "greenroom.auth.shared_secrets",
+    "hash_password": "greenroom.auth.shared_secrets",
+    "verify_password": "greenroom.auth.shared_secrets",
+    "KeySet": "greenroom.auth.introspection",
     "Introspection": "greenroom.auth.introspection",
-    "signing_key": "greenroom.auth.client.identity",
-    "DeviceCode": "greenroom.auth.client.device_flow",
-    "show_code": "greenroom.auth.client.browsers",
-    "paste_back": "greenroom.auth.client.browsers",
+    "signing_key": "greenroom.auth.client.registration",
+    "DeviceCode": "greenroom.auth.client.code_flow",
+    "show_code": "greenroom.auth.client.code_flow",
+    "paste_back": "greenroom.auth.client.code_flow",
     "Consent": "greenroom.actors.consent.consent",
     "ConsentAnswer": "greenroom.actors.consent.consent",
     "ConsentQuestion": "greenroom.actors.consent.consent",
-    "ConsentDenied": "greenroom.actors.consent.errors",
+    "ConsentDenied": "greenroom.actors.consent.rules",
     "Permissions": "greenroom.actors.consent.rules",
     "Rule": "greenroom.actors.consent.rules",
     "ElicitationBridge": "greenroom.actors.elicitation.bridge",
     "OpenQuestion": "greenroom.actors.elicitation.bridge",
     "OutputLimit": "greenroom.actors.output.limits",
     "OutputLimits": "greenroom.actors.output.limits",
-    "open_browser": "greenroom.auth.client.browsers",
+    "open_browser": "greenroom.auth.client.code_flow",
     "best_store": "greenroom.auth.client.keyring_store",
     "KeyringStore": "greenroom.auth.client.keyring_store",
     "TokenStore": "greenroom.auth.client.stores",
@@ -362,9 +368,9 @@ _HOMES: Final[dict[str, str]] = {
     "OAuthResource": "greenroom.auth.resource_server",
     "Protected": "greenroom.auth.stage",
     "Fetcher": "greenroom.transports.client.fetch",
-    "Guard": "greenroom.transports.client.guard",
-    "Accepted": "greenroom.actors.questions",
-    "Annex": "greenroom.actors.federation.annex",
+    "Guard": "greenroom.transports.client.http_address",
+    "Accepted": "greenroom.actors.server_questions",
+    "Annex": "greenroom.actors.federation.specs",
     "Annotations": "greenroom.protocol.definitions",
     "Audio": "greenroom.protocol.content",
     "BadAnswer": "greenroom.protocol.errors",
@@ -378,16 +384,16 @@ _HOMES: Final[dict[str, str]] = {
     "ClientSettings": "greenroom.actors.client.settings",
     "Command": "greenroom.transports.client.command",
     "Completion": "greenroom.protocol.results",
-    "CompletionOptions": "greenroom.actors.options",
+    "CompletionOptions": "greenroom.actors.handlers",
     "ConfigError": "greenroom.errors",
     "ConnectFailed": "greenroom.transports.client.errors",
     "ConnectionLost": "greenroom.transports.client.errors",
     "Contents": "greenroom.protocol.content",
     "Context": "greenroom.actors.context",
-    "Declined": "greenroom.actors.questions",
+    "Declined": "greenroom.actors.server_questions",
     "Deferred": "greenroom.actors.client.handler",
-    "Dismissed": "greenroom.actors.questions",
-    "ElicitationRequest": "greenroom.asked",
+    "Dismissed": "greenroom.actors.server_questions",
+    "ElicitationRequest": "greenroom.client_callbacks",
     "Email": "greenroom.protocol.forms",
     "Embedded": "greenroom.protocol.content",
     "ErrorCode": "greenroom.protocol.errors",
@@ -414,7 +420,7 @@ _HOMES: Final[dict[str, str]] = {
     "Page": "greenroom.protocol.received",
     "Parked": "greenroom.actors.client.errors",
     "PeerError": "greenroom.protocol.errors",
-    "PendingCall": "greenroom.client_tools",
+    "PendingCall": "greenroom.client",
     "Phase": "greenroom.actors.client.seam",
     "Pins": "greenroom.protocol.pins",
     "Pool": "greenroom.actors.pools.pool",
@@ -422,7 +428,7 @@ _HOMES: Final[dict[str, str]] = {
     "Progress": "greenroom.actors.client.seam",
     "Prompt": "greenroom.protocol.definitions",
     "PromptArgument": "greenroom.protocol.definitions",
-    "PromptOptions": "greenroom.actors.options",
+    "PromptOptions": "greenroom.actors.handlers",
     "PromptReply": "greenroom.protocol.received",
     "PromptResult": "greenroom.protocol.results",
     "ProtocolError": "greenroom.protocol.errors",
@@ -434,14 +440,14 @@ _HOMES: Final[dict[str, str]] = {
     "RequestTimeout": "greenroom.actors.client.errors",
     "Resource": "greenroom.protocol.definitions",
     "ResourceLink": "greenroom.protocol.content",
-    "ResourceOptions": "greenroom.actors.options",
+    "ResourceOptions": "greenroom.actors.handlers",
     "ResourceReply": "greenroom.protocol.received",
     "ResourceTemplate": "greenroom.protocol.definitions",
     "RequestTooLarge": "greenroom.transports.client.errors",
     "ResponseTooLarge": "greenroom.transports.client.errors",
-    "Root": "greenroom.actors.questions",
-    "Sampled": "greenroom.actors.questions",
-    "SamplingRequest": "greenroom.asked",
+    "Root": "greenroom.actors.server_questions",
+    "Sampled": "greenroom.actors.server_questions",
+    "SamplingRequest": "greenroom.client_callbacks",
     "Server": "greenroom.server",
     "SessionGone": "greenroom.transports.client.errors",
     "Settings": "greenroom.actors.settings",
@@ -452,7 +458,7 @@ _HOMES: Final[dict[str, str]] = {
     "Structured": "greenroom.protocol.results",
     "SyncClient": "greenroom.sync",
     "TaskStoreError": "greenroom.actors.task_store",
-    "TemplateOptions": "greenroom.actors.options",
+    "TemplateOptions": "greenroom.actors.handlers",
     "Text": "greenroom.protocol.content",
     "Titles": "greenroom.protocol.forms",
     "Told": "greenroom.actors.client.seam",
@@ -460,21 +466,21 @@ _HOMES: Final[dict[str, str]] = {
     "Tool": "greenroom.protocol.definitions",
     "ToolAnnotations": "greenroom.protocol.definitions",
     "ToolError": "greenroom.protocol.errors",
-    "ToolFailed": "greenroom.client_tools",
-    "ToolOptions": "greenroom.actors.options",
+    "ToolFailed": "greenroom.client",
+    "ToolOptions": "greenroom.actors.handlers",
     "ToolRefused": "greenroom.protocol.pins",
     "ToolReply": "greenroom.protocol.received",
-    "ToolResult": "greenroom.protocol.sampling",
-    "ToolUse": "greenroom.protocol.sampling",
+    "ToolResult": "greenroom.protocol.results",
+    "ToolUse": "greenroom.protocol.results",
     "TransportError": "greenroom.transports.client.errors",
-    "Trust": "greenroom.transports.client.http_tls",
+    "Trust": "greenroom.transports.client.http_settings",
     "Unauthorized": "greenroom.transports.client.errors",
     "Unavailable": "greenroom.actors.client.errors",
     "Unsupported": "greenroom.actors.client.errors",
     "Uri": "greenroom.protocol.forms",
-    "UrlElicitation": "greenroom.protocol.elicitations",
-    "UrlElicitationRequest": "greenroom.asked",
-    "UrlElicitationRequired": "greenroom.protocol.elicitations",
+    "UrlElicitation": "greenroom.protocol.forms",
+    "UrlElicitationRequest": "greenroom.client_callbacks",
+    "UrlElicitationRequired": "greenroom.protocol.forms",
     "WireFull": "greenroom.transports.client.errors",
     "WithMeta": "greenroom.protocol.results",
     "assistant_message": "greenroom.protocol.results",

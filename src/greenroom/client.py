@@ -11,33 +11,375 @@ is opened for it. A client is opened and closed from any task, in any order with
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from greenroom.actors.client.errors import Unavailable
 from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
+from greenroom.actors.client.task_only import call_as_task, is_task_only
+from greenroom.actors.paced_checks import paced
+from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, ToolError
+from greenroom.protocol.meter import IN_ALL, TooMuch
+from greenroom.protocol.outgoing import check_progress
+from greenroom.protocol.problems import too_much
+from greenroom.protocol.received import ToolReply, read_tool_reply, text_of
+from greenroom.protocol.reply_values import Promise, plain_value, typed_value
+from greenroom.protocol.schemas import kind_of
+from greenroom.protocol.wire import sendable
 
-from .answering import Callbacks, check_callbacks, check_roots
-from .client_tools import ClientTools, Promises
-from .errors import suggests
+from .client_callbacks import Callbacks, check_callbacks, check_roots, told
+from .client_words import ClientWords
+from .errors import GreenroomError, suggests
 from .hosting import Hosting
 from .server import Server
 from .targets import Guest, name_of, route_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from greenroom.actors.client.handler import ClientHandler
-    from greenroom.actors.client.seam import Line, Progress, Status
+    from greenroom.actors.client.seam import Line, Pending, Progress, Status
     from greenroom.auth.client.door import Auth
+    from greenroom.protocol.definitions import Tool
+    from greenroom.protocol.messages import RequestId
+    from greenroom.protocol.problems import Problem
     from greenroom.supervision import ChildSpec
 
-    from .answering import Elicitor, Listener, Logger, Roots, Sampler, Usher
+    from .client_callbacks import Elicitor, Listener, Logger, Roots, Sampler, Usher
     from .targets import Target
+
+# --- A server's tools in Python's own words: `call` for a value, `call_tool` for all of the answer, `start_tool` for a call to hold on to.
+# What `call` gives is what the tool's output schema says: it is looked up once, when the first structured answer comes, and again when the server
+# says that its tools are others. The answer is held against the schema that was known when the call began, so that what comes out is what was promised.
+
+T = TypeVar("T")
+
+_logger: Final = logging.getLogger("greenroom.client")
+NO_PROMISE: Final = Promise(None)
+
+
+class ToolFailed(ToolError):
+    """A tool of the server's has failed, and says why. `reply` is all of its answer."""
+
+    def __init__(self, name: str, reply: ToolReply) -> None:
+        """`name` is the tool's."""
+        super().__init__(reply.content, dict(reply.meta) if reply.meta else None)
+        self.name = name
+        self.reply = reply
+
+    def __str__(self) -> str:
+        return f"{self.name}: {text_of(self.content) or 'it failed, and does not say why'}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.reply)
+
+
+class PendingCall:
+    """A call of a tool that is under way. Await it, or `result()`, for its reply; whoever is cancelled meanwhile cancels the call."""
+
+    def __init__(self, name: str, pending: Pending) -> None:
+        """Made by `start_tool`."""
+        self.name = name
+        self._pending = pending
+
+    def __repr__(self) -> str:
+        return f"<PendingCall {self.id} of {self.name}>"
+
+    @property
+    def id(self) -> RequestId:
+        """What the server knows the request as."""
+        return self._pending.id
+
+    def __await__(self) -> Generator[Any, None, ToolReply]:
+        return self.result().__await__()
+
+    async def result(self) -> ToolReply:
+        """The reply, as `call_tool` has it."""
+        return read_tool_reply(await self._pending.result())
+
+    def progress(self) -> AsyncIterator[Progress]:
+        """How it goes, until it is over: `async for step in call.progress()`."""
+        return self._pending.progress()
+
+    def progress_of_task(self) -> AsyncIterator[Progress]:
+        """The same, and on until the task has ended that the server has made of it, if it has made one."""
+        return self._pending.progress(of_task=True)
+
+    def cancel(self, reason: str = "") -> None:
+        """Nobody wants it any more: the server is told, and whoever awaits it gets `RequestCancelled`."""
+        self._pending.cancel(reason)
+
+
+class Promises:
+    """The output schemas of one server's tools, looked up when they are first needed."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[str, Promise] | None = None
+        self._generation = -1
+        self._listed: dict[str, Promise] = {}
+        """Of a list that the program has asked for: a tool that is not in it, one that is allowed by now perhaps, is looked up all the same."""
+        self._listed_by = -1
+        self._turn = asyncio.Lock()
+        self.changes = 0
+        """How often the server has said that its tools are others."""
+
+    def forget(self) -> None:
+        """The server has other tools now."""
+        self._known = None
+        self._listed = {}
+        self.changes += 1
+
+    def begin(self, name: str, words: ClientWords) -> Callable[[], Awaitable[tuple[Promise, bool]]]:
+        """A call begins: a function for what its tool promised then, to be awaited once there is a reply.
+
+        The flag is False where the tools have changed before they were ever looked up, so that what holds now may not have held then.
+        """
+        line = words.line
+        generation, changes = line.status.generation, self.changes
+        known = self._listed.get(name) if self._listed_by == generation else None
+        if known is None and self._known is not None and self._generation == generation:
+            known = self._known.get(name, NO_PROMISE)
+
+        async def promised() -> tuple[Promise, bool]:
+            if known is not None and line.status.generation == generation:
+                return known, True
+            return await self.of(name, words), self.changes == changes
+
+        return promised
+
+    def learn(self, changes: int, generation: int, tools: Sequence[Tool]) -> None:
+        """The server has listed its tools, which was asked of it in this `generation`, after so many `changes`."""
+        if changes == self.changes:
+            self._listed, self._listed_by = {tool.name: Promise(tool.output_schema) for tool in tools}, generation
+
+    async def of(self, name: str, words: ClientWords) -> Promise:
+        """What the tool promises. A server that does not list its tools promises nothing."""
+        generation = words.line.status.generation
+        known = self._known
+        if known is None or self._generation != generation:
+            async with self._turn:
+                known = self._known
+                if known is None or self._generation != generation:
+                    known = await self._look_up(words, generation)
+        return known.get(name, NO_PROMISE)
+
+    async def _look_up(self, words: ClientWords, generation: int) -> dict[str, Promise]:
+        """What was found. It is kept, unless the tools have become others meanwhile, or the server was not there to say."""
+        changes = self.changes
+        answered = True
+        try:
+            found = {tool.name: Promise(tool.output_schema) for tool in await words.list_tools()}
+        except GreenroomError as error:
+            _logger.warning("what the tools of %s promise is not known: %s", words.line.name, error)
+            found = {}
+            answered = isinstance(error, PeerError)
+        if answered and changes == self.changes:
+            self._known, self._generation = found, generation
+        return found
+
+
+class ClientTools(ClientWords):
+    """The words for tools, on top of all the others."""
+
+    on_progress: Callable[[Progress], Any] | None = None
+    """Told of the progress of every call that has no function of its own."""
+    check_output = True
+    """Whether `call` holds answers against the output schemas of their tools."""
+    promises: Promises
+
+    async def list_tools(self) -> list[Tool]:
+        """All tools, from all pages."""
+        promises, generation = self.promises, self.line.status.generation
+        changes = promises.changes
+        tools = await super().list_tools()
+        promises.learn(changes, generation, tools)
+        return tools
+
+    @overload
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = ..., /, *, into: type[T], **more: Any
+    ) -> T: ...
+
+    @overload
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = ..., /, *, into: Any = ..., **more: Any
+    ) -> Any: ...
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, /, *, into: Any = None, **more: Any
+    ) -> Any:
+        """Call a tool for its value: its data, or else its text. `into=T` makes a T of it.
+
+        Raises `ToolFailed` (a `ToolError`) when the tool says that it failed, and `BadAnswer`, with all problems, when the answer is not
+        what its output schema promised, or no T. A single block that is no text comes as it is; nothing is None.
+        """
+        if into is not None:
+            kind_of(into)  # what has no schema is refused before anything is done
+        promised, server = (
+            self.promises.begin(name, self),
+            self.line.name,
+        )  # a host's server may be gone when it has answered
+        reply = await self.call_tool(name, {**(arguments or {}), **more})
+        if reply.is_error:
+            raise ToolFailed(name, reply)
+        promise = NO_PROMISE
+        if reply.structured_content is not None:
+            promise, held_then = await promised()
+            problems = await _problems(promise, reply, server) if self.check_output or not held_then else ()
+            if problems and held_then:
+                said = "; ".join(map(str, problems))
+                raise BadAnswer(f"what {name} answered is not what its output schema promises: {said}", problems)
+            if problems:
+                promise = NO_PROMISE
+        if into is None:
+            return plain_value(reply, promise.schema)
+        try:
+            return await paced(lambda meter: typed_value(reply, into, promise.schema, name, meter=meter), server)
+        except TooMuch:
+            raise BadAnswer(f"what {name} answered is too much to be made a {into}", [too_much(IN_ALL)]) from None
+
+    @suggests(
+        "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
+    )
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Callable[[Progress], Any] | None = None,
+        task: bool | float = False,
+        meta: Mapping[str, Any] | None = None,
+        idempotent: bool = False,
+    ) -> ToolReply:
+        """Call a tool, and have all that it answered: `.content`, `.structured_content`, `.is_error`, `.text`, `.task`, `.raw`.
+
+        With `task`, the server may begin a task instead (`.task`), and keeps it for so many seconds if it is a number. A tool that can only be
+        called as a task is called as one, and its result waited for. Only an `idempotent` call is made again when its answer was lost on the way.
+        """
+        try:
+            if task is False and await self._is_task_only(name, refused=False):
+                return await self._as_task(name, arguments, meta)
+            return await self._call_tool(name, arguments, on_progress, task=task, meta=meta, idempotent=idempotent)
+        except PeerError as error:
+            if task is not False or error.code != ErrorCode.METHOD_NOT_FOUND:
+                raise
+            if not await self._is_task_only(name, refused=True):
+                raise
+        return await self._as_task(name, arguments, meta)  # the server has refused it, and done nothing
+
+    async def _is_task_only(self, name: str, *, refused: bool) -> bool:
+        """Whether the server takes calls of this tool as tasks only. It is asked for its tools only where it has `refused` a call."""
+        if not refused:
+            return False
+        return any(is_task_only(tool.to_wire()) for tool in await self.list_tools() if tool.name == name)
+
+    async def _as_task(
+        self, name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, Any] | None
+    ) -> ToolReply:
+        return read_tool_reply(await call_as_task(self.line, _params(name, arguments, meta), **self._bounded_options()))
+
+    def _bounded_options(self) -> dict[str, Any]:
+        """The options of a call, with its deadline written out."""
+        return {"timeout": self._call_timeout(), **self.options()}
+
+    def _call_timeout(self) -> float | None:
+        """How long a call of a tool may take that says nothing of it."""
+        settings: Any = getattr(self.line, "settings", None)
+        return None if settings is None else settings.request_timeout
+
+    async def _call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        on_progress: Callable[[Progress], Any] | None,
+        **more: Any,
+    ) -> ToolReply:
+        tell = on_progress or self.on_progress
+        wanted = tell is not None
+        call = self.start_tool(name, arguments, progress=wanted, **more)
+        if tell is None:
+            return await call.result()
+        return await _telling(call, tell)
+
+    def start_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        progress: bool = True,
+        task: bool | float = False,
+        meta: Mapping[str, Any] | None = None,
+        idempotent: bool = False,
+    ) -> PendingCall:
+        """Begin a call, to be awaited, followed or cancelled later. Never raises for what happens on the way: the call tells."""
+        check_progress(progress)
+        params = _params(name, arguments, meta)
+        if task is not False:
+            params["task"] = {} if task is True else {"ttl": round(task * 1000)}
+        again = True if idempotent else None
+        return PendingCall(
+            name,
+            self.line.begin("tools/call", params, progress=progress, idempotent=again, **self.options()),
+        )
+
+
+async def _problems(promise: Promise, reply: ToolReply, server: str) -> Sequence[Problem]:
+    """What in the reply is not as promised."""
+    try:
+        return await paced(lambda meter: promise.problems(reply, meter), server)
+    except TooMuch:
+        return [too_much(IN_ALL)]
+
+
+_following: Final[set[asyncio.Future[None]]] = set()
+"""What follows tasks whose calls have had their replies: an event loop alone keeps no task alive."""
+
+
+def _params(name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    params: dict[str, Any] = {"name": name, "arguments": sendable(f"the arguments of {name!r}", arguments or {})}
+    return {**params, "_meta": sendable("meta", meta)} if meta else params
+
+
+async def _telling(call: PendingCall, tell: Callable[[Progress], Any]) -> ToolReply:
+    """The reply, after all that was told of it on the way was passed on; what the function raises is logged, and the call goes on.
+
+    Where the reply is a task, its progress is passed on until it has ended, or the connection has.
+    """
+    following = asyncio.ensure_future(_follow(call, tell))
+    lasts = False
+    try:
+        reply = await call.result()
+        lasts = reply.task is not None
+        if lasts:
+            _following.add(following)
+            following.add_done_callback(_following.discard)
+        else:
+            await asyncio.wait((following,))
+    finally:
+        if not following.done() and not lasts:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+    return reply
+
+
+async def _follow(call: PendingCall, tell: Callable[[Progress], Any]) -> None:
+    async for step in call.progress_of_task():
+        try:
+            await told(tell, step)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # asyncio would end the loop, and with it the program, for a `sys.exit()`
+            _logger.exception("the function for the progress of %s failed", call.name)
+
 
 _DEFAULT: Any = ...
 

@@ -6,19 +6,20 @@ A decorator refuses a name that is taken, since two functions of one name in one
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cast, overload
 
 from greenroom.actors.catalogue import RegistrationError
-from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.entries import Entry, completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 
 from .errors import unknown_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from typing import Unpack
 
-    from .registrations import Registrations
-    from .words import CompletionWords, PromptWords, ResourceWords, ToolWords
+    from greenroom.actors.catalogue import Catalogue, Kind, Shelf
+    from greenroom.actors.handlers import Isolation, TaskSupport
 
 F = TypeVar("F", bound="Callable[..., Any]")
 Said = TypeVar("Said", ToolOptions, ResourceOptions, TemplateOptions, PromptOptions, CompletionOptions)
@@ -173,3 +174,155 @@ def _check_uri(uri: Any) -> None:
 def _refuse(words: dict[str, Any], word: str, why: str) -> None:
     if words.pop(word, None) not in (None, False):
         raise RegistrationError(f"{word} cannot be said here: {why}")
+
+
+# --- Registering in plain words: `server.registry.register_tool(name, function, ToolOptions(…))`, at any time, from any thread.
+# What is registered stands on the shelf that all companies of the server share, at once and completely or not at all; those that run
+# are told that a list has changed, and tell their peers. The decorators of a server are these same calls, except that they refuse a
+# name that is taken.
+
+Reference: TypeAlias = tuple[str, str, str]
+"""What a completion is for: `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
+
+
+class Registrations:
+    """The shelf of a server, to write on."""
+
+    def __init__(self, shelf: Shelf, changed: Callable[[Kind], None]) -> None:
+        """`changed` is called after each change, with what has changed."""
+        self._shelf = shelf
+        self._changed = changed
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Everything that is registered now, as it is and will stay."""
+        return self._shelf.catalogue
+
+    def register_tool(
+        self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
+    ) -> None:
+        """A tool of that name, instead of one that has it already unless `replace` is False. Raises `RegistrationError`."""
+        self._put(tool_entry(name, function, _checked(options, ToolOptions)), replace)
+
+    def register_resource(
+        self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
+    ) -> None:
+        """A resource, at `options.uri`."""
+        self._put(resource_entry(name, function, _checked(options, ResourceOptions)), replace)
+
+    def register_resource_template(
+        self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
+    ) -> None:
+        """All resources that `options.uri_template` describes."""
+        self._put(template_entry(name, function, _checked(options, TemplateOptions)), replace)
+
+    def register_prompt(
+        self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
+    ) -> None:
+        """A prompt."""
+        self._put(prompt_entry(name, function, _checked(options, PromptOptions)), replace)
+
+    def register_completion(
+        self,
+        reference: Reference,
+        function: Callable[..., Any],
+        options: CompletionOptions | None = None,
+        *,
+        replace: bool = True,
+    ) -> None:
+        """Who completes an argument of a prompt, or a variable of a template."""
+        self._put(completion_entry(reference, function, _checked(options, CompletionOptions)), replace)
+
+    def unregister_tool(self, name: str) -> bool:
+        """It is not there any more; whether it was."""
+        return self._drop("tool", name)
+
+    def unregister_resource(self, name: str) -> bool:
+        """It is not there any more; whether it was."""
+        return self._drop("resource", name)
+
+    def unregister_resource_template(self, name: str) -> bool:
+        """It is not there any more; whether it was."""
+        return self._drop("resource_template", name)
+
+    def unregister_prompt(self, name: str) -> bool:
+        """It is not there any more; whether it was."""
+        return self._drop("prompt", name)
+
+    def unregister_completion(self, reference: Reference) -> bool:
+        """It is not there any more; whether it was."""
+        return self._drop("completion", reference)
+
+    def _put(self, entry: Entry, replace: bool) -> None:  # noqa: FBT001 - passed on
+        self._shelf.write(lambda catalogue: catalogue.put(entry, replace=replace))
+        self._changed(entry.kind)
+
+    def _drop(self, kind: Kind, name: Hashable) -> bool:
+        dropped = self._shelf.write(lambda catalogue: catalogue.drop(kind, name))
+        if dropped:
+            self._changed(kind)
+        return dropped
+
+
+Options = TypeVar("Options")
+
+
+def _checked(options: Options | None, kind: type[Options]) -> Options:
+    """The options, or those of a function of which nothing was said. Raises `RegistrationError` for a dict of them."""
+    if options is None:
+        return kind()
+    if not isinstance(options, kind):
+        raise RegistrationError(f"options must be {kind.__name__}(title=…), not {options!r}")
+    return options
+
+
+# --- What can be said in a decorator, for type checkers: the fields of `greenroom.actors.handlers`, one by one; a test compares them.
+
+
+class RunningWords(TypedDict, total=False):
+    """How a function runs."""
+
+    isolation: Isolation | None
+    timeout: float | None
+    threads: int | None
+
+
+class ShownWords(RunningWords, total=False):
+    """What clients see of anything that is listed."""
+
+    title: str | None
+    description: str | None
+    icons: Sequence[Any]
+    meta: Mapping[str, Any]
+    scopes: Sequence[str]
+
+
+class ToolWords(ShownWords, total=False):
+    """Of a tool."""
+
+    input_schema: Mapping[str, Any] | None
+    output_schema: Mapping[str, Any] | None
+    annotations: Any
+    validate_input: bool | None
+    validate_output: bool | None
+    long_running: bool
+    task_support: TaskSupport | None
+
+
+class ResourceWords(ShownWords, total=False):
+    """Of a resource, or a template; `size` is for a resource alone, `segments` for a template."""
+
+    mime_type: str | None
+    annotations: Any
+    size: int | None
+    segments: bool
+
+
+class PromptWords(ShownWords, total=False):
+    """Of a prompt."""
+
+    arguments: Sequence[Any] | None
+
+
+class CompletionWords(RunningWords, total=False):
+    """Of a completion."""

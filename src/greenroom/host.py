@@ -25,23 +25,23 @@ from greenroom.actors.client.errors import NotReady
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.consent import Consent
 from greenroom.actors.federation.agent import Agent
-from greenroom.actors.federation.agent_errors import MisconfiguredServer, UnknownServer
 from greenroom.actors.federation.federation import Federation
+from greenroom.actors.federation.federation_errors import MisconfiguredServer, UnknownServer
 from greenroom.actors.federation.specs import PATIENCE, UpstreamSpec, check_away
-from greenroom.actors.mentions.reader import MentionReader
-from greenroom.actors.mentions.shelf import ResourceShelf
-from greenroom.actors.output.keeper import kept
-from greenroom.actors.output.limits import Limiter
-from greenroom.actors.output.spill import Spill
+from greenroom.actors.guest.guest_session import Asked
+from greenroom.actors.guest.listener import Reception
+from greenroom.actors.mentions.reader import MentionReader, ResourceShelf
+from greenroom.actors.output.limits import Limiter, Spill, kept
+from greenroom.actors.tree import Tree
 from greenroom.protocol.pins import Pins
-from greenroom.supervision import whereis
+from greenroom.supervision import child, whereis
 from greenroom.supervision.kernel.current import node_of
+from greenroom.transports.client.memory import MemoryRoute
 
-from .answering import Callbacks, check_callbacks, check_roots
+from .client_callbacks import Callbacks, check_callbacks, check_roots
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
-from .host_words import HostWords
-from .hosted import NOT_OPEN, HostedServer
+from .host_words import NOT_OPEN, HostedServer, HostWords
 from .hosting import Hosting
 from .server import Server
 from .targets import Guest, origin_of, route_of
@@ -52,21 +52,21 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line, Told
+    from greenroom.actors.company import Company
     from greenroom.actors.federation.agent import Invalid
-    from greenroom.actors.federation.annex import Isolation
-    from greenroom.actors.federation.specs import Away, Change, Standing
+    from greenroom.actors.federation.specs import Away, Change, Isolation, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
     from greenroom.actors.federation.upstream import Upstream
-    from greenroom.actors.guest.reception import Reception
     from greenroom.actors.output.limits import OutputLimits
-    from greenroom.auth.client.per_caller import CallerIdentity
+    from greenroom.auth.client.door import CallerIdentity
     from greenroom.protocol.pins import Policy
     from greenroom.protocol.received import ResourceReply
     from greenroom.supervision import ChildSpec
 
-    from .answering import Roots
+    from .client_callbacks import Roots
     from .targets import Target
 
+if TYPE_CHECKING:
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -226,8 +226,6 @@ class Host(HostFiles, HostWords):
         """All of it as a child of anybody's supervisor; it then needs no `async with`."""
         spec = self.federation.child_spec()
         if self._receptions:
-            from .guests import with_guests  # noqa: PLC0415 - few have guests
-
             spec = with_guests(self.federation, self._receptions)
         spec = spec if self.limiter is None else kept(self.limiter.spill, spec)
         return spec if self._household is None else self._household.around(spec)
@@ -240,8 +238,6 @@ class Host(HostFiles, HostWords):
         `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name of this
         machine alone, which what is returned knows.
         """
-        from .guests import admitted_to_host  # noqa: PLC0415 - as above
-
         if self._holders:
             raise ConfigError("guests are admitted before the host is opened")
         reception = admitted_to_host(self, key, address, most_guests)
@@ -496,3 +492,39 @@ def _pins(given: SomePins | None) -> Pins | None:
     if given is None or isinstance(given, Pins):
         return given
     return Pins.load(given) if isinstance(given, str | os.PathLike) else Pins(given)
+
+
+# --- Guests of a host and of a server: what `admit_guests` adds to their trees.
+
+_INTENSITY, _PERIOD = 5, 10.0
+
+
+def admitted_to_host(
+    host: Host, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
+) -> Reception:
+    """Where guests of a host are let in: what it does not let its own program call is not for them either."""
+    federation = host.federation
+    return Reception(
+        Asked(federation, host.agent),
+        key,
+        address=address,
+        most_guests=most_guests,
+        name=f"guests-{federation.key.name}",
+    )
+
+
+def with_guests(federation: Federation, receptions: Sequence[Reception]) -> ChildSpec[Any]:
+    """A federation and those who let guests in to it: these are started anew with it, and it is not with them."""
+    children = [federation.child_spec(), *(each.child_spec() for each in receptions)]
+    tree = child(Tree, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
+    return tree.but(id=f"{federation.key} with guests", name=federation.name("host"))
+
+
+def admitted_to_company(
+    company: Company, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
+) -> tuple[Reception, ChildSpec[Any]]:
+    """Where guests of a server are let in, and the child for that: the company is asked by a client of its own."""
+    name = company.settings.name
+    federation = Federation({name: UpstreamSpec(MemoryRoute(company, description=name))}, name=f"guests of {name}")
+    reception = Reception(Asked(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}")
+    return reception, with_guests(federation, [reception])

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.specs import Standing
     from greenroom.actors.output.limits import Limiter
     from greenroom.auth.client.door import Auth
-    from greenroom.config.household import Household
+    from greenroom.config.config_sync import Household, Step
     from greenroom.config.routes import SignIn
-    from greenroom.config.steps import Step
     from greenroom.config.values import HostConfig, ServerConfig
 
 WATCH = 1.0
@@ -80,7 +79,7 @@ class HostFiles:
         where they ask nobody says yes; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
         goes by those, and by what the files deny. `only` are the names of servers to have, where not all are wanted. `options` are a host's own.
         """
-        from greenroom.config.household import Household  # noqa: PLC0415 - whoever has no files needs none of it
+        from greenroom.config.config_sync import Household  # noqa: PLC0415 - whoever has no files needs none of it
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
         from greenroom.config.reader import read  # noqa: PLC0415 - as above
 

@@ -11,12 +11,10 @@ import asyncio
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from greenroom.actors.peers import UnknownSession
+from greenroom.actors.company import UnknownSession
 from greenroom.actors.session import ENDED
 from greenroom.actors.sessions import find_session
-from greenroom.actors.task_endings import error_of, returned
-from greenroom.actors.task_record import owner_of
-from greenroom.actors.task_words import Cancel, Update
+from greenroom.actors.task_record import Cancel, Update, error_of, owner_of, returned
 from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.methods import Side

@@ -16,7 +16,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from greenroom.actors.pools.loading import begins
+from greenroom.actors.pools.handler_spec import begins
 from greenroom.supervision import Node, ProcessExited, Supervisor, is_alive, start, stop
 from greenroom.supervision.kernel.current import current, install_node, node_of
 

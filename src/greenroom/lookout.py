@@ -25,9 +25,9 @@ import msgspec
 
 from greenroom.supervision import GenServer, child, start, stop, whereis
 from greenroom.supervision.acceptor import BACKLOG, serve, stream_protocol
+from greenroom.supervision.introspect import snapshot
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.spelling import visible
-from greenroom.supervision.snapshot import take
 
 from .errors import ConfigError
 
@@ -215,7 +215,7 @@ class Lookout(GenServer):
 
     def seen(self) -> dict[str, Any]:
         """The snapshot, as data."""
-        snapshot = take()
+        taken = snapshot()
         processes = [
             {
                 "pid": str(each.pid),
@@ -230,17 +230,17 @@ class Lookout(GenServer):
                 "tasks": each.tasks,
                 "calls": None if each.calls is None else str(each.calls),
             }
-            for each in snapshot.processes
+            for each in taken.processes
         ]
         return {
             "name": self.name,
             "pid": os.getpid(),
             "urls": list(self.urls()),
-            "node": snapshot.node,
-            "lag": snapshot.lag,
-            "leaked": snapshot.leaked,
-            "workers": snapshot.workers,
-            "busy_workers": snapshot.busy_workers,
+            "node": taken.node,
+            "lag": taken.lag,
+            "leaked": taken.leaked,
+            "workers": taken.workers,
+            "busy_workers": taken.busy_workers,
             "processes": processes,
             "servers": _servers(),
         }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, cast
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_request, encode_result
 from greenroom.protocol.versions import LATEST
-from greenroom.transports.memory import MemoryWire
+from greenroom.transports.channel import MemoryWire
 from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:

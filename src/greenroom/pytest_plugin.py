@@ -280,7 +280,7 @@ def pytest_fixture_setup(
     if not is_async or _ours(request.node) is None:
         return (yield)
 
-    from greenroom.supervision.testing.performing import Later  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.stage import Later  # noqa: PLC0415 - as above
 
     def later(*args: Any, **kwargs: Any) -> Later:
         return Later(function, args, kwargs)
@@ -300,7 +300,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if function is None:
         return None
     from greenroom.supervision.testing import Seed  # noqa: PLC0415 - as above
-    from greenroom.supervision.testing.performing import perform  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.stage import perform  # noqa: PLC0415 - as above
 
     @functools.wraps(function, updated=())
     def synchronous(*args: Any, **kwargs: Any) -> None:
@@ -336,7 +336,7 @@ def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[Bas
     if not item.config.getoption(_SHRINK) or not first.fault_plan:
         return
     from greenroom.supervision.testing import Seed, shrink  # noqa: PLC0415 - as above
-    from greenroom.supervision.testing.performing import perform  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.stage import perform  # noqa: PLC0415 - as above
 
     names = item._fixtureinfo.argnames  # noqa: SLF001 - as above
 
@@ -390,7 +390,7 @@ def _forget(item: pytest.Item) -> None:
 
 def _replayed(item: pytest.Item, plan: FaultPlan, seed: int | None) -> str:
     """The plan of a failed test, kept in a file, and the command that plays it again."""
-    from greenroom.supervision.testing.kept import replayed  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.replay import replayed  # noqa: PLC0415 - as above
 
     shrunk_from = item.stash.get(_shrunk_key, None)
     given: str | None = item.config.getoption(_PLAN)

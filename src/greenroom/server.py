@@ -16,44 +16,46 @@ It is no process and owns none: it holds what was registered, and describes the 
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakSet
 
-from greenroom.actors.catalogue import KINDS, Shelf
+from greenroom.actors.cancellation import Cancellation
+from greenroom.actors.catalogue import KINDS, LISTINGS, Shelf
 from greenroom.actors.company import Company
+from greenroom.actors.context import Context
+from greenroom.actors.gateway.gateway import Gateway
 from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Facts
 from greenroom.actors.pools.at_home import home_of_call
-from greenroom.actors.pools.loading import begins
+from greenroom.actors.pools.handler_spec import begins
 from greenroom.actors.sessions import count_sessions
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import tell_changed
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.visits import Visited, find_visited
+from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.supervision import current_node, delete_child, start_child, terminate_child
 from greenroom.supervision.kernel.spelling import visible
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.binding import CannotListen
 from greenroom.transports.http_engine import Engine
-from greenroom.transports.standard import StandardStreams
-from greenroom.transports.stdio import LINE_LIMIT, StdioWire, stdio_child
+from greenroom.transports.stdio import LINE_LIMIT, StandardStreams, StdioWire, stdio_child
 from greenroom.transports.tls import Certificates
 
 from . import running
 from .console_log import LogOptions
-from .decorators import Decorators
+from .decorators import Decorators, Registrations
 from .errors import ConfigError, suggests
 from .host_tasks import HostTasks
 from .hosting import Hosting
-from .lifespans import Lifespans
 from .listening import check_options, check_run, check_store, gate_of, graces, http_config, unless_it_fails, urls_of
-from .mounting import Mounted
-from .outside import context_of
-from .registrations import Registrations
+from .mounting import Lifespans, Mounted
 from .thespian_words import ThespianWords
 
 if TYPE_CHECKING:
@@ -61,14 +63,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.context import Context
+    from greenroom.actors.company import Peers
     from greenroom.actors.ensemble.spreading import Place
-    from greenroom.actors.gateway.gateway import Gateway
-    from greenroom.actors.peers import Peers
     from greenroom.actors.pools.at_home import Home
-    from greenroom.actors.readiness import WaitFor
+    from greenroom.actors.registry import WaitFor
     from greenroom.actors.task_store import TaskStore
-    from greenroom.auth.seam import Provider
+    from greenroom.auth.grants import Provider
     from greenroom.supervision import ChildSpec, Node
     from greenroom.transports.binding import Binding
     from greenroom.transports.http_config import HttpConfig
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from .host import Host
     from .mounting import Caller
 
+if TYPE_CHECKING:
     Transport = Literal["stdio", "http"]
 
 
@@ -234,7 +235,7 @@ class Server(Decorators, Lifespans, ThespianWords):
 
     def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
-            from .working import run_workers  # noqa: PLC0415 - most servers have none, and it loads Thespian
+            from .listening import run_workers  # noqa: PLC0415 - most servers have none, and it loads Thespian
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return
@@ -321,8 +322,6 @@ class Server(Decorators, Lifespans, ThespianWords):
         it was `idle` for so many seconds. `shared` servers have one for everybody: say so of those that remember nothing. `prefix` comes before
         all names, where two hosts are mounted.
         """
-        from .gateways import mount  # noqa: PLC0415 - few servers are gateways, and it is much to load
-
         if self._runs:
             raise ConfigError("a host is mounted before the server runs")
         made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
@@ -331,7 +330,7 @@ class Server(Decorators, Lifespans, ThespianWords):
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
         listeners = [*self._with, *listeners]
         if self._gateways:
-            from greenroom.actors.gateway.keeper import gateway_spec  # noqa: PLC0415 - as above
+            from greenroom.actors.gateway.gateway import gateway_spec  # noqa: PLC0415 - as above
 
             listeners = [*(gateway_spec(each, self._changed) for each in self._gateways), *listeners]
         if self._gate is not None:
@@ -463,3 +462,125 @@ class Server(Decorators, Lifespans, ThespianWords):
 
 # What takes any option is not what a reader of `help(Server)`, an editor or the reference page is to see.
 Server.__new__.__signature__ = signature(Server.__init__)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
+
+
+# --- A peer as a handler has it, for code that is no handler: the same words (`ctx`), outside of any call.
+
+
+def context_of(company: Company, session_id: str) -> Context:
+    """A context that belongs to a session and to no call of it. Raises `UnknownSession`."""
+    card = company.peers.card(session_id)
+    version = card.version or DEFAULT_NEGOTIATED
+    facts = Facts(card.id, version, card.peer, card.client_info, card.client_capabilities)
+    return Context(facts, _Voice(company.peers, session_id), Cancellation(), None, {}, company.settings.ask_timeout)
+
+
+class _Voice:
+    """Speaks on the session's general stream, or its channel."""
+
+    def __init__(self, peers: Peers, session_id: str) -> None:
+        self._peers = peers
+        self._id = session_id
+
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Send a notification. False when the session is gone."""
+        return self._peers.notify(self._id, method, params)
+
+    def log(self, level: str, data: Any, logger: str | None) -> bool:
+        """Send a log message, unless the session's level is higher."""
+        return self._peers.log(self._id, level, data, logger)
+
+    def touch(self, ahead: float = 0.0) -> None:
+        """There is no call that could be silent."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Send a request and wait for its result."""
+        return await self._peers.ask(self._id, method, params, math.inf if timeout is None else timeout)
+
+    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that anybody waits for
+        """There is no stream of a call."""
+        return False
+
+
+# --- Mounting a host on a server: the server then serves all of the host's servers as well as what is registered at itself.
+
+_ALL: Final[dict[str, Any]] = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+}
+"""What upstreams may have or come to have is not known when a client introduces itself, so all of it is declared."""
+
+
+def check_host(server: Server, host: object, prefix: object) -> None:
+    """Raises `ConfigError` for what is no host, and says what to write."""
+    from .host import Host  # noqa: PLC0415 - which may not be loaded, and then this is none
+
+    if not isinstance(prefix, str):
+        raise ConfigError(f"the prefix of a mounted host must be a text, not {prefix!r}")
+    if isinstance(host, Host):
+        return
+    if isinstance(host, type(server)):
+        called = host.settings.name
+        raise ConfigError(
+            f"a server mounts a Host, and {host!r} is a server: write server.mount(Host({{{called!r}: the_server}})), which serves its tools "
+            f"as {called}__its_tool; or register its functions here"
+        )
+    raise ConfigError(f'a server mounts a Host, as in server.mount(Host({{"there": "https://…/mcp"}})), not {host!r}')
+
+
+def mount(  # noqa: PLR0913 - as the server's method
+    server: Server,
+    host: Host,
+    prefix: str,
+    *,
+    before: Sequence[Gateway],
+    shared: bool | Collection[str],
+    most: int,
+    idle: float,
+) -> Gateway:
+    """The gateway, which answers from now on beside those that were mounted `before`. Raises `ConfigError` where it could not."""
+    check_host(server, host, prefix)
+    company = server.company
+    listed = {listing.method for listing in LISTINGS} & company.hooks.answers.keys()
+    if listed and not before:
+        raise ConfigError(
+            f"{server!r} answers {', '.join(sorted(listed))} itself: mount the host on a server of its own"
+        )
+    if prefix in {each.prefix for each in before}:
+        raise ConfigError(f"a host is mounted with the prefix {prefix!r} already: give this one another")
+    settings = replace(server.settings, capabilities={**_ALL, **server.settings.capabilities})
+    server.settings = settings
+    company.set_up(settings)
+    gateway = Gateway(
+        host,
+        company,
+        outside=server.session,
+        completed=server.elicitation_complete,
+        beside=before[-1] if before else None,
+        prefix=prefix,
+        shared=shared,
+        most=most,
+        idle=idle,
+    )
+    heeded = company.hooks.roots_changed
+
+    async def roots_changed(params: Any, facts: Any) -> None:
+        await gateway.roots_changed(facts.session_id)
+        if heeded is not None:
+            answer = heeded(params, facts)
+            if answer is not None:
+                await answer
+
+    levelled = company.hooks.level
+
+    async def level(wanted: str, facts: Any) -> None:
+        await gateway.level(facts.session_id, wanted)
+        if levelled is not None:
+            answer = levelled(wanted, facts)
+            if answer is not None:
+                await answer
+
+    company.hooks = replace(company.hooks, answers=gateway.answers(), roots_changed=roots_changed, level=level)
+    return gateway

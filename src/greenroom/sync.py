@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.results import Completion
     from greenroom.protocol.shapes import Level
 
-    from .client_tools import ClientTools, PendingCall
+    from .client import ClientTools, PendingCall
     from .targets import Target
 
 P = ParamSpec("P")

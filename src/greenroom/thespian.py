@@ -12,9 +12,8 @@ actor of theirs, to be asked from a thread of ours.
 
 from __future__ import annotations
 
-from greenroom.actors.guest.asking import ask
 from greenroom.actors.guest.guest import Guest
-from greenroom.actors.guest.keys import new_key_file
+from greenroom.actors.guest.guest_wire import new_key_file
 from greenroom.actors.guest.messages import (
     Answer,
     CallTool,
@@ -40,6 +39,7 @@ from greenroom.actors.guest.messages import (
     Unsubscribe,
     Unsubscribed,
     Updated,
+    ask,
 )
 from greenroom.supervision.cluster.foreign import (
     ActorGone,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import inspect
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.catalogue import RegistrationError
-from greenroom.actors.guest.actor_tools import SLACK, employer_spec, tool_function
-from greenroom.actors.options import ToolOptions
-from greenroom.protocol.hints import BadHint
+from greenroom.actors.context import Context
+from greenroom.actors.handlers import ToolOptions
+from greenroom.protocol.errors import ToolError
+from greenroom.protocol.hints import BadHint, docstring_of, parameters_of, return_hint_of
+from greenroom.supervision import GenServer, child
+from greenroom.supervision.behaviours.threads import in_thread
 from greenroom.supervision.cluster.foreign import TIMEOUT, ForeignActor
 
 from .decorators import name_of, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import ClassVar
 
-    from greenroom.supervision import ChildSpec
+    from greenroom.supervision import ChildSpec, ExitReason
 
-    from .registrations import Registrations
+    from .decorators import Registrations
 
 
 def register(  # noqa: PLR0913 - as the server's method
@@ -57,3 +62,81 @@ def register(  # noqa: PLR0913 - as the server's method
         name, function, replace(said, timeout=timeout + SLACK if timeout > 0 else timeout), replace=False
     )
     return employer_spec(asked, name)
+
+
+# --- An actor of somebody's Thespian system as a tool: arguments become its message, and its reply the result.
+# What such a tool takes is what its `request` takes: the message's own class, or any function that makes a message. It is an ordinary tool
+# otherwise; the asking blocks a thread, under the bulkheads of all tools.
+
+SLACK: Final = 5.0
+"""How much later than the actor's own time the call's is over, in seconds: so that it is told that the actor is silent."""
+
+
+def tool_function(
+    actor: ForeignActor, request: Callable[..., Any], reply: Callable[[Any], Any] | None, timeout: float
+) -> Callable[..., Any]:
+    """A handler with the hints of `request`, and of what `reply` makes of the answer. Raises `BadHint`."""
+    from greenroom.supervision.cluster.foreign import ForeignActorError  # noqa: PLC0415 - it loads Thespian
+
+    own = _defaults(request)
+    parameters = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=own.get(each.name, each.default),
+            annotation=each.hint,
+        )
+        for each in parameters_of(request)
+    ]
+    names = {each.name for each in parameters}
+    context = next(name for name in ("ctx", "context", "_ctx", "_context_of_the_call") if name not in names)
+
+    def call(**arguments: Any) -> Any:
+        ctx: Context = arguments.pop(context)
+        message = request(**arguments)
+        try:
+            answer = actor.ask(message, timeout, unwanted=lambda: ctx.over or bool(ctx.cancelled))
+        except ForeignActorError as error:
+            raise ToolError(str(error)) from error
+        return answer if reply is None else reply(answer)
+
+    described: Any = call
+    described.__signature__ = inspect.Signature(
+        [*parameters, inspect.Parameter(context, inspect.Parameter.KEYWORD_ONLY, annotation=Context)],
+        return_annotation=inspect.Signature.empty if reply is None else return_hint_of(reply),
+    )
+    call.__doc__ = _said(request)
+    return call
+
+
+def _defaults(request: Any) -> Mapping[str, Any]:
+    """What the fields of a message are by themselves, where that is made anew for each."""
+    if not is_dataclass(request):
+        return {}
+    return {each.name: each.default_factory() for each in fields(request) if each.default_factory is not MISSING}
+
+
+def _said(request: Any) -> str | None:
+    """Its docstring, unless Python has made that up."""
+    text = docstring_of(request)
+    made_up = inspect.isclass(request) and text is not None and text.startswith(f"{request.__name__}(")
+    return None if made_up else text
+
+
+class Employer(GenServer):
+    """Ends an actor that was made for a server, when the server ends. It is made when it is first called."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, actor: ForeignActor) -> None:
+        """Whom it is for."""
+        self._actor = actor
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
+        """Let the actor go."""
+        await in_thread(bool, self._actor.close)
+
+
+def employer_spec(actor: ForeignActor, name: str) -> ChildSpec[Any]:
+    """It, as a child of the company."""
+    return child(Employer, actor).but(id=f"actor of {name}")

@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from greenroom.actors.company import Company
-    from greenroom.actors.guest.reception import Reception
+    from greenroom.actors.guest.listener import Reception
     from greenroom.supervision import ChildSpec
 
-    from .registrations import Registrations
-    from .words import ToolWords
+    from .decorators import Registrations, ToolWords
 
 
 class ThespianWords:
@@ -55,7 +54,7 @@ class ThespianWords:
         `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name on
         this machine alone, which what is returned knows.
         """
-        from .guests import admitted_to_company  # noqa: PLC0415 - few have guests
+        from .host import admitted_to_company  # noqa: PLC0415 - few have guests
 
         reception, made = admitted_to_company(self.company, key, address, most_guests)
         self._with.append(made)

@@ -10,21 +10,279 @@ links and monitors fire, and its supervisor decides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from greenroom.supervision.kernel import describe
+from greenroom.supervision.kernel import clock, describe, watchdog
+from greenroom.supervision.kernel.behaviour import READY
 from greenroom.supervision.kernel.errors import ActorError
-from greenroom.supervision.kernel.process import INLINE
+from greenroom.supervision.kernel.messages import (
+    ASK,
+    CALL,
+    CAST,
+    CONTINUE,
+    IDLE_TIMEOUT,
+    INFO,
+    INIT,
+    SIGNAL,
+    SYSTEM,
+    TELL,
+    TERMINATE,
+    TIMEOUT,
+    Crash,
+    Entry,
+    ExitReason,
+)
+from greenroom.supervision.kernel.process import DOZING, IDLE, INLINE, Process
 
-from .actions import Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
-from .caller import Caller
-from .server import BadReturn
-from .serving import Serving
+from .caller import ACTIONS, UNSET, Caller, Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
+from .calls import CALL_CODE, SPECIAL
+from .server import KEPT, BadReturn, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    import asyncio
+    from collections.abc import Awaitable, Callable
 
-    from greenroom.supervision.kernel.reasons import ExitReason
+    from .starting import Starting
+
+# --- The loop of a server: how an entry of its mailbox becomes a callback, and what the callback returns an action.
+# `GenServer` is this and the callbacks. The order is OTP's: what a callback asked to be done next comes before any message,
+# `terminate` comes before the answer of a call that stops, and the answer before the death. A system message (`introspect`)
+# is no message: it passes a suspended server, and leaves the event timer alone.
+
+_ANSWERABLE: Final = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is nobody's
+_NO_MESSAGE: Final = frozenset((SYSTEM, TIMEOUT))  # a timeout that lies in the mailbox when one is armed is void
+
+
+class _Timer:
+    """One arming of the event timer: an entry that another one left in the mailbox is void."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self) -> None:
+        self.handle: asyncio.TimerHandle | None = None
+
+
+class Serving(Server):
+    """The engine's side of a GenServer."""
+
+    __slots__ = ("_otp_call", "_otp_timer")
+
+    _otp_methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    _otp_special: ClassVar[frozenset[type]] = SPECIAL
+    _otp_call: Caller[Any] | None
+    _otp_timer: _Timer | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._otp_methods = {}
+
+    # --- callbacks: GenServer tells what they are for
+
+    def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
+        """Somebody asked."""
+
+    def handle_cast(self, request: Any) -> Any:
+        """Somebody told us."""
+
+    def handle_info(self, message: Any) -> Any:
+        """Any other message."""
+
+    def handle_continue(self, token: Any) -> Any:
+        """What was to be done next."""
+
+    # --- entries in
+
+    def _otp_take(self, process: Process) -> None:
+        self._otp_process = process
+        self._otp_kept = self._otp_call = self._otp_timer = None
+        process.behaviour = self
+        if self.traps_exit:
+            process.trap_exit = True
+
+    def _otp_take_over(self, process: Process, first: NoReply | None) -> None:
+        self._otp_take(process)
+        if first is not None:
+            self._otp_next(first)
+
+    def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        self.__init__(*args, **kwargs)  # type: ignore[misc]
+        value = self.init()
+        return READY if value is None else value
+
+    def _otp_method(self, method: Any) -> Callable[..., Any]:
+        """What to run for a method reference, when `_methods` does not know it yet."""
+        return find(type(self), method)
+
+    def _otp_handle(self, entry: Entry) -> object:
+        kind = entry[0]
+        timer = self._otp_timer
+        if self._otp_process.resting:
+            if self._otp_waits(entry):
+                return KEPT
+            if timer is not None and kind != SYSTEM and (kind != TIMEOUT or entry[2] is timer):
+                self._otp_disarm()
+        if kind == CAST:
+            method = entry[1]
+            return (self._otp_methods.get(method) or self._otp_method(method))(self, *entry[2], **entry[3])
+        if kind == CALL:
+            method = entry[1]
+            self._otp_call = entry[4]
+            return (self._otp_methods.get(method) or self._otp_method(method))(self, *entry[2], **entry[3])
+        if kind == ASK:
+            self._otp_call = entry[2]
+            return self.handle_call(entry[1], entry[2])
+        if kind == TELL:
+            return self.handle_cast(entry[1])
+        if kind == CONTINUE:
+            return self.handle_continue(entry[1])
+        if kind in (INFO, SIGNAL) and not self._otp_is_parents_exit(entry):
+            return self.handle_info(entry[1])
+        if kind == TIMEOUT:
+            return self.handle_info(entry[1]) if entry[2] is timer else None
+        if kind == SYSTEM:
+            self._otp_call = entry[2]
+        return self._otp_handle_common(entry)
+
+    # --- what callbacks return
+
+    def _otp_done(self, entry: Entry, value: Any) -> None:
+        kind = entry[0]
+        if value is KEPT:
+            return
+        if kind == TERMINATE:
+            self._otp_end(entry, entry[1])
+        elif type(value) in ACTIONS:
+            self._otp_act(entry, value)
+        elif kind in (CALL, SYSTEM):
+            self._otp_call = None
+            entry[-1].reply(value)
+        elif kind == CAST:
+            pass
+        elif kind == INIT:
+            self._otp_started(entry, value)
+        elif value is not None or kind == ASK:
+            self._otp_bad_return(entry, value)
+
+    def _otp_act(self, entry: Entry, action: Any) -> None:
+        kind = entry[0]
+        if kind == INIT:
+            self._otp_started(entry, action)
+            return
+        match action:
+            case Reply(value=value) if kind in _ANSWERABLE:
+                self._otp_call = None
+                if kind != CAST:
+                    entry[-1].reply(value)
+                self._otp_next(action)
+            case NoReply():
+                self._otp_call = None
+                self._otp_next(action)
+            case Stop(reason=reason, reply=reply) if reply is UNSET or kind in _ANSWERABLE:
+                self._otp_call = None
+                owed = None if reply is UNSET or kind == CAST else (entry[-1], reply)
+                self._otp_stop(reason, entry, owed)  # type: ignore[arg-type]
+            case _:
+                self._otp_bad_return(entry, action)
+
+    def _otp_next(self, action: Reply | NoReply) -> None:
+        if action.idle_after is not None:
+            self._otp_arm(action.idle_after)
+        elif isinstance(action.then, Continue):
+            self._otp_process.push_front((CONTINUE, action.then.token))
+        elif action.then is not None:
+            self._otp_arm_event(action.then)
+
+    def _otp_started(self, entry: Entry, value: Any) -> None:
+        starting: Starting = entry[3]
+        process = self._otp_process
+        match value:
+            case None:
+                starting.done()
+            case Continue(token=token):
+                process.push_front((CONTINUE, token))
+                starting.done()
+            case EventTimeout():
+                self._otp_arm_event(value)
+                starting.done()
+            case NoReply():
+                self._otp_next(value)
+                starting.done()
+            case _:
+                self._otp_not_begun(entry, value)
+
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+        kind = entry[0]
+        if kind in (CALL, ASK, SYSTEM):
+            self._otp_call = None
+            if isinstance(error, Reject):
+                entry[-1].fail(error.error)
+                return
+            if kind != ASK and _does_not_fit(error):
+                entry[-1].fail(error)
+                return
+        if kind == CAST and (isinstance(error, Reject) or _does_not_fit(error)):
+            self._otp_unexpected("cast", describe.message(entry))
+            return
+        self._otp_broke(entry, error)
+
+    def _otp_bad_return(self, entry: Entry, value: object) -> None:
+        self._otp_call = None
+        message = f"a callback returned {describe.short(value)} after {describe.message(entry)}"
+        self._otp_stop(Crash(BadReturn(message)), entry)
+
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        if self._otp_timer is not None:
+            self._otp_disarm()
+        self._otp_kept = None
+
+    # --- the event timer
+
+    def _otp_arm(self, seconds: float) -> None:
+        """Nothing at all for so long. Unlike an event timeout, 0 is late when a message is waiting already."""
+        if seconds > 0 or all(entry[0] in _NO_MESSAGE for entry in self._otp_process.mailbox or ()):
+            self._otp_arm_for(seconds, IDLE_TIMEOUT)
+
+    def _otp_arm_event(self, timeout: EventTimeout) -> None:
+        seconds = timeout.seconds
+        if seconds is not None:
+            now = clock.now(self._otp_process.node.loop) if timeout.absolute else 0.0
+            self._otp_arm_for(seconds - now, timeout.message)
+
+    def _otp_arm_for(self, seconds: float, message: object) -> None:
+        process = self._otp_process
+        timer = self._otp_timer = _Timer()
+        process.resting = DOZING
+        entry = (TIMEOUT, message, timer)
+        if seconds <= 0:
+            process.push_front(entry)
+            return
+        node = process.node
+        timer.handle = node.loop.call_later(seconds, process.deliver, entry, context=node.context)
+
+    def _otp_disarm(self) -> None:
+        if self._otp_timer is not None and self._otp_timer.handle is not None:
+            self._otp_timer.handle.cancel()
+        self._otp_timer = None
+        self._otp_process.resting = IDLE if self._otp_kept is None else DOZING
+
+    def _otp_rests(self) -> int:
+        return IDLE if self._otp_timer is None else DOZING
+
+
+def _does_not_fit(error: BaseException) -> bool:
+    """Whether a call never began because its arguments do not fit the method: then it is the caller's fault alone."""
+    trace = error.__traceback__
+    if not isinstance(error, TypeError) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code in _CALLING
+
+
+_CALLING = (Serving._otp_handle.__code__, Process.drain.__code__, CALL_CODE)
+watchdog.runs_handlers(Serving._otp_set_up.__code__, lambda frame: frame["self"]._process)
+
 
 __all__ = ["Action", "BadReturn", "Begun", "GenServer"]
 
@@ -91,3 +349,33 @@ class GenServer(Serving):
                 raise ActorError(message)
             call = self._otp_call = Caller(process.node, process, process.asker)
         return call
+
+
+# --- Method references: which function of a server a client means.
+
+
+def find(cls: type[Serving], method: Any) -> Callable[..., Any]:
+    """The most derived override of `method`, remembered by the class. Plain functions of the server stay.
+
+    For what is no method of that class: a function that rejects the call, so that it is the caller who is told.
+    """
+    name = getattr(method, "__name__", None)
+    if name is not None and any(vars(base).get(name) is method for base in cls.__mro__):
+        function: Callable[..., Any] = getattr(cls, name)
+        cls._otp_methods[method] = function
+        return function
+    if isinstance(method, MethodType) and any(vars(base).get(name or "") is method.__func__ for base in cls.__mro__):
+        return _refuse(f"{method.__qualname__} is bound to an instance: write {cls.__name__}.{name}")
+    owner = getattr(method, "__qualname__", "").rpartition(".")[0]
+    if isinstance(method, FunctionType) and owner and not owner.endswith(">"):
+        return _refuse(f"{method.__qualname__} is not a method of {cls.__name__}")
+    if not callable(method):
+        return _refuse(f"{method!r} is not a method of {cls.__name__}: write {cls.__name__}.name_of_the_method")
+    return cast("Callable[..., Any]", method)
+
+
+def _refuse(message: str) -> Callable[..., Any]:
+    def refuse(_server: object, *_args: Any, **_kwargs: Any) -> None:
+        raise Reject(TypeError(message))
+
+    return refuse

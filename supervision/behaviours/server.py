@@ -11,30 +11,35 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from greenroom.supervision.kernel import describe, exits, watchdog
+from greenroom.supervision.kernel import watchdog as stacks
 from greenroom.supervision.kernel.behaviour import Behaviour
 from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
 from greenroom.supervision.kernel.messages import (
+    ASK,
+    CALL,
     EXEMPT,
     INFO,
     INIT,
+    NORMAL,
     SIGNAL,
     STOP,
     SYSTEM,
     TERMINATE,
+    Crash,
     Entry,
     Exit,
+    ExitReason,
+    is_orderly,
 )
 from greenroom.supervision.kernel.process import DOZING, IDLE, Process
-from greenroom.supervision.kernel.reasons import NORMAL, Crash, ExitReason, is_orderly
-from greenroom.supervision.kernel.reports import Unexpected
+from greenroom.supervision.kernel.reports import CrashReport, Unexpected
 
-from .actions import UNSET, Ignore, Stop
-from .calls import Ref
-from .reporting import crash_report
+from .caller import UNSET, Ignore, Stop
+from .calls import CALL_CODE, Ref
 from .starting import failed
 
 if TYPE_CHECKING:
-    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.messages import Pid
 
     from .caller import Caller
     from .starting import Starting
@@ -235,3 +240,27 @@ class Server(Behaviour):
 
 
 watchdog.runs_handlers(Server._otp_set_up.__code__, lambda frame: frame["self"]._process)
+
+
+# --- What a server says of its own crash: what it was at, for whom, and in what state.
+
+
+def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during: str) -> CrashReport:
+    """The report; `entry` is what was being handled, None when a task of the server crashed."""
+    process = server._otp_process
+    try:
+        state = server._otp_summary()
+    except BaseException as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
+        state = f"(report_state raised {type(broken).__name__}: {broken})"
+    caller: Caller[Any] | None = entry[-1] if entry is not None and entry[0] in (CALL, ASK) else None
+    return CrashReport(
+        pid=process.pid,
+        label=process.label,
+        reason=reason,
+        last_message=None if entry is None else describe.message(entry),
+        state=state,
+        ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
+        during=during,
+        client=None if caller is None or caller.process is None else str(caller.process),
+        client_stack="" if caller is None else stacks.of_awaiter(caller._future, CALL_CODE),
+    )

@@ -10,21 +10,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from .naming import CannotTravel
-from .peering import Peering
-from .peers import LinkOffence, NodeDown, NodeUp, Peers
-from .sealing import LinkRefused
+from .addresses import CannotTravel
+from .framing import LinkRefused
+from .peers import LinkOffence, NodeDown, NodeUp, Peering, Peers
 from .ushering import child_on, launch_on, start_link_on, start_on, whereis_on
 from .values import RemoteError, RemoteTraceback
 
 if TYPE_CHECKING:
     from .cluster import Cluster, node_child
-    from .endings import Ending, EngineFailed, NodeFailed, NodeLost
     from .host import Host
     from .keys import write_key
-    from .machines import Machine, MachineDown, MachineUp
+    from .machines import Machine, MachineDown, MachineUp, NothingFits
     from .membership import Membership
-    from .placement import NothingFits
+    from .node_records import Ending, EngineFailed, NodeFailed, NodeLost
     from .specs import ClusterSettings, Limits, Main, NodeSpec
 
 __all__ = [
@@ -65,8 +63,8 @@ __all__ = [
 _ENGINE: Final[dict[str, str]] = {
     "Cluster": "cluster",
     "ClusterSettings": "specs",
-    "Ending": "endings",
-    "EngineFailed": "endings",
+    "Ending": "node_records",
+    "EngineFailed": "node_records",
     "Host": "host",
     "Limits": "specs",
     "Machine": "machines",
@@ -74,10 +72,10 @@ _ENGINE: Final[dict[str, str]] = {
     "MachineUp": "machines",
     "Main": "specs",
     "Membership": "membership",
-    "NodeFailed": "endings",
-    "NodeLost": "endings",
+    "NodeFailed": "node_records",
+    "NodeLost": "node_records",
     "NodeSpec": "specs",
-    "NothingFits": "placement",
+    "NothingFits": "machines",
     "node_child": "cluster",
     "write_key": "keys",
 }

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.starting import Options, launch
-from greenroom.supervision.supervisors.clients import start_child
 from greenroom.supervision.supervisors.dynamic import DynamicSupervisor
 from greenroom.supervision.supervisors.spec import REST_FOR_ONE, SUPERVISOR, TEMPORARY, ChildSpec, child
 from greenroom.supervision.supervisors.supervisor import Supervisor
+from greenroom.supervision.supervisors.tree import start_child
 
 from .engine import Engine
 from .home_links import HomeLinks, links_of_home

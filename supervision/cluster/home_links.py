@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.behaviours.actions import Stop
+from greenroom.supervision.behaviours.caller import Stop
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.behaviours.starting import Options
@@ -20,7 +20,7 @@ from .peers import Peers
 from .ushering import USHER, Usher
 
 if TYPE_CHECKING:
-    from greenroom.supervision.kernel.reasons import ExitReason
+    from greenroom.supervision.kernel.messages import ExitReason
 
     from .specs import ClusterSettings
 

@@ -10,21 +10,19 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.supervision.behaviours.actions import Stop
+from greenroom.supervision.behaviours.caller import Stop
 from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.kernel.api import monitor
 from greenroom.supervision.kernel.current import current_node, self_pid
 from greenroom.supervision.kernel.errors import NotRegistered, ProcessExited
-from greenroom.supervision.kernel.messages import Down, Exit
-from greenroom.supervision.kernel.reasons import Crash
+from greenroom.supervision.kernel.messages import Crash, Down, Exit
 
-from .charges import Ended
-from .endings import Ending, EngineFailed, NodeFailed, NodeLost
 from .engine import Engine
+from .node_records import Ended, Ending, EngineFailed, NodeFailed, NodeLost
 
 if TYPE_CHECKING:
     from greenroom.supervision.behaviours.calls import Ref
-    from greenroom.supervision.kernel.reasons import ExitReason
+    from greenroom.supervision.kernel.messages import ExitReason
 
     from .specs import NodeSpec
 

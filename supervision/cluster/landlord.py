@@ -11,21 +11,20 @@ import logging
 import signal
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.supervision.behaviours.actions import Reject
+from greenroom.supervision.behaviours.caller import Reject
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.kernel.api import demonitor, monitor, send_after
 from greenroom.supervision.kernel.current import self_pid
 from greenroom.supervision.kernel.messages import Down
 
+from .daemon_protocol import Born, Departed, EndHost, Gone, Left, Lodged, NoRoom, Ready, Renewed, WrongVersion
 from .engine import Engine
-from .lodging import Departed, Left, Lodged, NoRoom, Renewed, WrongVersion
 from .machines import mismatch
-from .orders import Born, EndHost, Gone, Ready
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.links import Monitor
-    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.messages import Pid
 
     from .machines import Machine
 

@@ -14,13 +14,12 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from .framing import LARGEST, PIECE, Unframer, batch, frames
-from .sealing import GREETING_LIMIT, Handshake, LinkRefused
+from .framing import GREETING_LIMIT, LARGEST, PIECE, Handshake, LinkRefused, Unframer, batch, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .sealing import Greeting
+    from .framing import Greeting
 
 HANDSHAKE_SECONDS: Final = 5.0
 LINGER_SECONDS: Final = 1.0

@@ -24,11 +24,11 @@ from greenroom.supervision.kernel.spelling import Lines, visible
 from greenroom.supervision.supervisors.spec import REST_FOR_ONE, child
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
+from .daemon_protocol import LANDLORD
 from .engine import Engine
 from .home_links import HomeLinks
 from .keys import write_key
 from .landlord import Landlord
-from .lodging import LANDLORD
 from .machines import NODE, parse
 from .specs import ClusterSettings
 

@@ -15,23 +15,20 @@ from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.kernel.api import demonitor, monitor, send_after
 from greenroom.supervision.kernel.current import self_pid
 from greenroom.supervision.kernel.errors import ActorError
-from greenroom.supervision.kernel.messages import Down
+from greenroom.supervision.kernel.messages import NO_CONNECTION, Down
 from greenroom.supervision.kernel.names import On
-from greenroom.supervision.kernel.reasons import NO_CONNECTION
 from greenroom.supervision.kernel.routine import spawn
 
+from .daemon_protocol import LANDLORD, Absent, Departed, Joined, NotPlaced, Place, Placed, Renewed
 from .engine import Engine
 from .home_links import links_of_home
 from .landlord import Landlord
-from .lodging import LANDLORD, Departed, NotPlaced, Place, Placed, Renewed
-from .machines import Machine, MachineDown, MachineUp, mismatch
-from .orders import Absent, Joined
+from .machines import Candidate, Machine, MachineDown, MachineUp, NothingFits, choose, mismatch
 from .peers import NodeDown, NodeUp
-from .placement import Candidate, NothingFits, choose
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.links import Monitor
-    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.messages import Pid
 
     from .peers import Peers
 

@@ -11,32 +11,173 @@ link that is up ends of this, and who is turned away for it waits, and dials aga
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+from greenroom.supervision.behaviours.caller import Stop
+from greenroom.supervision.behaviours.calls import stop
+from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.starting import Options
+from greenroom.supervision.kernel.api import is_alive
 from greenroom.supervision.kernel.errors import ActorError, CallTimeout
-from greenroom.supervision.kernel.pid import Pid, make_pid
-from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS
+from greenroom.supervision.kernel.messages import NO_CONNECTION, NO_PROCESS, Exit, Pid, make_pid
 from greenroom.supervision.kernel.reports import Report
 
-from .addresses import Listening
-from .dialling import BUSY, Dialling
-from .far import Held
-from .link import LINGER_SECONDS, Link
-from .sealing import check_key, greeting
-from .silence import Silence
+from . import items
+from .addresses import Listening, dial
+from .framing import LinkRefused, check_key, greeting
+from .link import LINGER_SECONDS, Link, Party
+from .remote_process import Held
 from .switch import Switch
+from .ushering import USHER, Usher
+from .values import encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from greenroom.supervision.behaviours.calls import Ref
     from greenroom.supervision.kernel.away import Away
+    from greenroom.supervision.kernel.messages import ExitReason
     from greenroom.supervision.kernel.names import On
     from greenroom.supervision.kernel.node import Node
-    from greenroom.supervision.kernel.reasons import ExitReason
 
-    from .sealing import Greeting
+    from .framing import Greeting
+
+# --- How a node gets to others: whom it may dial, and one handshake after the other. What `Peers` does of its own accord.
+# When two dial each other at once, one link has to go, and both ends have to choose the same. Who dials knows whom before it proves itself, and
+# makes a note of it here; who listens has the last word, and finds that note: see `Peers.met`.
+
+BUSY: Final = "it is dialling this node just now, or has a link to it"
+_AGAIN: Final = 0.1
+"""How long to wait for the other's own dialling, before one more try."""
+
+
+class Dialling(Party):
+    """The part of it."""
+
+    def __init__(self, node: Node) -> None:
+        """Nobody is dialled yet."""
+        self.node = node
+        self._open = False
+        self._switches: dict[str, Switch] = {}
+        self._links: dict[Link, Switch | None] = {}
+        self._dialled: dict[str, Link] = {}  # handshakes of our own, once it is known with whom
+        self._introduced: dict[str, tuple[str, ...]] = {}
+        self._learned: dict[str, tuple[str, ...]] = {}  # what nodes that were connected said of themselves
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    @abstractmethod
+    def connected(self) -> tuple[str, ...]:
+        """The names of the nodes that are."""
+
+    @abstractmethod
+    async def wait_for(self, name: str, timeout: float | None = 5.0) -> None:
+        """Until that node is connected. Raises `CallTimeout`."""
+
+    @abstractmethod
+    def _lose(self, switch: Switch, why: str) -> None:
+        """It cannot be reached, or not any more."""
+
+    async def connect(self, addresses: Sequence[str], timeout: float = 5.0) -> str:
+        """Dial the first of these addresses that answers; the name of the node that does. Raises `LinkRefused`.
+
+        When that node is connected already, the link that is there stays.
+        """
+        wrong: list[str] = []
+        for address in addresses:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._connect(address)
+            except TimeoutError:
+                wrong.append(f"{address}: no answer within {timeout:g} s")
+            except (OSError, LinkRefused) as error:
+                wrong.append(f"{address}: {error}")
+        raise LinkRefused(f"no node could be reached: {'; '.join(wrong) or 'no address was given'}")
+
+    async def _connect(self, address: str) -> str:
+        while (found := await self._try(address)) is None:
+            pass  # the other's own dialling comes to nothing: ours, once more
+        return found
+
+    async def _try(self, address: str) -> str | None:
+        """One handshake; None when the other end would rather have had its own, and that did not come."""
+        arrived: asyncio.Future[str] = self.node.loop.create_future()
+        made: list[Link] = []
+
+        def make() -> Link:
+            link = Link(self, dialling=True)
+            link.arrived, link.greeted = arrived, self._greeted
+            made.append(link)
+            self._links[link] = None
+            return link
+
+        try:
+            await dial(self.node.loop, make, address)
+            return await arrived
+        except LinkRefused as error:
+            peer = made[0].peer if made else None
+            if peer is not None and peer.name in self.connected:
+                return peer.name
+            if peer is None or not str(error).endswith(BUSY):
+                raise
+            with contextlib.suppress(CallTimeout):
+                await self.wait_for(peer.name, _AGAIN)
+                return peer.name
+            return None
+        finally:
+            for link in made:
+                if not link.up:
+                    link.end("given up")
+
+    def introduce(self, name: str, addresses: Sequence[str]) -> None:
+        """From now on that node is dialled when something is to be said to it."""
+        self._introduced[name] = tuple(addresses)
+
+    def forget(self, name: str) -> None:
+        """That node is not dialled any more; a link that is there stays."""
+        self._introduced.pop(name, None)
+        self._learned.pop(name, None)
+
+    def _reach(self, name: str) -> Switch | None:
+        switch = self._switches.get(name)
+        if switch is not None or not self._open:
+            return switch
+        addresses = dict.fromkeys((*self._learned.get(name, ()), *self._introduced.get(name, ())))
+        if not addresses:
+            return None
+        switch = self._switches[name] = Switch(self.node, name)
+        # A task of the node and of no process: whoever has said something first does not own the link.
+        task = self.node.loop.create_task(self._dial_for(switch, tuple(addresses)), context=self.node.context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return switch
+
+    async def _dial_for(self, switch: Switch, addresses: Sequence[str]) -> None:
+        why = "somebody else was there"
+        try:
+            found = await self.connect(addresses)
+            why = f"{found} was there instead"
+        except LinkRefused as error:
+            why = str(error)
+        finally:
+            if switch.link is None and self._switches.get(switch.name) is switch:
+                self._lose(switch, why)
+
+    def _greeted(self, link: Link, peer: Greeting) -> str | None:
+        """We dial, and know whom: is a link wanted?"""
+        if peer.name == self.node.name:
+            return f"it is called {peer.name}, too: give each node a name of its own"
+        switch = self._switches.get(peer.name)
+        if switch is not None and switch.link is not None and switch.life == peer.incarnation:
+            return "it is connected already"
+        first = self._dialled.setdefault(peer.name, link)
+        return None if first is link else BUSY
+
 
 HEARTBEAT: Final = 1.0
 MISSES: Final = 3
@@ -334,3 +475,102 @@ class Peers(Dialling):
             for connected, link in self.links():
                 if connected == name:
                     link.heard = self.node.loop.time()
+
+
+# --- Heartbeats: each end of a link says something now and then, and who says nothing for too long is lost.
+# Looked at four times a heartbeat, so that a node which has fallen silent is given up within `heartbeat * misses` seconds of its last word and
+# not later. Whoever was held up themselves has not listened either, and judges nobody in that turn.
+
+_LOOKS: Final = 4
+_BEAT: Final = encode([items.BEAT], "")
+
+
+class Silence:
+    """The clock of one node's links."""
+
+    def __init__(self, peers: Peers, heartbeat: float, misses: int) -> None:
+        """Not running yet."""
+        if not heartbeat > 0 or misses < 1:
+            raise ValueError(
+                f"heartbeat must be more than 0 seconds and misses at least 1, not {heartbeat!r} and {misses!r}"
+            )
+        self.heartbeat = heartbeat
+        self.misses = misses
+        self._peers = peers
+        self._patient: set[str] = set()
+        self._turn: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+
+    def begin(self) -> None:
+        """From now on."""
+        loop = self._peers.node.loop
+        step = self.heartbeat / _LOOKS
+        self._due = loop.time() + step
+        self._turn = loop.call_later(step, self._look, context=self._peers.node.context)
+
+    def end(self) -> None:
+        """No more."""
+        if self._turn is not None:
+            self._turn.cancel()
+
+    def allow(self, name: str) -> None:
+        """That node may be silent."""
+        self._patient.add(name)
+
+    def forget(self, name: str) -> None:
+        """It may not."""
+        self._patient.discard(name)
+
+    def _look(self) -> None:
+        now = self._peers.node.loop.time()
+        late = now - (self._due or now)
+        beat = self.heartbeat / 2
+        # The last look before the time is over decides; a link with no miss to spare has its time out.
+        limit = self.heartbeat * self.misses - (self.heartbeat / _LOOKS if self.misses > 1 else 0.0)
+        for name, link in self._peers.links():
+            if now - link.spoke >= beat:
+                link.post(_BEAT)
+            if late < beat and name not in self._patient and now - link.heard > limit:
+                link.end(f"nothing was heard of it for {now - link.heard:.1f} s")
+        self.begin()
+
+
+# --- The process that owns a node's links: they are open as long as it lives, and its end is theirs.
+
+
+class _Ending:
+    """Told of the owner's end, however it ended."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        self._peers.end()
+
+
+class Peering(GenServer):
+    """``child(Peering, peers)`` in whatever tree the node has; the first child, so that it stops last."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, peers: Peers, tcp: str | None = None) -> None:
+        """`tcp` is a host to listen on, besides the unix socket."""
+        self.peers = peers
+        self.tcp = tcp
+
+    async def init(self) -> None:
+        """Listen, and have an usher."""
+        await self.peers.open(tcp=self.tcp)
+        self._otp_process.await_death(_Ending(self.peers))  # also of one that is killed, and cannot let go itself
+        self._usher = await Options(name=USHER).start_link(Usher)
+
+    def handle_info(self, message: object) -> Stop | None:
+        """Without its usher it is of little use: whoever started it starts both anew."""
+        return Stop(message.reason) if isinstance(message, Exit) else None
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """Let go of everybody; whoever comes next finds the usher's name free."""
+        if is_alive(self._usher):
+            await stop(self._usher)
+        await self.peers.close()
+        await self.peers.closed()

@@ -14,8 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from .addresses import port_of
-from .framing import Unframer, batch, frames
-from .sealing import GREETING_LIMIT, Handshake, LinkRefused, greeting
+from .framing import GREETING_LIMIT, Handshake, LinkRefused, Unframer, batch, frames, greeting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

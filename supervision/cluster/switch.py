@@ -11,24 +11,23 @@ from weakref import WeakValueDictionary
 
 from greenroom.supervision.kernel import exits
 from greenroom.supervision.kernel.errors import ActorError
-from greenroom.supervision.kernel.pid import make_pid
-from greenroom.supervision.kernel.reasons import NO_CONNECTION, NO_PROCESS, Crash, Shutdown
+from greenroom.supervision.kernel.messages import NO_CONNECTION, NO_PROCESS, Crash, Shutdown, make_pid
 
-from . import incoming, items
-from .far import FarProcess
+from . import items
+from . import remote_process as incoming
+from .addresses import CannotTravel
 from .framing import LARGEST
-from .naming import CannotTravel
+from .remote_process import FarProcess
 from .values import RemoteError, encode
 
 if TYPE_CHECKING:
     from greenroom.supervision.behaviours.caller import Caller
+    from greenroom.supervision.kernel.messages import ExitReason, Pid
     from greenroom.supervision.kernel.names import On
     from greenroom.supervision.kernel.node import Node
-    from greenroom.supervision.kernel.pid import Pid
-    from greenroom.supervision.kernel.reasons import ExitReason
 
-    from .abroad import FarCaller, FarWatch
     from .link import Link
+    from .remote_process import FarCaller, FarWatch
 
 ROOM: Final = 256 * 1024 * 1024
 """How many bytes may wait for one link; then casts say no, and calls raise `MailboxFull`."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
 
-from greenroom.supervision.behaviours.actions import NoReply, Reject, Reply
+from greenroom.supervision.behaviours.caller import NoReply, Reject, Reply
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.behaviours.starting import Options, failed, launch
 from greenroom.supervision.kernel import exits
 from greenroom.supervision.kernel.api import kill
 from greenroom.supervision.kernel.current import current_node, current_process
+from greenroom.supervision.kernel.messages import NO_PROCESS
 from greenroom.supervision.kernel.names import On
-from greenroom.supervision.kernel.reasons import NO_PROCESS
 from greenroom.supervision.kernel.routine import spawn
 from greenroom.supervision.supervisors.spec import ChildSpec, StartLink, child
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from greenroom.supervision.behaviours.caller import Caller
-    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.messages import Pid
 
 P = ParamSpec("P")
 S = TypeVar("S")

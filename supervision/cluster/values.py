@@ -18,11 +18,11 @@ import msgspec
 
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.kernel.errors import ActorError
+from greenroom.supervision.kernel.messages import Pid
 from greenroom.supervision.kernel.names import On
-from greenroom.supervision.kernel.pid import Pid
 from greenroom.supervision.kernel.tracebacks import FromElsewhere, told
 
-from .naming import CannotTravel, find, name_of, shown
+from .addresses import CannotTravel, find, name_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

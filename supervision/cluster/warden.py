@@ -21,10 +21,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from . import guests, last_words, lifeline, pids
-from .endings import EngineFailed
-from .inherited import NODE_VARIABLE, NOTE_BYTES, Inherited, name_of_forks, name_of_node, read_note, take_note
-from .orders import (
+from . import bootstrap as guests
+from . import bootstrap as lifeline
+from . import crash_output as last_words
+from . import pids
+from .bootstrap import NODE_VARIABLE, NOTE_BYTES, Inherited, name_of_forks, name_of_node, read_note, take_note
+from .daemon_protocol import (
     Absent,
     Born,
     EndHost,
@@ -42,12 +44,13 @@ from .orders import (
     Sent,
     StartHost,
 )
-from .thespian_system import PREFIX, System
+from .keeper import PREFIX, System
+from .node_records import EngineFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .orders import Begin, Order
+    from .daemon_protocol import Begin, Order
 
 TICK: Final = 1.0 if hasattr(os, "pidfd_open") else 0.05
 """How often it looks around although nothing was told."""

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final
 from greenroom.supervision.private_files import nameless_file
 
 from . import pids
-from .boots import folders
-from .endings import EngineFailed
-from .lifeline import Lifeline
-from .orders import Order, Unpacker, pack
+from .bootstrap import Lifeline, folders
+from .daemon_protocol import Order, Unpacker, pack
+from .node_records import EngineFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

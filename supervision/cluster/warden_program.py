@@ -16,10 +16,12 @@ import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from . import guests, lifeline, pids
-from .endings import EngineFailed
-from .inherited import Inherited, change_environment, close_private, name_of_forks, take_note
-from .orders import Begin, Failed, Orders
+from . import bootstrap as guests
+from . import bootstrap as lifeline
+from . import pids
+from .bootstrap import Inherited, change_environment, close_private, name_of_forks, take_note
+from .daemon_protocol import Begin, Failed, Orders
+from .node_records import EngineFailed
 
 if TYPE_CHECKING:
     from .warden import Warden
@@ -73,7 +75,7 @@ def _set_up(home: Orders, line: int) -> Warden:
         raise EngineFailed(
             f"of {', '.join(begin.preload)} one starts threads: what is imported before processes are forked must not"
         )
-    import_module(f"{__package__}.hosting")  # what each node needs, and must not import by itself each time
+    import_module(f"{__package__}.node_main")  # what each node needs, and must not import by itself each time
     from .warden import Warden  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
 
     os.register_at_fork(after_in_child=_forked)
@@ -101,7 +103,7 @@ def _harden(begin: Begin) -> None:
     socket.gethostname = lambda: "localhost"
     socket.getfqdn = lambda name="": name or "localhost"
     try:
-        from . import hardening  # noqa: PLC0415 - see above
+        from . import thespian_taming as hardening  # noqa: PLC0415 - see above
     finally:
         socket.gethostname, socket.getfqdn = names
     hardening.Log.note = take_note

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 from . import exits, links
 from .current import current, current_node, current_process
 from .errors import ActorError, CallTimeout
-from .messages import INFO
+from .messages import INFO, NO_CONNECTION, NO_PROCESS, Pid, as_reason
 from .names import On, find, is_via
 from .node import Gone
-from .pid import Pid
 from .process import GONE
-from .reasons import NO_CONNECTION, NO_PROCESS, as_reason
 
 if TYPE_CHECKING:
     from .links import Monitor
+    from .messages import ExitReason, NoConnection, NoProcess
     from .node import Node
     from .process import Process
-    from .reasons import ExitReason, NoConnection, NoProcess
 
 _get_ident = threading.get_ident
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from .process import Process
 
 if TYPE_CHECKING:
+    from .messages import ExitReason, NoConnection, NoProcess, Pid
     from .names import On
-    from .pid import Pid
-    from .reasons import ExitReason, NoConnection, NoProcess
 
 
 class Away(Process):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .messages import Entry
-    from .reasons import ExitReason
+    from .messages import Entry, ExitReason
 
 READY: Final = object()
 """What `_set_up` returns when nothing more is to be done before the process can go to work."""

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 from .errors import NoNode, NotAnActor
 
 if TYPE_CHECKING:
+    from .messages import Pid
     from .node import Node
-    from .pid import Pid
     from .process import Process
 
 current: ContextVar[Process | None] = ContextVar("greenroom.process", default=None)

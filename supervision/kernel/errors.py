@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING
 
 from greenroom.errors import GreenroomError
 
-from .reasons import as_reason
+from .messages import as_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .pid import Pid
-    from .reasons import ExitReason
+    from .messages import ExitReason, Pid
 
 
 class InternalError(GreenroomError):

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import links, stacks
+from . import links
 from . import process as cell
+from . import watchdog as stacks
 from .behaviour import Behaviour
 from .errors import InternalError
-from .messages import make_down, make_exit
+from .messages import KILLED, Normal, make_down, make_exit
 from .names import leave
-from .reasons import KILLED, Normal
 from .reports import Leaked
 
 if TYPE_CHECKING:
-    from .messages import Entry
-    from .pid import Pid
+    from .messages import Entry, ExitReason, Pid
     from .process import Process
-    from .reasons import ExitReason
 
 
 def condemn(process: Process, reason: ExitReason) -> None:

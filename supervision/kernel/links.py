@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeGuard
 
-from .messages import SIGNAL, Down
-from .reasons import NO_PROCESS
+from .messages import NO_PROCESS, SIGNAL, Down
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from .away import Away
-    from .pid import Pid
+    from .messages import ExitReason, Pid
     from .process import Process
-    from .reasons import ExitReason
 
 
 def is_away(process: Process) -> TypeGuard[Away]:

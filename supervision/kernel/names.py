@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from .current import current_node, current_process
 from .errors import ActorError, AlreadyRegistered, NotRegistered
-from .pid import Pid
-from .reasons import NO_PROCESS
+from .messages import NO_PROCESS, Pid
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack
 from . import clock, exits, guard, links
 from .current import current, install_node, node_of
 from .errors import ActorError
-from .interrupts import Interrupts
-from .pid import make_pid
+from .guard import Interrupts
+from .messages import NO_PROCESS, SHUTDOWN, make_pid
 from .process import DEAD, QUEUED, TURN, Process
-from .reasons import NO_PROCESS, SHUTDOWN
 from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .timers import Deadlines
 from .watchdog import Watchdog
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
 
     from .away import Elsewhere
     from .gate import Gate
-    from .messages import Entry
-    from .pid import Pid
-    from .reasons import ExitReason
+    from .messages import Entry, ExitReason, Pid
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

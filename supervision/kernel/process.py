@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from . import exits, forks, watchdog
 from .current import current
-from .messages import EXEMPT, SIGNAL
-from .reasons import Crash
+from .messages import EXEMPT, SIGNAL, Crash
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
 
     from .behaviour import Behaviour
     from .links import Monitor
-    from .messages import Down, Entry, Exit
+    from .messages import Down, Entry, Exit, ExitReason, Pid
     from .node import Node
-    from .pid import Pid
-    from .reasons import ExitReason
 
 COROUTINE: type = CoroutineType  # typed so that checkers do not narrow to a coroutine of unknowns
 

@@ -14,8 +14,7 @@ from .tracebacks import log_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .pid import Pid
-    from .reasons import ExitReason
+    from .messages import ExitReason, Pid
 
 _log = logging.getLogger("greenroom.supervision")
 

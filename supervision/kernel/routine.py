@@ -14,18 +14,16 @@ from . import exits, links
 from .behaviour import Behaviour
 from .current import current, current_node, current_process
 from .errors import ActorError, CallTimeout, ProcessExited, Quit
-from .messages import ASK, CALL, INFO, SIGNAL
+from .messages import ASK, CALL, INFO, NORMAL, SHUTDOWN, SIGNAL, Crash
 from .process import COROUTINE, GONE, HELD, WORKING, Process
-from .reasons import NORMAL, SHUTDOWN, Crash
 from .reports import CrashReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from .links import Monitor
-    from .messages import Entry
+    from .messages import Entry, Pid
     from .node import Node
-    from .pid import Pid
 
 P = ParamSpec("P")
 _START = -1

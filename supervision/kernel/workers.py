@@ -15,7 +15,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from . import forks, stacks, watchdog
+from . import forks, watchdog
+from . import watchdog as stacks
 from .gate import Gate
 from .process import DEAD, GONE
 

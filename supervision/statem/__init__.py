@@ -6,32 +6,25 @@ GenServer: its `Reply` answers the one call that is being handled, this one any 
 
 from __future__ import annotations
 
-from greenroom.supervision.behaviours.actions import IGNORE, Ignore, Reject, Stop
+from greenroom.supervision.behaviours.caller import IGNORE, Ignore, Reject, Stop
 from greenroom.supervision.behaviours.server import BadReturn
 
-from .drawing import draw
 from .events import (
+    POSTPONE,
+    Action,
+    After,
     Ask,
+    At,
     Call,
+    Cancel,
     Cast,
     Enter,
     Event,
     EventTimeout,
+    Fail,
     GenericTimeout,
     Info,
     Internal,
-    StateTimeout,
-    Tell,
-)
-from .machine import GenStatem
-from .plan import END, event, state
-from .results import (
-    POSTPONE,
-    Action,
-    After,
-    At,
-    Cancel,
-    Fail,
     Keep,
     Next,
     NextEvent,
@@ -39,9 +32,13 @@ from .results import (
     Repeat,
     Reply,
     Result,
+    StateTimeout,
     StopAndReply,
+    Tell,
     Update,
 )
+from .machine import GenStatem
+from .plan import END, draw, event, state
 
 __all__ = [
     "END",

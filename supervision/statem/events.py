@@ -15,15 +15,17 @@ entered.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-from greenroom.supervision.kernel.messages import ASK, CALL, CAST, CONTINUE, INFO, TELL
+from greenroom.supervision.behaviours.caller import Caller, Stop
+from greenroom.supervision.kernel.clock import check_seconds
+from greenroom.supervision.kernel.messages import ASK, CALL, CAST, CONTINUE, INFO, TELL, ExitReason, as_reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from greenroom.supervision.behaviours.caller import Caller
     from greenroom.supervision.kernel.messages import Entry
 
 
@@ -132,3 +134,185 @@ def entry_of(event: Event) -> Entry:
             return (INFO, event.message)
         case _:
             return (CONTINUE, event)
+
+
+# --- What a state function decides, as frozen values: where to go, and the actions on the way.
+# Actions are done in the order in which they are listed. `Reply` and `Fail` answer at once; the others say how the
+# transition goes, and the last of a kind wins: of several timeouts, the last for each timer. What is no action, or may
+# not be done there, ends the machine with a `BadReturn` that names it.
+
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
+
+# --- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Keep this event for later: it is retried when the state changes, before all that is newer.
+
+    ``Postpone(False)`` takes an earlier one of the same transition back. From `init` it means nothing, as there is no
+    event; from an enter call it is refused.
+    """
+
+    on: bool = True
+
+
+POSTPONE: Final = Postpone()
+
+
+@dataclass(frozen=True, slots=True)
+class NextEvent:
+    """Handle `event` next, before all that waits; several keep their order. Not from an enter call."""
+
+    event: Queued
+
+    def __post_init__(self) -> None:
+        _check_event(self.event, QUEUED, "the next event is")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a `Call` or an `Ask`, this one or one whose caller was kept."""
+
+    caller: Caller[Any]
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        _check_caller(self.caller)
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Answer with an error, which is raised from the caller's `await`."""
+
+    caller: Caller[Any]
+    error: Exception
+
+    def __post_init__(self) -> None:
+        _check_caller(self.caller)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """`event` comes in so many seconds; a timer of that kind, or name, that runs is started anew.
+
+    0 is at once: after all that is queued already, and before any message from outside that was not taken yet.
+    `math.inf` and None are never, which cancels.
+    """
+
+    seconds: float | None
+    event: TimeoutEvent
+
+    def __post_init__(self) -> None:
+        _check_event(self.event, TIMEOUTS, "a timer brings")
+        check_seconds(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """`event` comes at a moment on the event loop's clock (`GenStatem.now`); one that has passed is due like a message."""
+
+    moment: float
+    event: TimeoutEvent
+
+    def __post_init__(self) -> None:
+        _check_event(self.event, TIMEOUTS, "a timer brings")
+        if math.isnan(self.moment):
+            raise ValueError(f"give a moment on the event loop's clock, not {self.moment!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop the timer of `event`'s kind, or name; its content says nothing. No timer is no error."""
+
+    event: TimeoutEvent
+
+    def __post_init__(self) -> None:
+        _check_event(self.event, TIMEOUTS, "a timer brings")
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Let the timer bring `event` instead, when it runs out anyway. If none runs, `event` comes as after 0 seconds."""
+
+    event: TimeoutEvent
+
+    def __post_init__(self) -> None:
+        _check_event(self.event, TIMEOUTS, "a timer brings")
+
+
+# A value that is wrong is refused where it is made: that is the line to look at.
+
+
+def _check_event(event: object, kinds: tuple[type, ...], what: str) -> None:
+    if not isinstance(event, kinds):
+        known = ", ".join(f"{kind.__name__}(…)" for kind in kinds)
+        raise TypeError(f"{what} one of {known}, not {event!r}")
+
+
+def _check_caller(caller: object) -> None:
+    if not isinstance(caller, Caller):
+        raise TypeError(f"whom to answer is the `caller` of a Call or an Ask, not {caller!r}")
+
+
+Answer: TypeAlias = Reply | Fail
+Timing: TypeAlias = After | At | Cancel | Update
+EnterAction: TypeAlias = Answer | Timing
+Action: TypeAlias = EnterAction | Postpone | NextEvent
+
+# --- results
+
+
+@dataclass(frozen=True, init=False)
+class Next(Generic[S_co]):
+    """Be in `state` now. The same state as before is no change: nothing is retried, cancelled or entered."""
+
+    __slots__ = ("actions", "state")  # by hand: made by `dataclass`, they break `Next[DoorState](…)`
+
+    state: S_co
+    actions: tuple[Action, ...]
+
+    def __init__(self, state: S_co, *actions: Action) -> None:
+        """The actions belong to the state that is gone to."""
+        object.__setattr__(self, "state", state)
+        object.__setattr__(self, "actions", actions)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Keep:
+    """Stay. Returning nothing says the same."""
+
+    actions: tuple[Action, ...]
+
+    def __init__(self, *actions: Action) -> None:
+        """Do these."""
+        object.__setattr__(self, "actions", actions)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Repeat:
+    """Stay, and enter the state once more, where states are entered. Else the same as `Keep`: it is no change."""
+
+    actions: tuple[Action, ...]
+
+    def __init__(self, *actions: Action) -> None:
+        """Do these."""
+        object.__setattr__(self, "actions", actions)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class StopAndReply:
+    """Answer these, then end with this reason."""
+
+    reason: ExitReason
+    replies: tuple[Answer, ...]
+
+    def __init__(self, reason: ExitReason | BaseException, *replies: Answer) -> None:
+        """An exception as reason is a crash."""
+        object.__setattr__(self, "reason", as_reason(reason))
+        object.__setattr__(self, "replies", replies)
+
+
+Result: TypeAlias = Next[S] | Keep | Repeat | Stop | StopAndReply | None
+"""What a state function returns: ``def locked(self, event: Event) -> Result[DoorState]``."""

@@ -17,8 +17,8 @@ from greenroom.supervision.kernel import describe
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
-    from .events import Event
-    from .results import Result
+    from .events import Event, Result
+    from .machine import GenStatem
 
 F = TypeVar("F", bound="Callable[..., Any]")
 StateFunction = TypeVar("StateFunction", bound="Callable[[Any, Event], Result[Any] | Awaitable[Result[Any]]]")
@@ -228,3 +228,33 @@ def _events(cls: type) -> dict[Any, Shape]:
         owners[name] = base
         events[method] = Shape(method)
     return events
+
+
+# --- The picture of a machine, made from its class, so that it cannot tell another story.
+# It shows the states, where a machine begins if the class says so, and the transitions that are declared. Those are held
+# to when the machine runs. A state that declares nothing may lead anywhere, and the picture says so.
+
+
+def draw(machine: type[GenStatem[Any]]) -> str:
+    """A Mermaid state diagram of a class of machines."""
+    plan = machine._otp_plan
+    if plan.states is None:
+        raise TypeError(f"{machine.__name__} cannot be drawn: its states are no Enum")
+    lines = ["---", f"title: {machine.__name__}", "---", "stateDiagram-v2"]
+    if machine.initial is not None:
+        lines.append(f"    [*] --> {_name(machine.initial)}")
+    for state in plan.states:
+        exits = plan.exits.get(state)
+        lines.append(f"    {_name(state)}")
+        if exits is None:
+            lines.append(f"    note right of {_name(state)} : may lead anywhere")
+        else:
+            lines += [f"    {_name(state)} --> {_name(each)}" for each in dict.fromkeys(exits) if each is not state]
+    return "\n".join(lines) + "\n"
+
+
+def _name(state: object) -> str:
+    if state is END:
+        return "[*]"
+    assert isinstance(state, Enum)
+    return state.name

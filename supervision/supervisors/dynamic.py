@@ -9,26 +9,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenroom.supervision.behaviours.actions import Reject
+from greenroom.supervision.behaviours.caller import Reject
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
-from greenroom.supervision.kernel.pid import Pid
-from greenroom.supervision.kernel.reasons import Crash, ExitReason
+from greenroom.supervision.kernel.messages import Crash, ExitReason, Pid
 
-from .base import BaseSupervisor
-from .children import RESTARTING, UNDEFINED, Child, ChildInfo, Counts, State
-from .errors import BadSpec, ChildNotFound, MaxChildren
-from .intensity import RestartWindow
+from .base import (
+    RESTARTING,
+    UNDEFINED,
+    BaseSupervisor,
+    Child,
+    ChildInfo,
+    Counts,
+    LateExits,
+    RestartWindow,
+    State,
+    is_expected,
+    stop_together,
+)
 from .reports import ShutdownError
-from .shutdown import LateExits, is_expected, stop_together
-from .spec import SUPERVISOR, TEMPORARY, ChildSpec, check_backoff, check_child, check_count, check_intensity
+from .spec import (
+    SUPERVISOR,
+    TEMPORARY,
+    BadSpec,
+    ChildNotFound,
+    ChildSpec,
+    MaxChildren,
+    check_backoff,
+    check_child,
+    check_count,
+    check_intensity,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from greenroom.supervision.kernel.process import Process
 
-    from .backoff import Backoff
+    from .spec import Backoff
 
 
 class DynamicChild(Child):

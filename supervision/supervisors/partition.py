@@ -10,24 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
-from greenroom.supervision.behaviours.actions import Reject
+from greenroom.supervision.behaviours.caller import Reject
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.kernel.api import resolve
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.errors import ActorError, NotRegistered, StartIgnored
-from greenroom.supervision.kernel.pid import Pid
-from greenroom.supervision.kernel.reasons import NO_PROCESS
+from greenroom.supervision.kernel.messages import NO_PROCESS, Pid
 
-from .errors import BadSpec
-from .spec import ONE_FOR_ONE, ChildSpec, check_child, check_count
+from .spec import ONE_FOR_ONE, BadSpec, ChildSpec, check_child, check_count
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .backoff import Backoff
-    from .children import Child
-    from .strategy import Strategy
+    from .base import Child
+    from .spec import Backoff, Strategy
 
 
 class PartitionSupervisor(Supervisor):

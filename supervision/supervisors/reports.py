@@ -12,9 +12,8 @@ from .spec import start_text
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.kernel.messages import ExitReason, Pid
     from greenroom.supervision.kernel.process import Process
-    from greenroom.supervision.kernel.reasons import ExitReason
 
     from .spec import ChildSpec, ChildType, Patience, Restart
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeA
 
 from greenroom.supervision.behaviours.starting import Options, launch
 from greenroom.supervision.kernel import describe
-
-from .backoff import Backoff
-from .errors import BadSpec
-from .strategy import Strategy
+from greenroom.supervision.kernel.errors import ActorError, StartFailed
 
 if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
     from typing import TypeGuard, Unpack
 
     from greenroom.supervision.behaviours.calls import Ref
+    from greenroom.supervision.kernel.messages import Pid
     from greenroom.supervision.kernel.names import Via
 
 P = ParamSpec("P")
@@ -295,3 +295,157 @@ def check_shutdown(value: object) -> None:
 
 def _is_seconds(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# --- Who is affected when a child dies, and in which order: the strategies, as functions of a list.
+# Children are always given, and returned, in the order in which they were started; they are stopped in reverse.
+
+T = TypeVar("T")
+
+Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
+
+
+def affected(strategy: Strategy, children: Sequence[T], dead: T) -> list[T]:
+    """The children that are started anew when `dead` died, itself included, in start order.
+
+    What runs of them is stopped first, the last one first.
+    """
+    match strategy:
+        case "one_for_one":
+            return [dead]
+        case "one_for_all":
+            return list(children)
+        case "rest_for_one":
+            return list(children[children.index(dead) :])
+
+
+# --- Restarting later rather than at once: opt-in, for children that need a world which is not always there.
+# OTP has no such thing: its only delay is what a start takes. Without one, a child whose server is down for a minute
+# burns through any intensity in a moment. Every attempt still counts for `intensity`, when it is decided on and not when
+# it is made; so give the period room for the waiting.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long to wait before the next attempt.
+
+    The first attempt waits `first` seconds, each further one `factor` times as long as the one before it, up to
+    `longest`. Up to the part `jitter` of that is taken off at random, so that children that fell together do not come
+    back together. A child that ran for `quiet` seconds starts from `first` again.
+    """
+
+    first: float = 0.1
+    factor: float = 2.0
+    longest: float = 30.0
+    jitter: float = 0.5
+    quiet: float = 60.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value: object = getattr(self, field.name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+                raise BadSpec(f"backoff.{field.name}", value, "a number, 0 or more")
+        if self.factor < 1:
+            raise BadSpec("backoff.factor", self.factor, "1 or more")
+        if self.jitter > 1:
+            raise BadSpec("backoff.jitter", self.jitter, "a part between 0 and 1")
+        if self.longest < self.first:
+            raise BadSpec("backoff.longest", self.longest, f"no less than backoff.first ({self.first:g})")
+
+    def delay(self, tries: int, source: random.Random) -> float:
+        """Seconds to wait after so many attempts in a row, the coming one not counted."""
+        try:
+            wait = min(self.longest, self.first * self.factor**tries)
+        except OverflowError:
+            wait = self.longest
+        return wait * (1 - self.jitter * source.random())
+
+
+# --- What a caller of a supervisor can be told, as exceptions.
+# ::
+#     ActorError
+#     ├─ BadSpec              a child spec or a flag is wrong (has `field` and `value`); also a ValueError
+#     ├─ ChildNotFound        the supervisor has no such child
+#     ├─ AlreadyPresent       a child of that id is known, and does not run now
+#     │  ├─ AlreadyStarted    … and runs (has `pid`)
+#     │  ├─ ChildRunning      it runs: stop it first
+#     │  └─ ChildRestarting   it is being restarted: stop it first
+#     ├─ MaxChildren          the dynamic supervisor is full (has `limit`)
+#     └─ StartFailed
+#        └─ StartRaised       the start function itself failed, not the process that it was to start
+
+
+class BadSpec(ActorError, ValueError):
+    """A child spec or a supervisor's flag cannot be: `field` is which, `value` what was given."""
+
+    def __init__(self, field: str, value: object, wanted: str) -> None:
+        """`wanted` completes the sentence "`field` must be …"."""
+        super().__init__(field, value, wanted)
+        self.field = field
+        self.value = value
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        return f"{self.field} must be {self.wanted}, not {describe.short(self.value)}"
+
+
+class StartRaised(StartFailed):
+    """The start function itself failed: no process has told of it, so the traceback is here alone."""
+
+
+class ChildNotFound(ActorError):
+    """The supervisor has no child of that id; a dynamic one, no child of that pid."""
+
+    def __init__(self, id: object) -> None:
+        """`id` is what was asked for."""
+        super().__init__(id)
+        self.id = id
+
+    def __str__(self) -> str:
+        return f"there is no child {self.id!r}"
+
+
+class AlreadyPresent(ActorError):
+    """The supervisor has a child of that id, which is not running: restart or delete that one."""
+
+    def __init__(self, id: Hashable, pid: Pid | None = None) -> None:
+        """`pid` is the running child's, if it runs."""
+        super().__init__(id, pid)
+        self.id = id
+        self.pid = pid
+
+    def __str__(self) -> str:
+        return f"there is a child {self.id!r} already, which is not running: restart or delete it"
+
+
+class AlreadyStarted(AlreadyPresent):
+    """A child of that id runs, as `pid`."""
+
+    def __str__(self) -> str:
+        return f"child {self.id!r} runs already, as {self.pid}"
+
+
+class ChildRunning(AlreadyPresent):
+    """That cannot be done to a child that runs."""
+
+    def __str__(self) -> str:
+        return f"child {self.id!r} is running: terminate it first"
+
+
+class ChildRestarting(AlreadyPresent):
+    """That cannot be done to a child that is being restarted."""
+
+    def __str__(self) -> str:
+        return f"child {self.id!r} is being restarted: terminate it first"
+
+
+class MaxChildren(ActorError):
+    """The supervisor has as many children as it may, restarting ones included."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit` is its `max_children`."""
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"the supervisor has {self.limit} children already, and may not have more"

@@ -10,40 +10,56 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from greenroom.supervision.behaviours.actions import Ignore, Reject, Stop
+from greenroom.supervision.behaviours.caller import Ignore, Reject, Stop
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
+from greenroom.supervision.kernel.messages import SHUTDOWN, ExitReason, Shutdown
 from greenroom.supervision.kernel.process import DYING
-from greenroom.supervision.kernel.reasons import SHUTDOWN, ExitReason, Shutdown
 
-from .base import BaseSupervisor, start_reason
-from .children import RESTARTING, RUNNING, UNDEFINED, Child, ChildInfo, Counts, info
-from .errors import AlreadyPresent, AlreadyStarted, BadSpec, ChildNotFound, ChildRestarting, ChildRunning
-from .intensity import RestartWindow
+from .base import (
+    AT_ONCE,
+    RESTARTING,
+    RUNNING,
+    UNDEFINED,
+    BaseSupervisor,
+    Child,
+    ChildInfo,
+    Counts,
+    LateExits,
+    RestartWindow,
+    info,
+    start_reason,
+)
 from .reports import Progress
-from .shutdown import AT_ONCE, LateExits
 from .spec import (
     ALL_SIGNIFICANT,
     NEVER,
     ONE_FOR_ONE,
     SUPERVISOR,
     TEMPORARY,
+    AlreadyPresent,
+    AlreadyStarted,
     AutoShutdown,
+    BadSpec,
+    ChildNotFound,
+    ChildRestarting,
+    ChildRunning,
     ChildSpec,
     Flags,
+    Strategy,
+    affected,
     check_child,
     check_children,
 )
-from .strategy import Strategy, affected
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from greenroom.supervision.behaviours.actions import Continue, NoReply
-    from greenroom.supervision.kernel.pid import Pid
+    from greenroom.supervision.behaviours.caller import Continue, NoReply
+    from greenroom.supervision.kernel.messages import Pid
     from greenroom.supervision.kernel.process import Process
 
-    from .backoff import Backoff
+    from .spec import Backoff
 
 
 R = TypeVar("R")

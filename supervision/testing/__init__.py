@@ -6,19 +6,16 @@ plugin (`greenroom.pytest_plugin`) is made of these parts.
 
 from __future__ import annotations
 
-from .checking import Finding, assert_clean, check
-from .collected import Collected
 from .faults import FaultKind, InjectedFault, Moment, fault_kind, fault_kinds
-from .histories import CallRecord, History, Occurrence
+from .histories import CallRecord, Finding, History, Occurrence, assert_clean, check
 from .injection import FaultInjected, FaultMissed, Injection, inject
 from .leaks import LeakError, no_leaks
 from .plans import Fault, FaultPlan
 from .probes import Asked, Called, Probe, ProbeCrash, Received, Told
-from .recorder import Recorder, record
-from .replay import Played, play
+from .recorder import Collected, Recorder, record
+from .replay import Played, play, shrink, shrink_async
 from .replay import main as command_line
 from .seeds import Seed
-from .shrinking import shrink, shrink_async
 from .stage import Stage, run
 from .strategies import fault_plans, seeds
 from .supervised import kill, own_supervisor, restart_of, start_supervised, stop_supervised

@@ -11,20 +11,31 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from greenroom.supervision.behaviours.caller import Caller
 from greenroom.supervision.behaviours.server import Server
 from greenroom.supervision.kernel import exits, links
-from greenroom.supervision.kernel.messages import STOP, SYSTEM, Entry
-from greenroom.supervision.kernel.reasons import KILLED, NORMAL, SHUTDOWN, Crash, ExitReason, Shutdown
-
-from .sabotage import HANDLED, Saboteur
-from .taps import tap
+from greenroom.supervision.kernel.behaviour import Behaviour
+from greenroom.supervision.kernel.messages import (
+    ASK,
+    CALL,
+    CAST,
+    INFO,
+    KILLED,
+    NORMAL,
+    SHUTDOWN,
+    STOP,
+    SYSTEM,
+    TELL,
+    Crash,
+    Entry,
+    ExitReason,
+    Shutdown,
+)
+from greenroom.supervision.kernel.process import GONE, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.node import Node
 
-    from .holding import Holding
     from .plans import Fault
-    from .taps import PassOn
 
 BLOCKED: Final = 0.01  # real seconds for which `block` blocks the loop unless told otherwise
 SUSPENDED: Final = 1.0  # seconds after which `suspend` lets go, unless told otherwise
@@ -250,7 +261,7 @@ def _block(moment: Moment) -> None:
 @fault_kind("suspend", needs=a_server)
 def _suspend(moment: Moment) -> None:
     """It is suspended for `seconds`, and goes on with what came meanwhile."""
-    _system(moment, lambda server: server._otp_set_aside())  # noqa: SLF001 - as introspect does it
+    _system(moment, lambda server: server._otp_set_aside())
     seconds = SUSPENDED if moment.fault.seconds is None else moment.fault.seconds
     node = moment.process.node
     node.loop.call_later(seconds, _resume, moment, context=node.context)
@@ -260,7 +271,7 @@ def _suspend(moment: Moment) -> None:
 def _resume(moment: Moment) -> None:
     """It is resumed, if it was suspended."""
     if not moment.process.life:
-        _system(moment, lambda server: server._otp_take_up())  # noqa: SLF001 - as introspect does it
+        _system(moment, lambda server: server._otp_take_up())
 
 
 def _system(moment: Moment, look: Callable[[Server], object]) -> None:
@@ -311,3 +322,227 @@ def _duplicate(moment: Moment) -> None:
         return delivered
 
     moment.tap(change)
+
+
+# --- What an injection holds until it is over: handlers that wait, and traps that are set and have not gone off.
+
+
+class Holding:
+    """Handlers wait in here; when all is over they go on, so that no code is left behind that nobody can end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nothing is held."""
+        self.loop = loop
+        self.over = False
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._ends: list[Callable[[], object]] = []
+        self._nothing_left: asyncio.Future[None] = loop.create_future()
+
+    def until_over(self, end: Callable[[], object]) -> None:
+        """Have `end` called when all is over."""
+        if self.over:
+            end()
+        else:
+            self._ends.append(end)
+
+    async def wait(self, until: float | None) -> None:
+        """Wait until then, by the loop's clock, or until all is over."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._waiting[future] = None
+        timer = None if until is None else self.loop.call_at(until, _wake, future)
+        try:
+            await future
+        finally:
+            self._waiting.pop(future, None)
+            if timer is not None:
+                timer.cancel()
+
+    def finish(self) -> None:
+        """Nothing new will happen; what is held is held on."""
+        _wake(self._nothing_left)
+
+    async def finished(self, timeout: float | None) -> bool:
+        """Wait until nothing new will happen; whether that came in time."""
+        done, _ = await asyncio.wait((self._nothing_left,), timeout=timeout)
+        return bool(done)
+
+    def close(self) -> None:
+        """All is over."""
+        self.over = True
+        for end in self._ends:
+            end()
+        self._ends.clear()
+        for future in (self._nothing_left, *self._waiting):
+            _wake(future)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+# --- Makes the next handler of a server go wrong: it stands before the behaviour until the next message, then goes.
+# Several stand in a row and each takes a message of its own, in the order in which they came. Each also taps the mailbox,
+# so that no call passes it by.
+
+# ruff: noqa: SLF001 - it stands where the engine expects a behaviour
+
+
+HANDLED: Final = frozenset((CAST, CALL, ASK, TELL, INFO))
+"""What somebody has sent, and a handler deals with."""
+
+
+class Saboteur(Behaviour):
+    """Passes everything on, but the next message to `trick`, with a function that handles it as it should be."""
+
+    __slots__ = ("_process", "_trick", "_untap", "next")
+
+    def __init__(self, process: Process, trick: Callable[[Callable[[], Any]], object]) -> None:
+        """It begins its work at once."""
+        self._process = process
+        self._trick: Callable[[Callable[[], Any]], object] | None = trick
+        last: Saboteur | None = None
+        behaviour: Behaviour = process.behaviour
+        while isinstance(behaviour, Saboteur):
+            last, behaviour = behaviour, behaviour.next
+        self.next: Behaviour = behaviour
+        if last is None:
+            process.behaviour = self
+        else:
+            last.next = self
+        self._untap = tap(process, lambda _, entry, pass_on: pass_on(entry))
+
+    @property
+    def inner(self) -> Behaviour:
+        """The server itself."""
+        return self.next.inner
+
+    def leave(self) -> None:
+        """Go, if it is there still."""
+        self._trick = None
+        self._untap()
+        before: Any = None
+        step: Any = self._process.behaviour
+        while step is not None and step is not self:
+            before, step = step, getattr(step, "next", None)
+        if step is self and before is None:
+            self._process.behaviour = self.next
+        elif step is self:
+            before.next = self.next
+
+    def _otp_handle(self, entry: Entry) -> object:
+        trick = self._trick
+        server = self.inner
+        suspended = isinstance(server, Server) and server._otp_kept is not None
+        if trick is None or entry[0] not in HANDLED or suspended:
+            return self.next._otp_handle(entry)
+        self.leave()
+        behaviour = self.next
+        while isinstance(behaviour, Saboteur):
+            behaviour = behaviour.next
+        return trick(lambda: behaviour._otp_handle(entry))
+
+    def _otp_done(self, entry: Entry, value: object) -> None:
+        self.next._otp_done(entry, value)
+
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+        self.next._otp_failed(entry, error)
+
+    def _otp_report(self, error: BaseException) -> None:
+        self.next._otp_report(error)
+
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        self.next._otp_exiting(reason)
+
+
+# --- Taps: whoever wants to see, hold back or change what is put into a process's mailbox, without the process knowing.
+# A tapped process is of a class of its own that differs in one method, so nobody else pays for it. While anything in a
+# node is tapped, all its calls go through mailboxes, as they do under a seed: a call that is answered on the spot passes
+# none.
+
+PassOn: TypeAlias = "Callable[[Entry], bool]"
+Tap: TypeAlias = "Callable[[Process, Entry, PassOn], bool]"
+"""Called with each entry, and with a function that passes it on; returns what the sender is told: whether it was taken."""
+
+
+class _Taps:
+    """All taps of one node, and what the node was like before."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.by_process: dict[Process, tuple[Tap, ...]] = {}
+        self._budget: int | None = None
+
+    def hold(self) -> None:
+        """From now on each call passes a mailbox."""
+        if self._budget is None:
+            self._budget = self.node.inline_budget
+            self.node.inline_budget = self.node.inline_left = 0
+
+    def let_go(self) -> None:
+        """As before, if nothing is tapped."""
+        if self._budget is not None and not self.by_process:
+            self.node.inline_budget = self.node.inline_left = self._budget
+            self._budget = None
+
+
+def _of(node: Node) -> _Taps:
+    taps: _Taps | None = vars(node).get("_taps")
+    if taps is None:
+        taps = vars(node)["_taps"] = _Taps(node)  # in the node itself, so that it ends with it
+    return taps
+
+
+class _Tapped(Process):
+    """A process whose mailbox somebody sits before."""
+
+    __slots__ = ()
+
+    def deliver(self, entry: Entry) -> bool:
+        return _pass(self, _of(self.node).by_process.get(self, ()), entry)
+
+
+def _pass(process: Process, taps: tuple[Tap, ...], entry: Entry) -> bool:
+    if taps:
+        return taps[0](process, entry, lambda passed: _pass(process, taps[1:], passed))
+    delivered = Process.deliver(process, entry)
+    process.quick = None  # the short way for casts, which knows of no tap
+    return delivered
+
+
+class _Death:
+    """Takes the taps from a process that is gone."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - as the kernel calls it
+        taps = _of(self._process.node)
+        taps.by_process.pop(self._process, None)
+        taps.let_go()
+
+
+def tap(process: Process, by: Tap, *, first: bool = False) -> Callable[[], None]:
+    """Have `by` called with each entry for that mailbox, behind those who came before it; the returned function ends that."""
+    if process.life == GONE:
+        return lambda: None
+    taps = _of(process.node)
+    before = taps.by_process.get(process)
+    if before is None:
+        process.__class__ = _Tapped
+        process.quick = None
+        process.await_death(_Death(process))
+        before = ()
+    taps.by_process[process] = (by, *before) if first else (*before, by)
+    taps.hold()
+
+    def untap() -> None:
+        left = tuple(each for each in taps.by_process.get(process, ()) if each is not by)
+        if left:
+            taps.by_process[process] = left
+        elif taps.by_process.pop(process, None) is not None:
+            taps.let_go()
+
+    return untap

@@ -21,8 +21,7 @@ from greenroom.supervision.behaviours.threads import resting
 from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import node_of
 
-from .virtual_time import made_at
-from .waits import frames, handles_for, is_worker, own, place
+from .virtual_time import frames, handles_for, is_worker, made_at, own, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

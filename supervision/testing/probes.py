@@ -17,17 +17,32 @@ from greenroom.supervision.kernel.behaviour import Behaviour
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.links import Monitor
-from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, SIGNAL, STOP, SYSTEM, TELL, Down, Entry, Exit
+from greenroom.supervision.kernel.messages import (
+    ASK,
+    CALL,
+    CAST,
+    INFO,
+    NORMAL,
+    SIGNAL,
+    STOP,
+    SYSTEM,
+    TELL,
+    Crash,
+    Down,
+    Entry,
+    Exit,
+    ExitReason,
+    as_reason,
+)
 from greenroom.supervision.kernel.names import Via, enter
 from greenroom.supervision.kernel.process import DOZING
-from greenroom.supervision.kernel.reasons import NORMAL, Crash, ExitReason, as_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
     from greenroom.supervision.behaviours.caller import Caller
+    from greenroom.supervision.kernel.messages import Pid
     from greenroom.supervision.kernel.node import Node
-    from greenroom.supervision.kernel.pid import Pid
     from greenroom.supervision.kernel.process import Process
 
 P = ParamSpec("P")

@@ -6,8 +6,9 @@ without a recorder has neither. While one is on, each call passes the callee's m
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from greenroom.supervision.behaviours.caller import Caller
 from greenroom.supervision.kernel import clock, describe
@@ -15,22 +16,21 @@ from greenroom.supervision.kernel.current import current, current_node
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.messages import ASK, CALL, CAST, INFO, SYSTEM, TELL
 from greenroom.supervision.kernel.process import DYING, GONE
+from greenroom.supervision.kernel.reports import CrashReport, Leaked, LoopBlocked, Report
 from greenroom.supervision.logs import tell
 
+from .faults import tap
 from .histories import OUTSIDE, History, Kind, Occurrence, stable
-from .taps import tap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import TracebackType
 
-    from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.messages import Entry, ExitReason
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
-    from greenroom.supervision.kernel.reasons import ExitReason
-    from greenroom.supervision.kernel.reports import Report
 
-    from .taps import PassOn
+    from .faults import PassOn
 
 _CALLS: Final = (CALL, ASK, SYSTEM)
 _MESSAGES: Final = (CAST, TELL, INFO)
@@ -244,3 +244,76 @@ def _words(entry: Entry) -> str:
 def record(node: Node | None = None, *, messages: bool = False) -> Recorder:
     """A recorder of the running node, to be used in a `with` block; its `history` is what happened in there."""
     return Recorder(node, messages=messages)
+
+
+# --- All reports of a node, kept for a test to look at.
+
+R = TypeVar("R", bound=Report)
+
+WITHIN = 1.0
+FAULTS = (CrashReport, Leaked, LoopBlocked)
+"""Reports that say of a process that it did something wrong."""
+
+
+class Collected(list[Report]):
+    """A list of all reports since the node was opened, in order."""
+
+    def __init__(self, node: Node) -> None:
+        """Begin to collect."""
+        super().__init__()
+        self._node = node
+        self._open: list[Report] = []
+        self._times: list[float] = []
+        self._waiting: asyncio.Event | None = None
+        self.end = node.reports.subscribe(self._collect)
+
+    def _collect(self, report: Report) -> None:
+        self.append(report)
+        self._open.append(report)
+        self._times.append(clock.now(self._node.loop))
+        if self._waiting is not None:
+            self._waiting.set()
+
+    def of(self, kind: type[R]) -> list[R]:
+        """Those of one kind."""
+        return [report for report in self if isinstance(report, kind)]
+
+    async def expect(self, kind: type[R], *where: Callable[[R], object], within: float = WITHIN) -> R:
+        """The next report of a kind that fits and was not taken before; fails when none comes in time."""
+        __tracebackhide__ = True
+        deadline = clock.now(self._node.loop) + within
+        while True:
+            for index, report in enumerate(self._open):
+                if isinstance(report, kind) and all(condition(report) for condition in where):
+                    del self._open[index]
+                    return report
+            self._waiting = asyncio.Event()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._waiting.wait()
+            except TimeoutError:
+                came = "".join(f"\n  {_collected_words(report)}" for report in self._open) or " nothing"
+                raise AssertionError(f"no {kind.__name__} came within {within:g} s; not expected:{came}") from None
+            finally:
+                self._waiting = None
+
+    def unexpected(self, *kinds: type[Report]) -> list[Report]:
+        """Those that no `expect` has taken: of the given kinds, or else all that tell of a fault."""
+        return [report for report in self._open if isinstance(report, kinds or FAULTS)]
+
+    def assert_all_expected(self, *kinds: type[Report]) -> None:
+        """Fails when `unexpected` finds some."""
+        __tracebackhide__ = True
+        left = self.unexpected(*kinds)
+        if left:
+            raise AssertionError(
+                "".join(["reports that nobody expected:", *(f"\n  {_collected_words(report)}" for report in left)])
+            )
+
+    def lines(self) -> list[str]:
+        """All of them in words, with their times."""
+        return [f"at {at:g} s: {_collected_words(report)}" for at, report in zip(self._times, self, strict=True)]
+
+
+def _collected_words(report: Report) -> str:
+    return tell(report)[1]

@@ -12,11 +12,10 @@ from greenroom.supervision.behaviours.starting import Options
 from greenroom.supervision.kernel import api, clock
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.errors import CallTimeout, NotRegistered
+from greenroom.supervision.kernel.messages import NO_PROCESS, Pid
 from greenroom.supervision.kernel.names import find
 from greenroom.supervision.kernel.node import Gone
-from greenroom.supervision.kernel.pid import Pid
-from greenroom.supervision.kernel.reasons import NO_PROCESS
-from greenroom.supervision.supervisors import clients
+from greenroom.supervision.supervisors import tree as clients
 from greenroom.supervision.supervisors.base import BaseSupervisor
 from greenroom.supervision.supervisors.spec import ChildSpec, child
 from greenroom.supervision.supervisors.supervisor import Supervisor
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable
     from typing import TypeGuard
 
+    from greenroom.supervision.kernel.messages import ExitReason
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
-    from greenroom.supervision.kernel.reasons import ExitReason
 
 P = ParamSpec("P")
 R = TypeVar("R")

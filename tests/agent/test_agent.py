@@ -10,9 +10,9 @@ import pytest
 
 from greenroom.actors.client.errors import RequestTimeout, Unavailable
 from greenroom.actors.consent.consent import Consent, ConsentQuestion
-from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.federation.agent import Agent
-from greenroom.actors.federation.agent_errors import (
+from greenroom.actors.federation.federation_errors import (
     InvalidArguments,
     NoSeparator,
     ToolCollision,

@@ -10,10 +10,14 @@ import pytest
 from greenroom import Command, Image, Server, ToolError
 from greenroom.actors.client.errors import Unavailable
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
-from greenroom.actors.consent.errors import ConsentDenied
-from greenroom.actors.consent.rules import Permissions, Rule
-from greenroom.actors.federation.agent_errors import InvalidArguments, NoSeparator, UnknownServer, UnknownTool
-from greenroom.actors.federation.errors import UpstreamBusy
+from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
+from greenroom.actors.federation.federation_errors import (
+    InvalidArguments,
+    NoSeparator,
+    UnknownServer,
+    UnknownTool,
+    UpstreamBusy,
+)
 from greenroom.actors.federation.specs import State
 from greenroom.errors import ConfigError
 from greenroom.host import Host

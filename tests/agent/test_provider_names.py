@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.protocol.provider_names import LONGEST, NameClash, ProviderNames, provider_name
+from greenroom.protocol.provider_rules import LONGEST, NameClash, ProviderNames, provider_name
 
 ANTHROPIC = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 GEMINI = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]{0,63}")
@@ -82,7 +82,7 @@ def test_no_server_can_pick_a_name_that_reads_as_anothers() -> None:
 
 
 def test_another_process_makes_the_same() -> None:
-    code = "from greenroom.protocol.provider_names import provider_name; print(provider_name('é:fetch.page'))"
+    code = "from greenroom.protocol.provider_rules import provider_name; print(provider_name('é:fetch.page'))"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert made.stdout.strip() == provider_name("é:fetch.page")
 
@@ -91,7 +91,7 @@ def test_two_that_would_be_one_are_named_both(monkeypatch: pytest.MonkeyPatch) -
     def same(name: str, separator: str, longest: int) -> str:
         return "same"
 
-    monkeypatch.setattr("greenroom.protocol.provider_names.provider_name", same)
+    monkeypatch.setattr("greenroom.protocol.provider_rules.provider_name", same)
     with pytest.raises(NameClash, match="a:b and c:d would both be called 'same'") as caught:
         ProviderNames(["a:b", "c:d"])
     assert caught.value.names == ("a:b", "c:d")

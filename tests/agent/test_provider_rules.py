@@ -10,7 +10,7 @@ import pytest
 from greenroom import Host, Server
 from greenroom.actors.consent.consent import Consent
 from greenroom.actors.consent.rules import Permissions, Rule
-from greenroom.cli.oddities import oddities
+from greenroom.cli.inspecting import oddities
 from greenroom.protocol.provider_rules import PROVIDERS, Provider, refusals
 from greenroom.protocol.tool_formats import refused_by
 

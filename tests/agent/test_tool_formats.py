@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol.definitions import Tool
-from greenroom.protocol.provider_schemas import provider_schema
+from greenroom.protocol.provider_rules import provider_schema
 from greenroom.protocol.tool_formats import (
     BadCall,
     NoCall,

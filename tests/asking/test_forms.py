@@ -12,8 +12,7 @@ import pytest
 
 from greenroom import Accepted, BadAnswer, Context, Declined, Dismissed, McpError, PeerError
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.form_rules import check_form
-from greenroom.protocol.forms import Email, Titles, Uri, answer_into, form_of
+from greenroom.protocol.forms import Email, Titles, Uri, answer_into, check_form, form_of
 from greenroom.protocol.hints import BadHint
 
 from .stage import EVERYTHING, performing, said

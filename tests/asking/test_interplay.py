@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.searches import examples
 
 from greenroom import Accepted, CallEnded, Context, Declined, McpError, PeerError
-from greenroom.actors.outbound import NoStream
+from greenroom.actors.peer_channels import NoStream
 from greenroom.supervision import CallTimeout, ProcessExited, kill
 from greenroom.supervision.testing import run
 
@@ -26,7 +26,7 @@ from .stage import performing
 from .test_pages import DONE, out
 
 if TYPE_CHECKING:
-    from greenroom.actors.asker import Asker
+    from greenroom.actors.server_questions import Asker
     from greenroom.probe import WireProbe
 
     from .stage import Stage

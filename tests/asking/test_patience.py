@@ -11,8 +11,8 @@ from tests.session.players import read, turns
 from tests.session.players import said as told
 
 from greenroom import Accepted, Context, McpError, Root, Settings
-from greenroom.actors.outbound import NoStream
-from greenroom.actors.peers import UnknownSession
+from greenroom.actors.company import UnknownSession
+from greenroom.actors.peer_channels import NoStream
 from greenroom.protocol.messages import Response
 from greenroom.supervision import CallTimeout, ProcessExited, kill
 
@@ -21,7 +21,7 @@ from .stage import performing, said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.actors.asker import Asker
+    from greenroom.actors.server_questions import Asker
 
 TAKEN_BACK = "notifications/cancelled"
 

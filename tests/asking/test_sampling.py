@@ -30,7 +30,7 @@ from greenroom import (
 from greenroom.protocol.definitions import Tool
 from greenroom.protocol.errors import LocalProtocolError
 from greenroom.protocol.negotiation import unable
-from greenroom.protocol.sampling import check_sampling
+from greenroom.protocol.results import check_sampling
 
 from .stage import EVERYTHING, performing, said
 

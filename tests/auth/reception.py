@@ -12,21 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.http.desk import Desk, Paper, sse
 
 from greenroom import Context, HttpConfig, Server
-from greenroom.auth.api_key import APIKeyAuth
-from greenroom.auth.basic import BasicAuth
 from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.custom import CustomAuth
-from greenroom.auth.hashing import hash_key, hash_password
-from greenroom.auth.introspection import Introspection
+from greenroom.auth.introspection import Introspection, KeySet
 from greenroom.auth.jose import make_key, secret_key, shown_key, sign
-from greenroom.auth.keyset import KeySet
 from greenroom.auth.resource_server import OAuthResource
+from greenroom.auth.shared_secrets import APIKeyAuth, BasicAuth, CustomAuth, hash_key, hash_password
 from greenroom.transports.client.fetch import Fetched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from greenroom.auth.seam import Provider
+    from greenroom.auth.grants import Provider
 
 ISSUER, AUDIENCE = "https://id.example", "https://mcp.example/mcp"
 SECRET = "a secret that is long enough for HMAC, and then some"

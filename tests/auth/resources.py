@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from greenroom.auth.client.challenges import bearer_challenge
+from greenroom.auth.client.credential import bearer_challenge
 from greenroom.auth.gate import Gate
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.grants import AuthInfo
 from greenroom.auth.resource_server import OAuthResource
 from greenroom.transports.seam import Peer, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from greenroom.auth.seam import Asking
+    from greenroom.auth.grants import Asking
 
 RESOURCE = "https://mcp.example/mcp"
 ISSUER = "https://id.example"

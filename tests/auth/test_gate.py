@@ -9,18 +9,13 @@ from typing import Any
 import pytest
 
 from greenroom import ConfigError, Server
-from greenroom.auth.basic import BasicAuth
 from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.custom import CustomAuth
 from greenroom.auth.errors import STATUS
-from greenroom.auth.failures import Failures
-from greenroom.auth.gate import AT_ONCE, Gate
-from greenroom.auth.hashing import hash_password
-from greenroom.auth.info import AuthInfo
-from greenroom.auth.nobody import NoAuth
-from greenroom.auth.remembered import Remembered
+from greenroom.auth.gate import AT_ONCE, Failures, Gate
+from greenroom.auth.grants import AuthInfo
+from greenroom.auth.shared_secrets import BasicAuth, CustomAuth, NoAuth, Remembered, hash_password
+from greenroom.transports.open_connections import host_in, source_of
 from greenroom.transports.seam import Peer, Refusal
-from greenroom.transports.sources import host_in, source_of
 
 from .reception import KINDS, basic, bearer, call, reception
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Context, Server
-from greenroom.auth import basic as basic_module
-from greenroom.auth.basic import BasicAuth
+from greenroom.auth import shared_secrets as basic_module
 from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.errors import Denied
-from greenroom.auth.hashing import ROUNDS, hash_password, verify_password
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.grants import Asking, AuthInfo
 from greenroom.auth.jose import sign
 from greenroom.auth.resource_server import OAuthResource
-from greenroom.auth.seam import Asking
+from greenroom.auth.shared_secrets import ROUNDS, BasicAuth, hash_password, verify_password
 
 from .reception import AUDIENCE, ISSUER, KEY, Reception, basic, bearer, call, claims
 

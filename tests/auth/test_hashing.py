@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom import ConfigError
-from greenroom.auth import hashing
-from greenroom.auth.api_key import APIKeyAuth
-from greenroom.auth.basic import AT_ONCE, QUEUE, BasicAuth
+from greenroom.auth import shared_secrets as hashing
 from greenroom.auth.errors import Denied
-from greenroom.auth.hashing import (
+from greenroom.auth.grants import Asking
+from greenroom.auth.shared_secrets import (
+    AT_ONCE,
+    QUEUE,
+    APIKeyAuth,
+    BasicAuth,
     PepperRequired,
     dummy_like,
     hash_key,
@@ -25,7 +28,6 @@ from greenroom.auth.hashing import (
     verify_key,
     verify_password,
 )
-from greenroom.auth.seam import Asking
 
 from .reception import basic
 
@@ -184,7 +186,7 @@ async def test_a_right_password_is_hashed_once_and_a_wrong_one_each_time(monkeyp
         hashed.append(password)
         return verify_password(password, stored)
 
-    monkeypatch.setattr("greenroom.auth.basic.verify_password", counted)
+    monkeypatch.setattr("greenroom.auth.shared_secrets.verify_password", counted)
     provider = BasicAuth({"ann": hash_password("right", iterations=1)})
     for password in ("right", "right", "wrong", "wrong", "right"):
         try:
@@ -210,7 +212,7 @@ async def test_a_flood_of_guesses_is_not_queued_for_ever(monkeypatch: pytest.Mon
     def slow(password: str, stored: str) -> bool:
         return not go.wait(30)
 
-    monkeypatch.setattr("greenroom.auth.basic.verify_password", slow)
+    monkeypatch.setattr("greenroom.auth.shared_secrets.verify_password", slow)
     provider = BasicAuth({"ann": hash_password("right", iterations=1)})
     guesses = [asyncio.ensure_future(why_not(provider, f"guess {number}")) for number in range(AT_ONCE + QUEUE)]
     for _ in range(3):

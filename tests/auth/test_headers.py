@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from greenroom.auth.claims import check_claims
+from greenroom.auth.bearer import check_claims
 from greenroom.auth.errors import Denied
-from greenroom.auth.grants import check_alive, from_claims, number, scopes_of
+from greenroom.auth.grants import AuthInfo, check_alive, from_claims, number, scopes_of
 from greenroom.auth.headers import (
     LONGEST,
     challenge,
@@ -22,9 +22,8 @@ from greenroom.auth.headers import (
     extract_bearer_token,
     quoted,
 )
-from greenroom.auth.info import AuthInfo
 from greenroom.auth.jose import BadKey, check, heading_of, read_keys, secret_key
-from greenroom.transports.http_checks import field
+from greenroom.transports.http_answers import field
 
 from .reception import KEY, KINDS
 

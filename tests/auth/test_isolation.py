@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom import Context, Server
-from greenroom.auth.custom import CustomAuth
+from greenroom.auth.shared_secrets import CustomAuth
 
 from .reception import Reception, bearer
 

@@ -12,13 +12,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from greenroom.auth.client.pkce import build_authorization_url, gen_code_verifier
+from greenroom.auth.client.discovery import build_authorization_url, gen_code_verifier
 from greenroom.auth.errors import SignInError
 from greenroom.auth.jose import check, make_key, public_key, read_keys, sign
 from greenroom.auth.testing import Approve, AuthorizationServer, Client, Refuse, landed
 from greenroom.transports.client.errors import TransportError
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 
 ISSUER = "https://id.example"
 RESOURCE = "https://mcp.example/mcp"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from greenroom.auth.client.pkce import build_authorization_url
+from greenroom.auth.client.discovery import build_authorization_url
 from greenroom.auth.errors import SignInError
 from greenroom.auth.jose import make_key, shown_key, sign
 from greenroom.auth.testing import Asked, AuthorizationServer, Client, Said
 from greenroom.transports.client.errors import TransportError
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 
 from .test_issuer import BACK, ISSUER, claims_of, login, made, post, redeemed, signed_in
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.auth.client.pkce import build_authorization_url
+from greenroom.auth.client.discovery import build_authorization_url
 from greenroom.auth.errors import Denied
 from greenroom.auth.jose import BadKey, check, heading_of, read_keys, secret_key
 from greenroom.auth.testing import AuthorizationServer, Cut, Flood, Redirect, Said, Silence, landed
 from greenroom.transports.client.errors import ConnectionLost, ResponseTooLarge, SilentTooLong
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Forbidden, Guard
+from greenroom.transports.client.http_address import Forbidden, Guard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.auth.errors import Denied
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.grants import AuthInfo
+from greenroom.auth.headers import covers, issuer_url, resource_url, same_resource
 from greenroom.auth.testing import AuthorizationServer
-from greenroom.auth.urls import covers, issuer_url, resource_url, same_resource
 from greenroom.errors import ConfigError
 from greenroom.transports.seam import Peer, Refusal
 
@@ -21,8 +21,8 @@ from .reception import reception
 from .resources import ANN, ISSUER, METADATA, PLACES, RESOURCE, admit, by, made, says, told
 
 if TYPE_CHECKING:
+    from greenroom.auth.grants import Asking
     from greenroom.auth.resource_server import OAuthResource
-    from greenroom.auth.seam import Asking
 
 
 # --- settings

@@ -10,9 +10,8 @@ import pytest
 
 from greenroom import Fetcher, Guard, HttpConfig, Server
 from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.client.challenges import bearer_challenge
-from greenroom.auth.introspection import Introspection
-from greenroom.auth.keyset import KeySet
+from greenroom.auth.client.credential import bearer_challenge
+from greenroom.auth.introspection import Introspection, KeySet
 from greenroom.auth.resource_server import OAuthResource
 from greenroom.auth.stage import Document, Protected
 from greenroom.auth.testing import AuthorizationServer

@@ -12,8 +12,8 @@ from tests.http.desk import Paper, sse
 from greenroom import Client, Context, McpError, McpServer, RegistrationError, Server, ToolOptions, tool
 from greenroom.actors.entries import tool_entry
 from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.custom import CustomAuth
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.grants import AuthInfo
+from greenroom.auth.shared_secrets import CustomAuth
 
 from .reception import Reception, bearer, call
 

@@ -9,8 +9,8 @@ import pytest
 from greenroom import APIKeyAuth, BasicAuth, BearerAuth, ConfigError, KeySet, Server, hash_password
 from greenroom.auth.errors import Denied
 from greenroom.auth.gate import SeveralProviders
+from greenroom.auth.grants import Asking
 from greenroom.auth.jose import secret_key, sign
-from greenroom.auth.seam import Asking
 from greenroom.listening import gate_of
 from greenroom.transports.seam import Peer, Refusal
 

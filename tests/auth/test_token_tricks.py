@@ -19,10 +19,10 @@ from cryptography.x509.oid import NameOID
 
 from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.errors import Denied
+from greenroom.auth.grants import Asking
+from greenroom.auth.introspection import KeySet
 from greenroom.auth.jose import check, make_key, read_keys, shown_key, sign
-from greenroom.auth.keyset import KeySet
 from greenroom.auth.resource_server import OAuthResource
-from greenroom.auth.seam import Asking
 from greenroom.supervision import Supervisor, start, stop
 from greenroom.transports.client.fetch import Fetched, Fetcher
 
@@ -31,7 +31,7 @@ from .reception import AUDIENCE, ISSUER, KEY, SECRET, claims
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.auth.seam import Provider
+    from greenroom.auth.grants import Provider
 
 RSA, EC, OKP = make_key("RSA", kid="r"), KEY, make_key("OKP", kid="o")
 KNOWN = (RSA, EC, OKP)

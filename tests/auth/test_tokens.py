@@ -18,10 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from greenroom import ConfigError
 from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.errors import Denied
-from greenroom.auth.introspection import AT_ONCE, LARGEST, Introspection
+from greenroom.auth.grants import Asking
+from greenroom.auth.introspection import AT_ONCE, LARGEST, Introspection, KeySet
 from greenroom.auth.jose import BadKey, check, make_key, public_key, read_keys, secret_key, shown_key, sign
-from greenroom.auth.keyset import KeySet
-from greenroom.auth.seam import Asking
 from greenroom.supervision import Supervisor, send, start, stop, whereis
 from greenroom.transports.client.errors import ConnectFailed
 from greenroom.transports.client.fetch import Fetched
@@ -31,7 +30,7 @@ from .reception import AUDIENCE, ISSUER, KEY, SECRET, Book, bearer, claims
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from greenroom.auth.info import AuthInfo
+    from greenroom.auth.grants import AuthInfo
 
 HMAC = secret_key(SECRET)
 

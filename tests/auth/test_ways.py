@@ -22,8 +22,8 @@ from greenroom import (
     Unauthorized,
 )
 from greenroom.auth.errors import Denied
+from greenroom.auth.grants import Asking
 from greenroom.auth.jose import secret_key, sign
-from greenroom.auth.seam import Asking
 from greenroom.supervision import kill, whereis
 
 from .reception import AUDIENCE, HELLO, ISSUER, KEY, KINDS, SECRET, claims, fetch_keys

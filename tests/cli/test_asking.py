@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from greenroom.actors.client.errors import RequestTimeout
-from greenroom.actors.elicitation.bridge import ElicitationBridge
-from greenroom.actors.elicitation.forms import fields_of
-from greenroom.asked import ElicitationRequest, UrlElicitationRequest
-from greenroom.cli.asking import Desk, _field
-from greenroom.cli.prompting import Left, Prompt
-from greenroom.cli.spelling import visible
+from greenroom.actors.elicitation.bridge import ElicitationBridge, fields_of
+from greenroom.cli.asking import Desk, Left, Prompt, _field
+from greenroom.cli.endings import visible
+from greenroom.client_callbacks import ElicitationRequest, UrlElicitationRequest
 
 FORM = ElicitationRequest("How many?", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 DEFAULT = ElicitationRequest("How many?", {"type": "object", "properties": {"n": {"type": "integer", "default": 2}}})

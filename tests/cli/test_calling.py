@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.cli.calling import from_words
+from greenroom.cli.calling import bar, from_words
 from greenroom.cli.endings import Misused
-from greenroom.cli.progress import bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,7 +189,7 @@ def test_a_fault_of_ours_is_told_with_where_it_was(typed: Type, monkeypatch: pyt
     def broken(*_: Any, **__: Any) -> Any:
         raise AssertionError("cannot be")
 
-    monkeypatch.setattr("greenroom.cli.listing.connected", broken)
+    monkeypatch.setattr("greenroom.cli.inspecting.connected", broken)
 
     seen = typed("list", "weather.py")
 

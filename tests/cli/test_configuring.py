@@ -8,10 +8,11 @@ import json
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.auth.client.door import fetcher_for
 from greenroom.auth.client.oauth import OAuth, login_name
 from greenroom.auth.client.stores import FileStore
 from greenroom.transports.client.errors import ConnectFailed
@@ -187,13 +188,17 @@ def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     monkeypatch.setattr("greenroom.auth.client.keyring_store.best_store", lambda: store)
     monkeypatch.setattr("greenroom.config.sign_in.best_store", lambda: store)
 
-    async def nobody(url: str, **_: object) -> Fetched:
-        raise ConnectFailed(url)
+    def fetcher(url: str, **options: Any) -> Any:
+        fetch = fetcher_for(url, **options)
 
-    def fetcher(_url: str, **_: object) -> object:
-        return nobody
+        async def fetched(asked: str, **more: Any) -> Fetched:
+            if asked.startswith("https://id.example"):
+                raise ConnectFailed(asked)
+            return await fetch(asked, **more)
 
-    monkeypatch.setattr("greenroom.auth.client.revoking.fetcher_for", fetcher)
+        return fetched
+
+    monkeypatch.setattr("greenroom.auth.client.oauth.fetcher_for", fetcher)
     asyncio.run(store.put(login_name(OAuth(), URL), RECORD))
     return store
 

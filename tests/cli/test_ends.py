@@ -14,10 +14,10 @@ import pytest
 from tests.searches import one_in
 
 from greenroom import cli
-from greenroom.cli import renewing
+from greenroom.cli import serving as renewing
+from greenroom.cli.door import COMMANDS
 from greenroom.cli.endings import Misused
-from greenroom.cli.renewing import Renewed, serve_again
-from greenroom.cli.words import COMMANDS
+from greenroom.cli.serving import Renewed, serve_again
 
 from .test_odd_answers import odd
 
@@ -65,7 +65,7 @@ def test_an_error_is_a_line_and_its_reason_another(
     def fails(*_: Any, **__: Any) -> Any:
         raise Misused("so it is not") from cause
 
-    monkeypatch.setattr("greenroom.cli.listing.connected", fails)
+    monkeypatch.setattr("greenroom.cli.inspecting.connected", fails)
     seen = typed("list", "weather.py")
     assert (seen.code, seen.err) == (2, says)
     monkeypatch.setenv("GREENROOM_TRACEBACK", "1")
@@ -86,7 +86,7 @@ def test_a_reader_that_has_gone_away_is_no_error(folder: Path) -> None:
         assert process.wait(60.0) == 0
 
 
-@pytest.mark.parametrize("missing", ["click", "greenroom.cli.words"])
+@pytest.mark.parametrize("missing", ["click", "greenroom.cli.door"])
 def test_without_its_library_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, "greenroom.cli.door", None)
 
@@ -101,7 +101,7 @@ def test_without_its_library_the_command_says_what_to_install(monkeypatch: pytes
         with pytest.raises(SystemExit, match=r"pip install 'greenroom\[cli\]'"):
             cli.main()
     else:
-        with pytest.raises(ModuleNotFoundError, match="words"):
+        with pytest.raises(ModuleNotFoundError, match="door"):
             cli.main()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom import Client
 from greenroom.cli.endings import Misused
-from greenroom.cli.gateway import gateway
+from greenroom.cli.serving import gateway
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import PeerError
 

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from tests.searches import one_in
 from tests.terminal import at_terminal
 
-from greenroom.cli import spelling
-from greenroom.cli.inspecting import differences
-from greenroom.cli.listing import PARTS, _line
-from greenroom.cli.oddities import oddities
+from greenroom.cli import endings as spelling
+from greenroom.cli.inspecting import PARTS, _line, differences, oddities
 
 if TYPE_CHECKING:
     from collections.abc import Callable

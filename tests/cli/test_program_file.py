@@ -156,7 +156,7 @@ def test_who_is_asked_knows_where_a_link_leads(
     os.write(writing, b"n\n")
     monkeypatch.setattr("greenroom.cli.installing.is_terminal", lambda: True)
     with os.fdopen(reading) as keys:
-        monkeypatch.setattr("greenroom.cli.prompting.sys.stdin", keys)
+        monkeypatch.setattr("greenroom.cli.asking.sys.stdin", keys)
         assert run([*URL, "--project"]) == 6
         monkeypatch.undo()
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Host, Server
-from greenroom.cli.inspecting import differences
-from greenroom.cli.oddities import oddities
+from greenroom.cli.inspecting import differences, oddities
 from greenroom.cli.watching import drawn
 from greenroom.errors import ConfigError
 from greenroom.lookout import Lookout, look, looked_at, lookouts

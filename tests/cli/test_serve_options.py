@@ -12,7 +12,7 @@ import pytest
 
 from greenroom import HttpConfig, Server, Settings
 from greenroom.actors.settings import BadSetting
-from greenroom.cli import renewing
+from greenroom.cli import serving as renewing
 from greenroom.cli.endings import Ended, Misused
 from greenroom.cli.serve_options import SERVE_OPTIONS
 from greenroom.cli.serving import configured, typed_settings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from greenroom.cli.option_types import Option
+    from greenroom.cli.serve_options import Option
 
     from .conftest import Typed
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from greenroom.cli.renewing import changed, files, wrong
-from greenroom.cli.serving import configured
+from greenroom.cli.serving import changed, configured, files, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

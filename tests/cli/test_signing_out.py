@@ -14,7 +14,7 @@ from tests.sign_in.world import CHALLENGE, URL, World
 from greenroom import DeviceCode, FileStore, OAuth
 from greenroom.auth.client import keyring_store
 from greenroom.auth.client.oauth import login_name
-from greenroom.auth.client.record import Record
+from greenroom.auth.client.stores import Record
 from greenroom.cli import signing_in
 from greenroom.supervision import Node
 
@@ -37,7 +37,7 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     def fetcher(_url: str, **_: object) -> object:
         return made.fetch
 
-    monkeypatch.setattr("greenroom.auth.client.revoking.fetcher_for", fetcher)
+    monkeypatch.setattr("greenroom.auth.client.oauth.fetcher_for", fetcher)
 
     async def login() -> None:
         async with Node():
@@ -116,7 +116,7 @@ def test_a_scope_is_added_to_a_login_that_is_kept(typed: Type, world: World, mon
     async def show(code: DeviceCode, /) -> None:
         world.idp.decide(code.user_code)
 
-    monkeypatch.setattr("greenroom.auth.client.browsers.show_code", show)
+    monkeypatch.setattr("greenroom.auth.client.code_flow.show_code", show)
     seen = typed("login", URL, "--device", "--scope", "write")
     assert (seen.code, "with write read offline_access" in seen.out) == (0, True)
     assert "may write read offline_access" in typed("whoami", URL).out

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from greenroom.cli.endings import harmless, tamed
 from greenroom.cli.showing import as_json
-from greenroom.cli.spelling import harmless, tamed
 
 HIDDEN = "\x1b\x07\x9b\x9d\r\x7f\u202e\u2066\u200b\u200d\u2060\ufeff\u2028\U000e0041\U000e0101\u3164\ud800"
 

@@ -10,8 +10,8 @@ import pytest
 from tests.searches import one_in
 
 from greenroom.actors.client.errors import ClientClosed, RequestLost, TooManyPages, Unsupported
-from greenroom.actors.consent.errors import ConsentDenied
-from greenroom.actors.mentions.expansion import WrongWords
+from greenroom.actors.consent.rules import ConsentDenied
+from greenroom.actors.mentions.reader import WrongWords
 from greenroom.cli import signing_in
 from greenroom.cli.endings import code_of
 from greenroom.errors import ConfigError, GreenroomError

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.searches import one_in
 
-from greenroom.cli.words import COMMANDS
+from greenroom.cli.door import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from greenroom.cli.option_types import Command
+    from greenroom.cli.serve_options import Command
 
     from .conftest import Typed
 

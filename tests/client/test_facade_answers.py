@@ -29,8 +29,8 @@ from greenroom import (
     UrlElicitationRequest,
     image,
 )
-from greenroom.actors.questions import Accepted, Declined, Dismissed
-from greenroom.asked import roots_result
+from greenroom.actors.server_questions import Accepted, Declined, Dismissed
+from greenroom.client_callbacks import roots_result
 
 FORM: dict[str, Any] = {
     "type": "object",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from greenroom.actors.client.errors import RequestTimeout
-from greenroom.client_tools import Promises
+from greenroom.client import Promises
 from greenroom.protocol.definitions import Tool
 from greenroom.protocol.errors import PeerError
 

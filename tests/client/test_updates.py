@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.actors.client.errors import Unsupported
 from greenroom.actors.client.line import ConnectionLine, connection_spec
-from greenroom.actors.client.reports import NotRestored
+from greenroom.actors.client.reach import NotRestored
 from greenroom.actors.client.seam import Phase, Told
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Notification

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from greenroom.supervision import Exit, Shutdown, exit, inbox
-from greenroom.transports.client import command_guardian
-from greenroom.transports.client.command_guardian import Guardian, guardian
+from greenroom.transports.client import command_child as command_guardian
+from greenroom.transports.client.command_child import Guardian, guardian
 from greenroom.transports.client.errors import ConnectFailed, ProcessDied
 
 from .owner import Owner, opened, wicked

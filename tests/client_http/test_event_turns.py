@@ -11,11 +11,11 @@ import pytest
 
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Notification, Request, Response
-from greenroom.transports.client import http_stream
+from greenroom.transports.client import http_reader as http_stream
 from greenroom.transports.client.errors import NotMcp
+from greenroom.transports.client.http_reader import EventStream
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.http_stream import EventStream
 from greenroom.transports.client.http_wire import HttpWire
 from greenroom.transports.client.seam import Broken, Inbound
 

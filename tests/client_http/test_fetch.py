@@ -18,7 +18,7 @@ from greenroom.transports.client.errors import (
     SilentTooLong,
 )
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 
 from .scripted import Visit, scripted
 

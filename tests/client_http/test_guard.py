@@ -9,8 +9,7 @@ import socket
 import pytest
 
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Forbidden, Guard, carried, is_local
-from greenroom.transports.client.http_address import Address
+from greenroom.transports.client.http_address import Address, Forbidden, Guard, carried, is_local
 
 from .scripted import Visit, scripted
 

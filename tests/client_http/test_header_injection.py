@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from greenroom import ConfigError
 from greenroom.protocol.json import LIMITS
-from greenroom.transports.client.http_letterhead import Letterhead, can_be_sent_back
 from greenroom.transports.client.http_pool import Pool
+from greenroom.transports.client.http_reader import EventStream
 from greenroom.transports.client.http_route import HttpRoute
-from greenroom.transports.client.http_stream import EventStream
-from greenroom.transports.http_checks import field
+from greenroom.transports.client.http_wire import Letterhead, can_be_sent_back
+from greenroom.transports.http_answers import field
 
 URL = "http://127.0.0.1:1/mcp"
 SPLITS = [

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.protocol.messages import Response
-from greenroom.transports.client import fetch, http_connection
+from greenroom.transports.client import fetch
+from greenroom.transports.client import http_pool as http_connection
 from greenroom.transports.client.errors import ConnectionLost
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.seam import Lost
 

@@ -12,7 +12,7 @@ from tests.tls.authority import Authority
 from greenroom import ConfigError, HttpConfig
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 from greenroom.transports.client.http_route import HttpRoute
-from greenroom.transports.client.http_tls import Trust
+from greenroom.transports.client.http_settings import Trust
 from greenroom.transports.client.seam import Lost
 
 from .owner import HELLO, opened, text

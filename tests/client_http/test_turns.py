@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from greenroom.transports.client import http_connection, seam
+from greenroom.transports.client import http_pool as http_connection
+from greenroom.transports.client import seam
 from greenroom.transports.client.http_address import Address
-from greenroom.transports.client.http_connection import AHEAD, Connection
+from greenroom.transports.client.http_pool import AHEAD, Connection
 from greenroom.transports.client.http_settings import HttpSettings
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"

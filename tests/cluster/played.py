@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from greenroom.supervision import ExitReason, Pid, Ref
-    from greenroom.supervision.cluster.orders import Joined, Order
+    from greenroom.supervision.cluster.daemon_protocol import Joined, Order
 
 VERSION = "1.0"
 

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.supervision import Ref, inbox, start
 from greenroom.supervision.cluster import engine as engine_module
-from greenroom.supervision.cluster.boots import NodeReady
+from greenroom.supervision.cluster.bootstrap import NodeReady
+from greenroom.supervision.cluster.daemon_protocol import Born, EndHost, Ready, StartHost
 from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.orders import (
-    Born,
-    EndHost,
-    Ready,
-    StartHost,
-)
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 
 from .played import PlayedPeers, PlayedWarden, settled
@@ -27,8 +22,7 @@ if TYPE_CHECKING:
     import pytest
 
     from greenroom.supervision import Inbox, Pid
-    from greenroom.supervision.cluster.charges import Started
-    from greenroom.supervision.cluster.endings import Ending
+    from greenroom.supervision.cluster.node_records import Ending, Started
 
 NOBODY = 4_000_002
 """More than any process has: there is no descriptor of it, and so its signals go by the warden."""

@@ -28,9 +28,9 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster import pids
 from greenroom.supervision.cluster.cluster import node_child
-from greenroom.supervision.cluster.endings import EngineFailed, NodeLost
 from greenroom.supervision.cluster.engine import Engine
 from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.node_records import EngineFailed, NodeLost
 from greenroom.supervision.cluster.specs import ClusterSettings
 
 from .engine_stage import LEFT, Hand, Stage, eventually, gone, spec, staged

@@ -15,10 +15,12 @@ from tests.searches import one_in
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import GenServer, Node, StartFailed
-from greenroom.supervision.cluster import guests, lifeline, warden_process
-from greenroom.supervision.cluster.endings import EngineFailed, NodeFailed
+from greenroom.supervision.cluster import bootstrap as guests
+from greenroom.supervision.cluster import bootstrap as lifeline
+from greenroom.supervision.cluster import warden_process
+from greenroom.supervision.cluster.bootstrap import Inherited, pack_note
 from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.inherited import Inherited, pack_note
+from greenroom.supervision.cluster.node_records import EngineFailed, NodeFailed
 from greenroom.supervision.cluster.specs import NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
 from greenroom.supervision.cluster.warden_process import WardenProcess

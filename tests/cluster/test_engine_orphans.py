@@ -93,7 +93,7 @@ def test_whoever_captures_the_output_of_an_application_goes_on_when_it_has_ended
 
 FORKING = """
 import os, signal, sys
-from greenroom.supervision.cluster.lifeline import Lifeline
+from greenroom.supervision.cluster.bootstrap import Lifeline
 line = Lifeline()
 theirs = os.dup(line.reading)
 line.handed_over()

@@ -17,10 +17,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.supervision.cluster import hardening, inherited, last_words, mains, orders, pids, utterances
-from greenroom.supervision.cluster.endings import Ending, NodeLost, signal_name
-from greenroom.supervision.cluster.lifeline import Lifeline, is_cut
-from greenroom.supervision.cluster.thespian_door import streams
+from greenroom.supervision.cluster import (
+    bootstrap as inherited,
+)
+from greenroom.supervision.cluster import (
+    crash_output as last_words,
+)
+from greenroom.supervision.cluster import (
+    crash_output as utterances,
+)
+from greenroom.supervision.cluster import (
+    daemon_protocol as orders,
+)
+from greenroom.supervision.cluster import (
+    node_main as mains,
+)
+from greenroom.supervision.cluster import (
+    pids,
+)
+from greenroom.supervision.cluster import (
+    thespian_taming as hardening,
+)
+from greenroom.supervision.cluster.bootstrap import Lifeline, is_cut
+from greenroom.supervision.cluster.node_records import Ending, NodeLost, signal_name
+from greenroom.supervision.cluster.thespian_taming import streams
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -245,9 +265,9 @@ def test_lines_are_told_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_is_room_for_so_many_lines() -> None:
     said = utterances.Utterances("node", logging.INFO)
-    for number in range(utterances.ROOM + 5):
+    for number in range(utterances.UTTERANCES_ROOM + 5):
         said.add("logger", logging.INFO, f"{number}" + "x" * 10_000)
-    assert len(said._lines) == utterances.ROOM
+    assert len(said._lines) == utterances.UTTERANCES_ROOM
     assert said._dropped == 5
     assert all(len(line) == utterances.LINE for _, _, line, _ in said._lines)
     said.flush()  # nobody is there to tell

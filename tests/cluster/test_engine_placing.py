@@ -10,24 +10,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision import Ref, inbox, kill, spawn
-from greenroom.supervision.cluster.boots import LEAVE, NodeReady, NodeUnfit
-from greenroom.supervision.cluster.charges import Ended, Started
-from greenroom.supervision.cluster.endings import Ending, NodeFailed
-from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.lodging import Departed, Left, Lodged, NotPlaced, Place, Placed
-from greenroom.supervision.cluster.machines import SYSTEM
-from greenroom.supervision.cluster.orders import (
+from greenroom.supervision.cluster.bootstrap import LEAVE, NodeReady, NodeUnfit
+from greenroom.supervision.cluster.daemon_protocol import (
     Born,
+    Departed,
     EndHost,
     Gone,
     Joined,
+    Left,
+    Lodged,
+    NotPlaced,
     NotStarted,
+    Place,
+    Placed,
     Ready,
     Replaced,
     Sent,
     StartHost,
 )
-from greenroom.supervision.cluster.placement import NothingFits
+from greenroom.supervision.cluster.engine import Engine
+from greenroom.supervision.cluster.machines import SYSTEM, NothingFits
+from greenroom.supervision.cluster.node_records import Ended, Ending, NodeFailed, Started
 
 from .played import machine, settled
 from .played_town import KILL, Town, idle, town

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from greenroom.supervision import Crash, Down, ProcessExited, kill, monitor, spawn, stop
-from greenroom.supervision.cluster.boots import LEAVE, NodeUnfit, Said
-from greenroom.supervision.cluster.charges import Ended
-from greenroom.supervision.cluster.endings import Ending, EngineFailed, NodeFailed
-from greenroom.supervision.cluster.orders import (
+from greenroom.supervision.cluster.bootstrap import LEAVE, NodeUnfit, Said
+from greenroom.supervision.cluster.daemon_protocol import (
     Begin,
     Born,
     Failed,
@@ -25,6 +23,7 @@ from greenroom.supervision.cluster.orders import (
     Pong,
     StartHost,
 )
+from greenroom.supervision.cluster.node_records import Ended, Ending, EngineFailed, NodeFailed
 from greenroom.supervision.cluster.peers import NodeDown, NodeUp
 
 from .played import PlayedWarden, settled

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.supervision import StartFailed
-from greenroom.supervision.cluster import leftovers, pids
+from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import thespian_taming as leftovers
 from greenroom.supervision.cluster.specs import ClusterSettings
 
 from .engine_stage import Stage, eventually, gone, staged

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.supervision.cluster import versions
-from greenroom.supervision.cluster.endings import EngineFailed
+from greenroom.supervision.cluster import thespian_taming as versions
+from greenroom.supervision.cluster.node_records import EngineFailed
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from greenroom.supervision import (
     register,
     start,
 )
-from greenroom.supervision.cluster.boots import LEAVE
-from greenroom.supervision.cluster.endings import Ending, NodeFailed, NodeLost
+from greenroom.supervision.cluster.bootstrap import LEAVE
+from greenroom.supervision.cluster.daemon_protocol import Gone
 from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.orders import Gone
+from greenroom.supervision.cluster.node_records import Ending, NodeFailed, NodeLost
 from greenroom.supervision.cluster.specs import NodeSpec
 
 from .played import settled

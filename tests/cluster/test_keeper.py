@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.supervision.cluster import inherited, pids, thespian_door
-from greenroom.supervision.cluster.keeper import Keeper
-from greenroom.supervision.cluster.machines import ANNOUNCED, ID, SYSTEM
-from greenroom.supervision.cluster.orders import (
+from greenroom.supervision.cluster import bootstrap as inherited
+from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import thespian_taming as thespian_door
+from greenroom.supervision.cluster.daemon_protocol import (
     Absent,
     Born,
     EndHost,
@@ -30,6 +30,8 @@ from greenroom.supervision.cluster.orders import (
     StartHost,
     pack,
 )
+from greenroom.supervision.cluster.keeper import Keeper
+from greenroom.supervision.cluster.machines import ANNOUNCED, ID, SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from greenroom.supervision import Ref, inbox, kill, spawn, start
+from greenroom.supervision.cluster.daemon_protocol import (
+    Born,
+    Departed,
+    EndHost,
+    Gone,
+    Left,
+    Lodged,
+    NoRoom,
+    Ready,
+    Renewed,
+    WrongVersion,
+)
 from greenroom.supervision.cluster.landlord import Landlord
-from greenroom.supervision.cluster.lodging import Departed, Left, Lodged, NoRoom, Renewed, WrongVersion
-from greenroom.supervision.cluster.orders import Born, EndHost, Gone, Ready
 
 from .played import PlayedEngine, machine, settled
 

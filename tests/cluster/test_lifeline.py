@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.supervision.cluster import lifeline
-from greenroom.supervision.cluster.lifeline import Cut, Lifeline, holds, waiting
+from greenroom.supervision.cluster import bootstrap as lifeline
+from greenroom.supervision.cluster.bootstrap import Cut, Lifeline, holds, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Generator

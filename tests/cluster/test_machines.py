@@ -9,9 +9,17 @@ import pytest
 
 from greenroom import ConfigError
 from greenroom.supervision.cluster.keys import read_key, write_key
-from greenroom.supervision.cluster.machines import Machine, check_all, fits, mismatch, parse
+from greenroom.supervision.cluster.machines import (
+    Candidate,
+    Machine,
+    NothingFits,
+    check_all,
+    choose,
+    fits,
+    mismatch,
+    parse,
+)
 from greenroom.supervision.cluster.member import main
-from greenroom.supervision.cluster.placement import Candidate, NothingFits, choose
 from greenroom.supervision.cluster.specs import ClusterSettings
 
 if TYPE_CHECKING:

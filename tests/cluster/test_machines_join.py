@@ -26,9 +26,9 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster import pids
 from greenroom.supervision.cluster.cluster import Cluster
-from greenroom.supervision.cluster.endings import NodeLost
 from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.machines import MachineUp
+from greenroom.supervision.cluster.node_records import NodeLost
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 
 from .engine_stage import Hand, eventually, gone

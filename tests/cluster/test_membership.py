@@ -10,10 +10,18 @@ import pytest
 
 from greenroom.supervision import ActorError, Options, Ref, inbox, kill, start, stop
 from greenroom.supervision.cluster import membership
-from greenroom.supervision.cluster.lodging import LANDLORD, Departed, NotPlaced, Place, Placed, Renewed
+from greenroom.supervision.cluster.daemon_protocol import (
+    LANDLORD,
+    Absent,
+    Departed,
+    Joined,
+    NotPlaced,
+    Place,
+    Placed,
+    Renewed,
+)
 from greenroom.supervision.cluster.machines import ANNOUNCED, MachineDown, MachineUp
 from greenroom.supervision.cluster.membership import Membership
-from greenroom.supervision.cluster.orders import Absent, Joined
 from greenroom.supervision.cluster.peers import NodeDown, NodeUp
 
 from .played import PlayedEngine, PlayedLandlord, PlayedPeers, machine, settled

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision.cluster import pids, warden_process
-from greenroom.supervision.cluster.endings import EngineFailed
-from greenroom.supervision.cluster.orders import Ping, Pong, pack
+from greenroom.supervision.cluster.daemon_protocol import Ping, Pong, pack
+from greenroom.supervision.cluster.node_records import EngineFailed
 from greenroom.supervision.cluster.warden_process import WardenProcess
 
 if TYPE_CHECKING:

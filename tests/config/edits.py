@@ -19,8 +19,8 @@ from tests.client_command.tree import MARK, PATIENCE, children, marked
 
 from greenroom import Server
 from greenroom.actors.client.errors import ClientError
-from greenroom.actors.consent.errors import ConsentDenied
-from greenroom.actors.federation.agent_errors import FederationError
+from greenroom.actors.consent.rules import ConsentDenied
+from greenroom.actors.federation.federation_errors import FederationError
 from greenroom.config.mistakes import BadConfig
 from greenroom.host import Host
 from greenroom.supervision import ActorError, kill, whereis

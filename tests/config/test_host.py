@@ -11,8 +11,8 @@ import pytest
 from greenroom import Server
 from greenroom.actors.client.errors import RequestTimeout
 from greenroom.actors.consent.consent import Consent
-from greenroom.actors.consent.errors import ConsentDenied
-from greenroom.actors.federation.agent_errors import UnknownServer
+from greenroom.actors.consent.rules import ConsentDenied
+from greenroom.actors.federation.federation_errors import UnknownServer
 from greenroom.config.mistakes import BadConfig
 from greenroom.errors import ConfigError
 from greenroom.host import Host

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.config.lookup import server_named
 from greenroom.config.mistakes import BadConfig
-from greenroom.config.reader import read
+from greenroom.config.reader import read, server_named
 from greenroom.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.consent.consent import Consent
-from greenroom.actors.consent.errors import ConsentDenied
+from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.host import Host
 from greenroom.protocol.pins import Pins
 

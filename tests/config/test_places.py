@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.config.places import foreign, project_folder, user_file
 from greenroom.config.reader import read
+from greenroom.config.variables import foreign, project_folder, user_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from greenroom.config.json_lines import NotJson, read
-from greenroom.config.toml_lines import Lines, positions
+from greenroom.config.documents import Lines, NotJson, positions, read
 from greenroom.protocol.wire import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from greenroom.config.toml_lines import Path
+    from greenroom.config.documents import Path
 
 BARE = st.from_regex(r"\A[A-Za-z0-9_-]{1,6}\Z")
 PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.config.household import Household
+from greenroom.config.config_sync import Household
 from greenroom.config.mistakes import BadConfig, Mistake, Source
 from greenroom.config.values import HostConfig, ServerConfig
 from greenroom.errors import ConfigError

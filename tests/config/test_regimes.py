@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.consent.consent import Consent
-from greenroom.actors.consent.errors import ConsentDenied
-from greenroom.actors.consent.rules import Rule
+from greenroom.actors.consent.rules import ConsentDenied, Rule
 from greenroom.config.values import HostConfig, ServerConfig
 from greenroom.host import Host
 from greenroom.transports.client.errors import ConnectFailed
@@ -17,7 +16,7 @@ from greenroom.transports.client.errors import ConnectFailed
 from .test_reconciler import HERE, household
 
 if TYPE_CHECKING:
-    from greenroom.config.household import Household
+    from greenroom.config.config_sync import Household
 
     from .files import Desk
 

@@ -12,15 +12,29 @@ from hypothesis import strategies as st
 from tests.docs import configuration
 from tests.searches import examples
 
-from greenroom.config.fields import ROOT, SERVER, URL, schema
-from greenroom.config.kinds import Book, Choice, Flag, Number, Table, Tables, Text, TextMap, Texts, whole
+from greenroom.config.fields import (
+    ROOT,
+    SERVER,
+    URL,
+    Book,
+    Choice,
+    Flag,
+    Number,
+    Table,
+    Tables,
+    Text,
+    TextMap,
+    Texts,
+    schema,
+    whole,
+)
 from greenroom.errors import ConfigError
 from greenroom.transports.client.http_address import Address
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom.config.kinds import Kind
+    from greenroom.config.fields import Kind
 
 VALIDATOR: Any = jsonschema.Draft202012Validator(schema())
 WORDS = st.sampled_from(

@@ -12,7 +12,7 @@ import pytest
 from tests.sign_in.test_ends import theatre
 
 from greenroom import Client
-from greenroom.auth.client.browsers import open_browser
+from greenroom.auth.client.code_flow import open_browser
 from greenroom.auth.client.stores import MemoryStore
 from greenroom.config import sign_in
 from greenroom.config.sign_in import oauth_of, usual_sign_in

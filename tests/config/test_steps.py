@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.consent.rules import Rule
+from greenroom.config.config_sync import steps
 from greenroom.config.mistakes import Source
 from greenroom.config.routes import route_of, spec_of
-from greenroom.config.steps import steps
 from greenroom.config.values import Budget, Limits, OAuthConfig, Restart, ServerConfig, Timeouts
 from greenroom.transports.client.command import Command
 from greenroom.transports.client.http_route import HttpRoute, SseRoute

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.config.environment import Environment
 from greenroom.config.reader import read
 from greenroom.config.routes import route_of
-from greenroom.config.variables import Input, Variables
+from greenroom.config.variables import Environment, Input, Variables
 
 if TYPE_CHECKING:
     from .files import Desk

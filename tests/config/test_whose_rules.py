@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom import Consent, ConsentDenied, ConsentQuestion, Host, Permissions, Rule
-from greenroom.config.places import user_file
 from greenroom.config.reader import read
+from greenroom.config.variables import user_file
 
 from .files import block
 

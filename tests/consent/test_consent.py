@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
-from greenroom.actors.consent.errors import ConsentDenied
-from greenroom.actors.consent.rules import Permissions, Rule
-from greenroom.actors.consent.turns import Turns
+from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion, Turns
+from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.errors import ConfigError
 from greenroom.protocol.pins import Finding
 

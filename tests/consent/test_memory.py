@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.actors.consent import memory
-from greenroom.actors.consent.memory import Key, Memory
+from greenroom.actors.consent import consent as memory
+from greenroom.actors.consent.consent import Key, Memory
 from greenroom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def now() -> float:
 
 
 def test_the_oldest_decisions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_MOST", 3)
+    monkeypatch.setattr(memory, "_MEMORY_MOST", 3)
     kept = Memory(now)
     keys = [Key("git", "tool", f"t{number}") for number in range(4)]
     for key in keys:

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from greenroom.actors.consent.globs import covers, matches, may_begin
-from greenroom.actors.consent.rules import ORDER, BadRule, Decided, Permissions, Rule, Verdict
+from greenroom.actors.consent.rules import (
+    ORDER,
+    BadRule,
+    Decided,
+    Permissions,
+    Rule,
+    Verdict,
+    covers,
+    matches,
+    may_begin,
+)
 
 STEPS = ["global deny", "server deny", "server ask", "server allow", "global ask", "global allow"]
 

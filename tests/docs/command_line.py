@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenroom.cli import endings
-from greenroom.cli.words import COMMANDS
+from greenroom.cli.door import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from greenroom.cli.option_types import Command, Option
+    from greenroom.cli.serve_options import Command, Option
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/reference/command-line.md"

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.config.environment import CONNECT, FALLBACKS, PORT, TOKENS, TOOL, Environment
-from greenroom.config.fields import ROOT, SERVER, schema
-from greenroom.config.kinds import Table, Tables
-from greenroom.config.variables import INPUT, PROJECT
+from greenroom.config.fields import ROOT, SERVER, Table, Tables, schema
+from greenroom.config.variables import CONNECT, FALLBACKS, INPUT, PORT, PROJECT, TOKENS, TOOL, Environment
 
 from .protocol import table as rows_of
 

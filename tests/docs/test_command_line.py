@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from greenroom.cli.words import COMMANDS
+from greenroom.cli.door import COMMANDS
 
 from . import command_line
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from greenroom.cli.option_types import Command
+    from greenroom.cli.serve_options import Command
 
 
 def every(commands: Sequence[Command]) -> Iterator[Command]:

@@ -11,11 +11,12 @@ import pytest
 from greenroom import Pool, Server, Settings
 from greenroom.actors.elicitation.bridge import LIMIT
 from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.actors.guest.reception import _STRANGERS, MOST_GUESTS
-from greenroom.actors.output.spill import MOST_FILES
+from greenroom.actors.guest.listener import _STRANGERS, MOST_GUESTS
+from greenroom.actors.output.limits import MOST_FILES
 from greenroom.actors.subscriptions import MAILBOX
-from greenroom.auth import basic, gate, introspection
-from greenroom.auth.client import landing
+from greenroom.auth import gate, introspection
+from greenroom.auth import shared_secrets as basic
+from greenroom.auth.client import code_flow as landing
 from greenroom.supervision.cluster.peers import _HANDSHAKES
 from greenroom.transports.http_config import HttpConfig
 

@@ -11,7 +11,7 @@ from greenroom import Context, Server
 from greenroom.actors.consent.consent import Consent
 from greenroom.actors.consent.rules import Permissions, Rule
 from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
-from greenroom.asked import ElicitationRequest, UrlElicitationRequest
+from greenroom.client_callbacks import ElicitationRequest, UrlElicitationRequest
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.problems import Mismatch

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.elicitation.forms import Choice, NotAnAnswer, fields_of
+from greenroom.actors.elicitation.bridge import Choice, NotAnAnswer, fields_of
 
 
 def field(**schema: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.actors.ensemble import door as doors
 from greenroom.actors.ensemble.door import EnsembleDoor
-from greenroom.actors.ensemble.marks import Marks
+from greenroom.actors.ensemble.node_messages import Marks
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, encode_result, parse
 from greenroom.supervision import NO_CONNECTION, ProcessExited

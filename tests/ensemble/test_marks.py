@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from greenroom import SqliteTasks
 from greenroom.actors.company import Company
-from greenroom.actors.ensemble.marks import MOST, Marks
+from greenroom.actors.ensemble.node_messages import MOST, Marks
 from greenroom.actors.ensemble.spreading import Place, Spread
 from greenroom.auth.gate import Gate
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.grants import AuthInfo
+from greenroom.transports.binding import FRESH, Shares, shared_page
 from greenroom.transports.seam import Peer
-from greenroom.transports.shares import FRESH, Shares, shared_page
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from pathlib import Path
 
     from greenroom.actors.task_store import TaskStore
-    from greenroom.auth.seam import Asking
+    from greenroom.auth.grants import Asking
     from greenroom.transports.seam import Refusal
 
 KEY = b"k" * 32
@@ -136,7 +136,7 @@ def test_who_has_more_gives_way_and_of_equals_who_has_taken_more(page: int) -> N
 
 def test_nobody_gives_way_to_one_that_has_left_or_is_silent(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("greenroom.transports.shares.clock.real", lambda: now)
+    monkeypatch.setattr("greenroom.transports.binding.clock.real", lambda: now)
     one, other = Shares(page, 0), Shares(page, 1)
     other.say(0)
     assert one.gives_way(3)

@@ -15,8 +15,7 @@ from greenroom import Context, Server, Settings
 from greenroom.actors.ensemble.spreading import Place, Spread
 from greenroom.supervision import Supervisor, child, start
 from greenroom.supervision.background import BackgroundNode
-from greenroom.supervision.cluster.peering import Peering
-from greenroom.supervision.cluster.peers import Peers
+from greenroom.supervision.cluster.peers import Peering, Peers
 from greenroom.transports.http_engine import Engine as HttpEngine
 from greenroom.transports.seam import Peer, Refusal
 

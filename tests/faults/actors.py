@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from greenroom.supervision import ActorError, CrashReport, GenServer, Leaked, Unexpected, stop
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 from greenroom.supervision.kernel.process import DOZING
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import request
+from greenroom.supervision.behaviours.calls import request
 
 from .actors import ERRORS, NAMES, Breaks, Calm, Witness, flat, forever, raises, raises_later, turns
 

@@ -34,7 +34,7 @@ from greenroom.supervision import (
     stop,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import request
+from greenroom.supervision.behaviours.calls import request
 
 from .actors import Breaks, Calm, Witness, forever, turns
 

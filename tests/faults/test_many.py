@@ -25,7 +25,7 @@ from greenroom.supervision import (
     stop,
     unlink,
 )
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 from greenroom.supervision.testing import VirtualLoop
 
 from .actors import Witness

@@ -38,7 +38,7 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.behaviours.requests import ask_later, process_of, request
+from greenroom.supervision.behaviours.calls import ask_later, process_of, request
 
 from .actors import Breaks, Calm, Witness, forever, turns
 

@@ -27,8 +27,8 @@ from greenroom import (
     UrlElicitation,
     UrlElicitationRequired,
 )
-from greenroom.auth.hashing import hash_key, plain_digest, verify_key
-from greenroom.auth.seam import Asking
+from greenroom.auth.grants import Asking
+from greenroom.auth.shared_secrets import hash_key, plain_digest, verify_key
 from greenroom.config.reader import read
 from greenroom.transports.client.fetch import Fetched
 

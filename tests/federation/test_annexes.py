@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.federation.annex import Annex
 from greenroom.actors.federation.annexes import Annexes, Keeper
+from greenroom.actors.federation.specs import Annex
 from greenroom.actors.names import Key, Name
 from greenroom.supervision import (
     SHUTDOWN,
@@ -36,14 +36,14 @@ from greenroom.supervision import (
     whereis,
     which_children,
 )
-from greenroom.supervision.cluster.placement import NothingFits
+from greenroom.supervision.cluster.machines import NothingFits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.actors.federation.annexes import Room
     from greenroom.supervision import ChildSpec, ExitReason, Pid
-    from greenroom.transports.client.far_route import Lodging
+    from greenroom.transports.client.remote_wire import Lodging
 
 NOWHERE = NothingFits({"gpu": True}, ("home",))
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from greenroom.actors.client.errors import ClientError
-from greenroom.actors.federation.errors import UpstreamBusy
-from greenroom.actors.federation.fan_out import FanOut
+from greenroom.actors.federation.federation_errors import UpstreamBusy
+from greenroom.actors.federation.upstream_requests import FanOut
 from greenroom.supervision import Busy
 
 

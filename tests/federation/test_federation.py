@@ -20,7 +20,7 @@ from greenroom.transports.client.errors import ConnectFailed
 from .players import Upstairs, all_ready, call, federated, nobody_leaving, reaches, spec
 
 if TYPE_CHECKING:
-    from greenroom.actors.federation.seam import Upstreams
+    from greenroom.actors.federation.offering import Upstreams
 
 
 @pytest.mark.row("FE-01", "FE-02", "FE-03")

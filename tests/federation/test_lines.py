@@ -11,7 +11,7 @@ from tests.client.stage import SILENCE, After
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientClosed, RequestTimeout
 from greenroom.actors.client.seam import Phase
-from greenroom.actors.federation.errors import UpstreamBusy
+from greenroom.actors.federation.federation_errors import UpstreamBusy
 from greenroom.actors.federation.specs import State
 from greenroom.protocol.messages import Notification
 from greenroom.supervision import kill, spawn, wait_down
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from greenroom.actors.client.seam import Progress
-    from greenroom.actors.federation.requests import GuardedRequest
+    from greenroom.actors.federation.upstream_requests import GuardedRequest
 
 
 def slow(request: Any) -> After:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.http.wire import Client
 from tests.searches import examples
 
-from greenroom.protocol.lines import Lines
+from greenroom.protocol.sse import Lines
 from greenroom.supervision import Supervisor, start, stop
 from greenroom.supervision.testing import run
 from greenroom.transports.http_config import HttpConfig

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.gateway.addresses import Addresses
+from greenroom.actors.gateway.view import Addresses
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

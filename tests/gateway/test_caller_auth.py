@@ -15,8 +15,8 @@ from tests.client_http.scripted import Scripted, Visit, scripted
 from greenroom import Client, Command, ConfigError, HttpRoute, Server
 from greenroom.actors.federation.specs import UpstreamSpec
 from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.client.per_caller import CallerCredentials, CallerIdentity, CallerNotSignedIn
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.client.door import CallerCredentials, CallerIdentity, CallerNotSignedIn
+from greenroom.auth.grants import AuthInfo
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError
 from greenroom.targets import route_of

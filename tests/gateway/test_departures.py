@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from greenroom.actors.gateway.lodgings import Lodgings
+    from greenroom.actors.gateway.client_connections import Lodgings
 
 from .upstream import Upstream, run
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.context import CallEnded
-from greenroom.actors.gateway.desk import Desk, DeskHandler, abilities_of
-from greenroom.actors.outbound import NoStream
+from greenroom.actors.gateway.client_connections import Desk, DeskHandler, abilities_of
+from greenroom.actors.peer_channels import NoStream
 from greenroom.protocol.errors import McpError
 
 

@@ -19,7 +19,7 @@ from greenroom.supervision import kill, wait_down, whereis, which_children
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom.client_tools import PendingCall
+    from greenroom.client import PendingCall
 
 from .upstream import FRAGILE, NOBODY, Upstream, client, gateway, run
 

@@ -11,7 +11,7 @@ import pytest
 
 from greenroom import Client, Host, Server
 from greenroom.actors.hooks import Hooks
-from greenroom.auth.info import AuthInfo
+from greenroom.auth.grants import AuthInfo
 from greenroom.probe import WireProbe
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.messages import Request

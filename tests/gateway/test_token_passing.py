@@ -12,10 +12,8 @@ from tests.auth.reception import Reception
 from tests.client_http.scripted import Scripted, Visit, scripted
 
 from greenroom import Client, Context, Server
-from greenroom.auth.api_key import APIKeyAuth
-from greenroom.auth.basic import BasicAuth
 from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.hashing import hash_password
+from greenroom.auth.shared_secrets import APIKeyAuth, BasicAuth, hash_password
 from greenroom.host import Host
 from greenroom.targets import route_of
 from greenroom.transports.client.errors import TransportError
@@ -23,7 +21,7 @@ from greenroom.transports.client.errors import TransportError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom.auth.seam import Provider
+    from greenroom.auth.grants import Provider
 
 pytestmark = pytest.mark.greenroom(clock="real")
 CANARY = "canary-0123456789-abcdefghij"

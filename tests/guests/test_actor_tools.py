@@ -21,7 +21,7 @@ from greenroom.supervision.cluster.foreign import (
     ForeignActor,
     is_simple,
 )
-from greenroom.supervision.cluster.thespian_door import ActorExitRequest
+from greenroom.supervision.cluster.thespian_taming import ActorExitRequest
 
 from .programs import theirs
 from .systems import simple

@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import RequestLost
-from greenroom.actors.guest.answers import Asked, Refused, outcome
+from greenroom.actors.guest.guest_session import Asked, Refused, outcome
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.supervision import NO_PROCESS, ProcessExited

@@ -14,18 +14,16 @@ import pytest
 from tests.cluster.core.pair import here
 
 from greenroom import ConfigError, Host
-from greenroom.actors.guest import door as doors
-from greenroom.actors.guest import knocking
-from greenroom.actors.guest import reception as receptions
-from greenroom.actors.guest.door import Door, check_address
-from greenroom.actors.guest.keys import guests_key, key_of
-from greenroom.actors.guest.reports import NameTaken, Offences
+from greenroom.actors.guest import listener as doors
+from greenroom.actors.guest import listener as knocking
+from greenroom.actors.guest import listener as receptions
+from greenroom.actors.guest.guest_wire import guests_key, key_of
+from greenroom.actors.guest.listener import Door, NameTaken, Offences, check_address
 from greenroom.supervision import Report, StartFailed, current_node
 from greenroom.supervision.cluster import link as links
-from greenroom.supervision.cluster.framing import batch, frames
+from greenroom.supervision.cluster.framing import Seal, batch, frames
 from greenroom.supervision.cluster.peers import LinkOffence
 from greenroom.supervision.cluster.plain_link import PlainLink
-from greenroom.supervision.cluster.sealing import Seal
 
 from .visitor import KEY, Visitor, open_house, served, until
 

@@ -16,7 +16,7 @@ import pytest
 
 from greenroom import ConfigError
 from greenroom.supervision.cluster.foreign import endpoint, is_simple
-from greenroom.supervision.cluster.thespian_door import ActorExitRequest
+from greenroom.supervision.cluster.thespian_taming import ActorExitRequest
 from greenroom.thespian import (
     Answer,
     CallTool,

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.guest import guest as guests
-from greenroom.actors.guest.keys import guests_key
-from greenroom.actors.guest.wire import MOST_ITEMS, TO_GUEST, TO_NODE, packed, unpacked
-from greenroom.supervision.cluster.framing import Unframer, batch, frames
+from greenroom.actors.guest.guest_wire import MOST_ITEMS, TO_GUEST, TO_NODE, guests_key, packed, unpacked
+from greenroom.supervision.cluster.framing import Handshake, Unframer, batch, frames, greeting
 from greenroom.supervision.cluster.plain_link import PlainLink
-from greenroom.supervision.cluster.sealing import Handshake, greeting
-from greenroom.supervision.cluster.thespian_door import (
+from greenroom.supervision.cluster.thespian_taming import (
     ActorExitRequest,
     Address,
     ThespianWatch,

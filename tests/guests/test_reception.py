@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from greenroom import ConfigError, Host, Server
-from greenroom.actors.guest import reception as receptions
-from greenroom.actors.guest import visit as visits
-from greenroom.actors.guest.door import check_address
-from greenroom.actors.guest.keys import key_of, new_key_file
-from greenroom.actors.guest.wire import KIND
+from greenroom.actors.guest import guest_session as visits
+from greenroom.actors.guest import listener as receptions
+from greenroom.actors.guest.guest_wire import KIND, key_of, new_key_file
+from greenroom.actors.guest.listener import check_address
 from greenroom.supervision import StartFailed, kill, which_children
+from greenroom.supervision.cluster.framing import LinkRefused
 from greenroom.supervision.cluster.plain_link import LinkLost, PlainLink
-from greenroom.supervision.cluster.sealing import LinkRefused
 
 from .visitor import KEY, SOON, Visitor, flushed, open_house, served, until
 

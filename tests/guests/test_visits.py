@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from greenroom.actors.guest import reception as receptions
-from greenroom.actors.guest import visit as visits
-from greenroom.actors.guest.keys import guests_key
-from greenroom.actors.guest.visit import News, Told
-from greenroom.actors.guest.wire import KIND, MOST_ITEMS, TO_GUEST, BadItem, packed, payload_limit, unpacked
+from greenroom.actors.guest import guest_session as visits
+from greenroom.actors.guest import listener as receptions
+from greenroom.actors.guest.guest_session import News, Told
+from greenroom.actors.guest.guest_wire import (
+    KIND,
+    MOST_ITEMS,
+    TO_GUEST,
+    BadItem,
+    guests_key,
+    packed,
+    payload_limit,
+    unpacked,
+)
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Ref, is_alive, kill, self_pid, start_child, which_children
 from greenroom.supervision.cluster.framing import batch
@@ -21,7 +29,7 @@ from greenroom.supervision.introspect import get_state
 from .visitor import KEY, SOON, Visitor, open_house, until
 
 if TYPE_CHECKING:
-    from greenroom.actors.guest.reception import Reception
+    from greenroom.actors.guest.listener import Reception
     from greenroom.supervision import Pid
 
 pytestmark = pytest.mark.greenroom(clock="real")

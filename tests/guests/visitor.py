@@ -8,14 +8,13 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from greenroom import Host, Server
-from greenroom.actors.guest.keys import guests_key
-from greenroom.actors.guest.wire import KIND, TO_GUEST, packed, payload_limit, unpacked
+from greenroom.actors.guest.guest_wire import KIND, TO_GUEST, guests_key, packed, payload_limit, unpacked
 from greenroom.supervision.cluster.plain_link import PlainLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from greenroom.actors.guest.reception import Reception
+    from greenroom.actors.guest.listener import Reception
 
 KEY = b"k" * 32
 SOON = 5.0

@@ -11,7 +11,7 @@ from tests.searches import one_in
 
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
-from greenroom.auth.failures import MOST, Failures
+from greenroom.auth.gate import MOST, Failures
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import current_node

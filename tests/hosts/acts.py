@@ -19,7 +19,7 @@ from greenroom import Annex, Client, Command, Pool, RequestLost, Server, ToolErr
 from greenroom import Host as ServersHost
 from greenroom.actors.federation.specs import State, UpstreamSpec
 from greenroom.supervision import NO_CONNECTION, NO_PROCESS, Crash, ProcessExited, StartFailed, monitor, stop
-from greenroom.supervision.cluster.endings import NodeLost
+from greenroom.supervision.cluster.node_records import NodeLost
 
 from .field import HERE, THERE, listening
 from .stage import PORT, SILENT, Clock, cluster, ended, machine, placed

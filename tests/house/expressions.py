@@ -343,7 +343,7 @@ def linear(pattern: str | bytes, flags: int = 0, method: str = "finditer") -> bo
 HANDED_ON: Final[dict[tuple[str, str], str]] = {
     ("src/greenroom/protocol/validation.py", r"[^@\s]+@[^@\s]+"): "fullmatch",
     ("src/greenroom/protocol/validation.py", r"[A-Za-z][A-Za-z0-9+.-]*:\S+"): "fullmatch",
-    ("src/greenroom/config/toml_lines.py", r"(?:[ \t\r\n]|#[^\n]*)*"): "match",
+    ("src/greenroom/config/documents.py", r"(?:[ \t\r\n]|#[^\n]*)*"): "match",
 }
 """How expressions are used that are given to other code."""
 
@@ -351,16 +351,16 @@ _FRAMES: Final = r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uv
 _TOML: Final = "tomllib has read the text before, so each match succeeds"
 BOUNDED: Final[dict[tuple[str, str], str]] = {
     ("actors/handlers.py", r"(^|[^\w.])((\w+\.)*)Context\b"): "an annotation is the program's own",
-    ("src/greenroom/config/json_lines.py", r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*"): (
+    ("src/greenroom/config/documents.py", r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*"): (
         "a comment without an end is looked at once: whatever is read next refuses its slash"
     ),
-    ("src/greenroom/config/kinds.py", "pattern"): "the patterns of the configuration's own kinds",
-    ("src/greenroom/config/toml_lines.py", r'"(?:[^"\\\n]|\\.)*"'): _TOML,
-    ("src/greenroom/config/toml_lines.py", r"'''.*?'''(?:'{1,2})?"): _TOML,
-    ("src/greenroom/config/toml_lines.py", r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?'): _TOML,
+    ("src/greenroom/config/fields.py", "pattern"): "the patterns of the configuration's own kinds",
+    ("src/greenroom/config/documents.py", r'"(?:[^"\\\n]|\\.)*"'): _TOML,
+    ("src/greenroom/config/documents.py", r"'''.*?'''(?:'{1,2})?"): _TOML,
+    ("src/greenroom/config/documents.py", r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?'): _TOML,
     ("src/greenroom/protocol/patterns.py", "python"): "a schema's pattern, whose steps are bounded before",
     ("src/greenroom/protocol/schema_nodes.py", "source"): "a pattern by the author of a hint, in Python's dialect",
-    ("supervision/cluster/last_words.py", _FRAMES): "a line is cut at 512 characters",
+    ("supervision/cluster/crash_output.py", _FRAMES): "a line is cut at 512 characters",
     (
         "supervision/kernel/describe.py",
         r"""\b(\w+)['"]?\s*[=:]\s*""",

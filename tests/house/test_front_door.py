@@ -53,7 +53,7 @@ import sys
 from greenroom import Client, HttpConfig, Server
 from greenroom.supervision import run
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 
 def loaded() -> set[str]:
     return {"anyio", "h11", "httpx", "hypercorn", "quart", "thespian"} & sys.modules.keys()

@@ -152,7 +152,7 @@ def test_layers_and_manners_allow_what_is_right(path: str, line: str) -> None:
     ("path", "line"),
     [
         ("supervision/behaviours/task", "from ..kernel import pid"),
-        ("supervision/kernel/node", "from greenroom.supervision.kernel.pid import Pid"),
+        ("supervision/kernel/node", "from greenroom.supervision.kernel.messages import Pid"),
         ("supervision/kernel/node", "from greenroom.supervision.kernel import pid"),
         ("supervision/testing", "from greenroom.supervision import introspect"),
         ("supervision/testing", "from greenroom.supervision.introspect import tree"),

@@ -50,7 +50,7 @@ def test_an_import_counts_when_a_module_is_loaded_later_or_never() -> None:
     graph = small(
         auth__init="",
         auth__a="import httpx, json\nfrom greenroom.protocol import b\nif TYPE_CHECKING:\n    import greenroom.config",
-        auth__c="class C:\n    def f(self):\n        from greenroom.transports import d",
+        auth__c="class Some:\n    def f(self):\n        from greenroom.transports import d",
         src__greenroom__protocol__init="",
         src__greenroom__protocol__b="x = 1",
         src__greenroom__config__init="",

@@ -30,24 +30,30 @@ SECRET = re.compile(
 """Names, by their last word, of what could be a secret, or what is made of one."""
 
 NO_SECRET = {
-    ("actors/guest/asking.py", "heard.ticket == request.ticket"): "pairs answers with questions within one program",
-    ("auth/client/keeper.py", "held.access_token != sent"): "both are ours: was another token sent than is held now",
-    ("auth/client/keeper.py", "kept.access_token != old.access_token"): "both are ours, from one store",
-    ("auth/client/keeper.py", "kept.access_token != sent"): "as above",
-    ("auth/client/keeper.py", "kept.refresh_token == old.refresh_token"): "as above",
+    ("actors/guest/messages.py", "heard.ticket == request.ticket"): "pairs answers with questions within one program",
+    (
+        "auth/client/credential.py",
+        "held.access_token != sent",
+    ): "both are ours: was another token sent than is held now",
+    ("auth/client/credential.py", "kept.access_token != old.access_token"): "both are ours, from one store",
+    ("auth/client/credential.py", "kept.access_token != sent"): "as above",
+    ("auth/client/credential.py", "kept.refresh_token == old.refresh_token"): "as above",
     ("auth/headers.py", "key.lower() == name"): "the name of a header",
-    ("auth/testing/giving.py", "form.get('client_assertion_type') != ASSERTION"): "the name of a kind of assertion",
+    ("auth/testing/tokens.py", "form.get('client_assertion_type') != ASSERTION"): "the name of a kind of assertion",
     ("auth/testing/server.py", "each.user_code == user_code"): "the test that plays the user names it",
     ("auth/testing/tokens.py", "wanted == ACCESS_TOKEN"): "the name of a kind of token",
-    ("src/greenroom/protocol/probing.py", "other == token <= _WORD"): "a token of a regular expression",
-    ("supervision/cluster/endings.py", "self.code == EXIT_MEMORY"): "an exit code",
+    ("src/greenroom/protocol/collisions.py", "other == token <= _WORD"): "a token of a regular expression",
+    ("supervision/cluster/node_records.py", "self.code == EXIT_MEMORY"): "an exit code",
     (
         "supervision/cluster/foreign.py",
         "got.ticket == question.ticket",
     ): "pairs answers with questions within one program",
     ("supervision/cluster/home_links.py", "key == key_of_home()"): "both are this program's own settings",
     ("supervision/cluster/values.py", "code == _GLOBAL"): "a code of a format",
-    ("supervision/cluster/versions.py", "hashlib.sha256(text).hexdigest() != known"): "a digest of Thespian's sources",
+    (
+        "supervision/cluster/thespian_taming.py",
+        "hashlib.sha256(text).hexdigest() != known",
+    ): "a digest of Thespian's sources",
     ("supervision/cluster/warden.py", "level == last_words.MARK"): "a mark in a line of a child's",
     ("supervision/cluster/warden.py", "mark == guests.ENDED"): "as above",
     ("transports/quart_app.py", "key.lower() == name"): "the name of a header",
@@ -57,26 +63,25 @@ NO_SECRET = {
 """Comparisons of what is called like a secret, and is none that a peer could find out by the clock."""
 
 COMPARED = {
-    ("auth/testing/pages.py", "_is_same"): 1,
-    ("actors/ensemble/marks.py", "read"): 1,
-    ("auth/api_key.py", "_same"): 1,
-    ("auth/basic.py", "_same"): 1,
-    ("auth/client/landing.py", "same"): 1,
-    ("auth/hashing.py", "verify_key"): 2,
-    ("auth/hashing.py", "verify_password"): 2,
+    ("auth/testing/tokens.py", "_is_same"): 1,
+    ("actors/ensemble/node_messages.py", "read"): 1,
+    ("auth/shared_secrets.py", "_same"): 2,
+    ("auth/client/code_flow.py", "same"): 1,
+    ("auth/shared_secrets.py", "verify_key"): 2,
+    ("auth/shared_secrets.py", "verify_password"): 2,
     ("auth/testing/book.py", "proven"): 1,
-    ("auth/testing/giving.py", "client"): 1,
-    ("supervision/cluster/hardening.py", "loads"): 1,
-    ("supervision/cluster/sealing.py", "check"): 1,
-    ("supervision/cluster/sealing.py", "_prove"): 1,
-    ("transports/handover.py", "_look"): 1,
+    ("auth/testing/tokens.py", "client"): 1,
+    ("supervision/cluster/thespian_taming.py", "loads"): 1,
+    ("supervision/cluster/framing.py", "check"): 1,
+    ("supervision/cluster/framing.py", "_prove"): 1,
+    ("transports/binding.py", "_look"): 1,
 }
 """Where secrets that a peer has shown are compared, and how often in that function."""
 
 WRITERS = {
-    "actors/task_file.py": "makes an empty file for SQLite, with O_EXCL",
-    "auth/client/locks.py": "the file of a lock, which says nothing and stays",
-    "src/greenroom/cli/writing.py": "what the user has asked to be saved, which is no secret",
+    "actors/task_store_sqlite.py": "makes an empty file for SQLite, with O_EXCL",
+    "auth/client/stores.py": "the file of a lock, which says nothing and stays",
+    "src/greenroom/cli/endings.py": "what the user has asked to be saved, which is no secret",
     "src/greenroom/protocol/pins.py": "pins are for a repository and no secret, and this room imports nothing of others",
     "supervision/private_files.py": "the one place",
 }

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom import ConfigError
-from greenroom.transports.body_budget import BodyBudget, BodyShare
 from greenroom.transports.http_config import HttpConfig
+from greenroom.transports.http_exchange import BodyBudget, BodyShare
 from greenroom.transports.seam import Peer
 
 from .test_listener import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.errors import ConfigError
-from greenroom.transports.http_checks import Origins
+from greenroom.transports.http_answers import Origins
 from greenroom.transports.http_config import HttpConfig, is_loopback
 
 

@@ -19,8 +19,8 @@ from greenroom.supervision.testing import advance
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
 from greenroom.transports.listener import HttpListener
+from greenroom.transports.open_connections import TrustedProxies, source_of
 from greenroom.transports.seam import Peer
-from greenroom.transports.sources import TrustedProxies, source_of
 
 from .fakes import FakeDoor
 from .wire import Client, House, house
@@ -189,7 +189,7 @@ async def test_connections_stay_within_the_limit_of_open_files(
 ) -> None:
     async with house(**settings) as opened:
         base = lowest_free()
-        monkeypatch.setattr("greenroom.transports.hall.connections_within", five)
+        monkeypatch.setattr("greenroom.transports.open_connections.connections_within", five)
         kept = [await client_from(opened, "127.0.0.1") for _ in range(5)]
         assert await served(kept[-1])
         assert await is_refused(await client_from(opened, "127.0.0.1"))

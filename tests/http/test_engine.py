@@ -19,7 +19,7 @@ from .fakes import FakeDoor
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from greenroom.transports.body_budget import BodyShare
+    from greenroom.transports.http_exchange import BodyShare
 
 VERBS = ["POST", "GET", "DELETE", "OPTIONS"]
 

@@ -17,11 +17,20 @@ import pytest
 
 from greenroom.supervision import is_alive, kill, start, stop, wait_down, whereis
 from greenroom.supervision.supervisors.supervisor import Supervisor
-from greenroom.transports import handover
-from greenroom.transports.acceptor import BalancedAcceptor
-from greenroom.transports.binding import Binding, CannotListen
-from greenroom.transports.handover import Handover, NotHandedOver, Ticket, handed_over, handover_child, ticket
-from greenroom.transports.shares import Shares, shared_page
+from greenroom.transports import binding as handover
+from greenroom.transports.binding import (
+    Binding,
+    CannotListen,
+    Handover,
+    NotHandedOver,
+    Shares,
+    Ticket,
+    handed_over,
+    handover_child,
+    shared_page,
+    ticket,
+)
+from greenroom.transports.listener import BalancedAcceptor
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -267,7 +276,7 @@ async def gone(guest: socket.socket) -> bool:
 
 
 async def test_who_says_half_a_ticket_and_no_more_is_shown_out(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenroom.transports.handover._PATIENCE", 0.05)
+    monkeypatch.setattr("greenroom.transports.binding._PATIENCE", 0.05)
     _, made, door = await opened(page)
     with await knocked(made) as guest:
         guest.send(made.secret[:7])
@@ -361,8 +370,8 @@ def short_path() -> Generator[Path]:
 async def test_where_descriptors_cannot_be_sent_by_name_the_socket_is_a_private_file(
     page: int, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
-    monkeypatch.setattr("greenroom.transports.handover.sys.platform", "darwin")
-    monkeypatch.setattr("greenroom.transports.handover.tempfile.gettempdir", lambda: str(short_path))
+    monkeypatch.setattr("greenroom.transports.binding.sys.platform", "darwin")
+    monkeypatch.setattr("greenroom.transports.binding.tempfile.gettempdir", lambda: str(short_path))
     made = ticket()
     monkeypatch.undo()
     where = Path(made.address)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.transports.http1_wire import AHEAD, STEPS, Http1Wire
-from greenroom.transports.turn import Turn
+from greenroom.transports.http1_wire import AHEAD, STEPS, Http1Wire, Turn
 
 from .wire import house, request
 

@@ -29,11 +29,10 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster.cluster import Cluster
 from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.peering import Peering
-from greenroom.supervision.cluster.peers import NodeDown, Peers
+from greenroom.supervision.cluster.peers import NodeDown, Peering, Peers
 from greenroom.targets import Guest
-from greenroom.transports.client.far_route import FarRoute, Lodging
 from greenroom.transports.client.http_route import HttpRoute
+from greenroom.transports.client.remote_wire import FarRoute, Lodging
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence

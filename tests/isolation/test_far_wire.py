@@ -18,12 +18,10 @@ from greenroom.protocol.messages import Response
 from greenroom.supervision import KILLED, Shutdown, current_node, exit, kill, wait_down
 from greenroom.transports.client.command import Command, CommandLimits
 from greenroom.transports.client.errors import ConnectFailed, NodeEnded, Unauthorized, WireFull
-from greenroom.transports.client.far_outpost import MAILS
-from greenroom.transports.client.far_route import UNREAD, FarRoute, Lodging
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
-from greenroom.transports.client.http_tls import Trust
-from greenroom.transports.client.seam import Lost
-from greenroom.transports.client.tickets import check_travels, ticket_of
+from greenroom.transports.client.http_settings import Trust
+from greenroom.transports.client.remote_wire import MAILS, UNREAD, FarRoute, Lodging
+from greenroom.transports.client.seam import Lost, check_travels, ticket_of
 
 from .guarded import all_gone
 from .neighbour import neighbour
@@ -31,7 +29,7 @@ from .neighbour import neighbour
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.transports.client.far_route import Place
+    from greenroom.transports.client.remote_wire import Place
 
 pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark")]
 BRIEF = CommandLimits(grace=0.2)

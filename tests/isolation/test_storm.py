@@ -19,8 +19,7 @@ from tests.federation.test_trouble import child_of
 from tests.under_fire.load import DEADLINE, Load, loaded
 
 from greenroom import ClientSettings, GreenroomError, Host
-from greenroom.actors.federation.annex import Annex
-from greenroom.actors.federation.specs import State, UpstreamSpec
+from greenroom.actors.federation.specs import Annex, State, UpstreamSpec
 from greenroom.supervision import Backoff, CrashReport, Report, current_node, kill
 
 from .guarded import annex_of, in_state, ledger, poisoned

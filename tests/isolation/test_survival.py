@@ -13,9 +13,8 @@ from tests.under_fire.firing import begun, bystanders
 
 from greenroom import ConfigError, Host, RequestLost, Server
 from greenroom.actors.client.errors import Parked
-from greenroom.actors.federation.annex import Annex
-from greenroom.actors.federation.specs import State, UpstreamSpec
-from greenroom.supervision.cluster.endings import NodeLost
+from greenroom.actors.federation.specs import Annex, State, UpstreamSpec
+from greenroom.supervision.cluster.node_records import NodeLost
 from greenroom.targets import route_of
 from greenroom.transports.client.errors import NodeEnded
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from greenroom.supervision import SHUTDOWN, GenServer, Node, Report, exit, monitor
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 from greenroom.supervision.kernel.process import DOZING
 from greenroom.supervision.testing import VirtualLoop
 

@@ -23,7 +23,7 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import process_of, request
+from greenroom.supervision.behaviours.calls import process_of, request
 
 from .actors import Log, reports_of, turns
 from .counters import Counter, Twice

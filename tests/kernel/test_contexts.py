@@ -20,7 +20,7 @@ from greenroom.supervision import (
     start_link,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import process_of, request
+from greenroom.supervision.behaviours.calls import process_of, request
 
 from .actors import turns
 

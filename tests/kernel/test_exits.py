@@ -45,7 +45,7 @@ from greenroom.supervision import (
     unlink,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import process_of, request
+from greenroom.supervision.behaviours.calls import process_of, request
 from greenroom.supervision.kernel import links
 
 from .actors import Log, Trapping, forever, turns

@@ -25,7 +25,7 @@ from greenroom.supervision import (
     start,
     stop,
 )
-from greenroom.supervision.behaviours.requests import process_of, request
+from greenroom.supervision.behaviours.calls import process_of, request
 
 from .actors import Log, Trapping, seen_by
 

@@ -33,7 +33,7 @@ from greenroom.supervision import (
     start_monitor,
     stop,
 )
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 
 from .actors import Log, turns
 

@@ -29,7 +29,7 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.behaviours.requests import request
+from greenroom.supervision.behaviours.calls import request
 from greenroom.supervision.testing import run as stage
 
 from .actors import Log, Trapping, alone, forever, quiet, turns

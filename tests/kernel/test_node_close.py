@@ -24,7 +24,7 @@ from greenroom.supervision import (
     trap_exit,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import process_of, request
+from greenroom.supervision.behaviours.calls import process_of, request
 
 from .actors import Log, Trapping, alone, forever, quiet, reports_of, turns
 

@@ -17,7 +17,7 @@ from greenroom.supervision import (
     spawn,
     start,
 )
-from greenroom.supervision.behaviours.requests import request
+from greenroom.supervision.behaviours.calls import request
 
 from .actors import Log, forever, turns
 from .counters import Counter

@@ -28,7 +28,7 @@ from greenroom.supervision import (
     start_link,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import request
+from greenroom.supervision.behaviours.calls import request
 
 from .actors import Log, forever, reports_of, shut_down, turns
 

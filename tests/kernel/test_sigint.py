@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision import Node, start
-from greenroom.supervision.kernel.interrupts import Interrupts
+from greenroom.supervision.kernel.guard import Interrupts
 
 from .actors import Log
 

@@ -42,7 +42,7 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 
 from .actors import Log, forever, shut_down, turns
 

@@ -34,7 +34,7 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 
 from .actors import Log, forever, turns
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from greenroom.supervision import GenServer, Node, ProcessExited, kill, start, wait_down
-from greenroom.supervision.behaviours.requests import request
+from greenroom.supervision.behaviours.calls import request
 
 from .actors import Log, forever, shut_down, turns
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.mentions.expansion import WrongWords, expand, placeholders
-from greenroom.actors.mentions.grammar import Typing, as_typed, mentions, typing, words_behind
+from greenroom.actors.mentions.reader import (
+    Typing,
+    WrongWords,
+    as_typed,
+    expand,
+    mentions,
+    placeholders,
+    typing,
+    words_behind,
+)
 from greenroom.protocol.uris import Template
 
 

@@ -12,9 +12,7 @@ from greenroom import Server
 from greenroom.actors.client.errors import RequestTimeout
 from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.actors.mentions.expansion import WrongWords
-from greenroom.actors.mentions.reader import UnknownResource
-from greenroom.actors.mentions.shelf import ResourceShelf
+from greenroom.actors.mentions.reader import ResourceShelf, UnknownResource, WrongWords
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.errors import BadAnswer, PeerError

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom import Client, Command, Consent, Host, HttpRoute, NotReady, OAuth, Server
 from greenroom.actors.consent.rules import Permissions
-from greenroom.actors.federation.agent_errors import UnknownServer
+from greenroom.actors.federation.federation_errors import UnknownServer
 from greenroom.actors.federation.specs import UpstreamSpec
 from greenroom.config.reader import read
 from greenroom.errors import GreenroomError

@@ -12,7 +12,7 @@ import pytest
 import greenroom
 from greenroom import Client, Context, Server
 from greenroom.actors.registry import Registry
-from greenroom.client_tools import PendingCall
+from greenroom.client import PendingCall
 
 from .meant import MEANT
 from .tables import DIFFERENT, SECTIONS, complaints, names_of, rows_of

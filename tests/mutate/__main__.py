@@ -30,7 +30,7 @@ CODE: Final = (
     "auth/**/*.py",
     "transports/http*.py",
     "actors/calls.py",
-    "actors/inflight.py",
+    "actors/calls.py",
     "actors/session.py",
     "supervision/supervisors/*.py",
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from greenroom.actors.client.seam import Progress
-    from greenroom.client_tools import ClientTools
+    from greenroom.client import ClientTools
 
 DEADLINE: Final = 3.0
 LATE: Final = 12.0

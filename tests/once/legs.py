@@ -23,7 +23,7 @@ from .books import DEADLINE, Books, Load
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from greenroom.client_tools import ClientTools
+    from greenroom.client import ClientTools
 
     Shot: TypeAlias = Callable[[], Awaitable[None]]
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
 
     from greenroom.supervision import ChildSpec
-    from greenroom.supervision.kernel.reasons import ExitReason
+    from greenroom.supervision.kernel.messages import ExitReason
 
 How = Literal["normal", "abnormal", "shutdown", "shutdown with info", "kill"]
 HOUR = 3600.0

@@ -28,7 +28,7 @@ from greenroom.supervision import (
     terminate_child,
     which_children,
 )
-from greenroom.supervision.supervisors.shutdown import GAVE_UP
+from greenroom.supervision.supervisors.base import GAVE_UP
 
 from .offices import Bad, Dead, Died, Failing, Slow, among, counts, end, gone, once, shut_down
 

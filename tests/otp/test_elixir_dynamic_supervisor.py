@@ -38,7 +38,7 @@ from greenroom.supervision import (
     which_children,
 )
 from greenroom.supervision.kernel import links
-from greenroom.supervision.supervisors.shutdown import GAVE_UP
+from greenroom.supervision.supervisors.base import GAVE_UP
 
 from .offices import Died, Failing, among, counts, gone, shut_down
 

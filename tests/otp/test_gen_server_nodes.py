@@ -36,9 +36,9 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.cluster import sealing
+from greenroom.supervision.cluster import framing as sealing
+from greenroom.supervision.cluster.framing import Greeting, LinkRefused
 from greenroom.supervision.cluster.peers import Peers
-from greenroom.supervision.cluster.sealing import Greeting, LinkRefused
 from greenroom.supervision.cluster.ushering import launch_on, start_on, whereis_on
 
 from .servers import Subject

@@ -30,8 +30,7 @@ from greenroom.supervision import (
     which_child,
     which_children,
 )
-from greenroom.supervision.supervisors.errors import AlreadyPresent, AlreadyStarted, ChildRunning
-from greenroom.supervision.supervisors.spec import Flags
+from greenroom.supervision.supervisors.spec import AlreadyPresent, AlreadyStarted, ChildRunning, Flags
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
 from .offices import Worker, counts, end, gone, nothing_ends, office, pid_of, shut_down, which, worker

@@ -39,8 +39,8 @@ from greenroom.supervision import (
     which_children,
 )
 from greenroom.supervision.behaviours.starting import Options
+from greenroom.supervision.supervisors.base import GAVE_UP
 from greenroom.supervision.supervisors.reports import ShutdownError
-from greenroom.supervision.supervisors.shutdown import GAVE_UP
 
 from .offices import (
     HOUR,

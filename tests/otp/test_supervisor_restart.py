@@ -29,6 +29,7 @@ from greenroom.supervision import (
     start_link,
     terminate_child,
 )
+from greenroom.supervision.supervisors.base import GAVE_UP
 from greenroom.supervision.supervisors.reports import (
     ChildTerminated,
     Progress,
@@ -36,7 +37,6 @@ from greenroom.supervision.supervisors.reports import (
     StartError,
     SupervisorReport,
 )
-from greenroom.supervision.supervisors.shutdown import GAVE_UP
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
 from .offices import (

@@ -24,7 +24,7 @@ from greenroom.supervision import (
     start_link,
     terminate_child,
 )
-from greenroom.supervision.behaviours.actions import IGNORE
+from greenroom.supervision.behaviours.caller import IGNORE
 from greenroom.supervision.behaviours.gen_server import BadReturn
 from greenroom.supervision.supervisors.supervisor import FailedToStartChild, Supervisor
 

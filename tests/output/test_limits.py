@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom import Image, Server
-from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, tokens
-from greenroom.actors.output.spill import Spill
+from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, Spill, tokens
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.supervision import Supervisor, start, stop

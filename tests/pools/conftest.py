@@ -11,7 +11,7 @@ from .local import House, LocalPremises
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-from greenroom.actors.pools import loading
+from greenroom.actors.pools import handler_spec as loading
 
 
 @pytest.fixture

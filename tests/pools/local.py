@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from greenroom.actors.company import Company
 from greenroom.actors.entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
-from greenroom.actors.options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-from greenroom.actors.pools.seat import Seat
+from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.pools.worker_main import Seat
 from greenroom.actors.settings import Settings
 from greenroom.probe import WireProbe
 from greenroom.supervision import (
@@ -24,13 +24,13 @@ from greenroom.supervision import (
     start,
     start_link,
 )
-from greenroom.supervision.cluster.endings import Ending, NodeLost
+from greenroom.supervision.cluster.node_records import Ending, NodeLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from greenroom.actors.pools.claims import Claims
     from greenroom.actors.pools.pool import Pool
+    from greenroom.actors.pools.process_provider import Claims
     from greenroom.supervision import Pid, Ref
 
 

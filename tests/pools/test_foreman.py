@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.actors.pools.claims import Claims
-from greenroom.actors.pools.losses import why_not_begun
 from greenroom.actors.pools.pool import MIB, Pool
+from greenroom.actors.pools.process_provider import Claims
+from greenroom.actors.pools.worker_proxy import why_not_begun
 from greenroom.actors.settings import Settings
 from greenroom.supervision import Crash, StartFailed, kill, stop, whereis
-from greenroom.supervision.cluster.endings import Ending, NodeFailed, NodeLost
+from greenroom.supervision.cluster.node_records import Ending, NodeFailed, NodeLost
 from greenroom.supervision.cluster.values import RemoteError
 from greenroom.supervision.introspect import resume, suspend
 
@@ -479,7 +479,7 @@ async def test_a_handler_that_cannot_be_loaded_says_so_to_each_caller_and_why_to
 
 
 def _mislead(foreman: Any, number: int, place: Any) -> None:
-    from greenroom.actors.pools.plans import Plan, _encoder  # noqa: PLC0415 - here only
+    from greenroom.actors.pools.handler_spec import Plan, _encoder  # noqa: PLC0415 - here only
 
     foreman._plans[number] = _encoder.encode(Plan("tool", "add", place, None, {}))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.pools.hands import Hand, judged
+from greenroom.actors.pools.scheduler import Hand, judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.peer_channels import AHEAD
 from greenroom.actors.pools.at_home import home_of_call
-from greenroom.actors.pools.losses import WorkerLost, told_of_start, why_lost, why_not_started
 from greenroom.actors.pools.pool import Pool
-from greenroom.actors.voice import AHEAD
+from greenroom.actors.pools.worker_proxy import WorkerLost, told_of_start, why_lost, why_not_started
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import NO_CONNECTION, NO_PROCESS, Crash, Shutdown, StartFailed, current_node, kill
-from greenroom.supervision.cluster.endings import Ending, NodeFailed, NodeLost
-from greenroom.supervision.cluster.placement import NothingFits
+from greenroom.supervision.cluster.machines import NothingFits
+from greenroom.supervision.cluster.node_records import Ending, NodeFailed, NodeLost
 from greenroom.supervision.cluster.values import RemoteError
 from greenroom.supervision.kernel.reports import Unexpected
 

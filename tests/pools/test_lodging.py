@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.pools.loading import become_worker
-from greenroom.actors.pools.lodging import Lodging, NoWorkers, ProcessBench
+from greenroom.actors.pools.handler_spec import become_worker
 from greenroom.actors.pools.pool import Pool
+from greenroom.actors.pools.pools import Lodging, NoWorkers, ProcessBench
 from greenroom.supervision import GenServer, inbox, is_alive, start
 from greenroom.supervision.cluster import pids
 

@@ -11,10 +11,8 @@ import pytest
 
 from greenroom import Pool, RegistrationError, Server
 from greenroom.actors.entries import tool_entry
-from greenroom.actors.options import ToolOptions
-from greenroom.actors.pools.loading import load
-from greenroom.actors.pools.places import Found, checked, place_of
-from greenroom.actors.pools.plans import plan_of
+from greenroom.actors.handlers import Found, ToolOptions, checked, place_of
+from greenroom.actors.pools.handler_spec import load, plan_of
 
 from . import handlers
 

@@ -8,10 +8,10 @@ import pytest
 
 from greenroom.actors.company import Company
 from greenroom.actors.hooks import Hooks
-from greenroom.actors.pools import seat
+from greenroom.actors.peer_channels import AHEAD, CallVoice
+from greenroom.actors.pools import worker_main as seat
 from greenroom.actors.pools.pool import Pool
 from greenroom.actors.settings import Settings
-from greenroom.actors.voice import AHEAD, CallVoice
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Crash, current_node
 from greenroom.supervision.kernel.reports import CrashReport

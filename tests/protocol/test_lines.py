@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzz.linearity import steps
 
-from greenroom.protocol.lines import EDGE, PATIENCE, Lines, Overlong
+from greenroom.protocol.sse import EDGE, PATIENCE, Lines, Overlong
 
 LIMIT = 12
 

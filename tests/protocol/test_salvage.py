@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
-from greenroom.protocol.lines import Overlong
-from greenroom.protocol.messages import parse
-from greenroom.protocol.salvage import Salvaged, salvage, too_long
+from greenroom.protocol.messages import Salvaged, parse, salvage, too_long
+from greenroom.protocol.sse import Overlong
 
 BULK = "x" * 1000
 

@@ -10,9 +10,7 @@ from tests.workers.desk import Nowhere
 
 from greenroom.actors.bulkheads import Bulkheads
 from greenroom.actors.catalogue import Shelf
-from greenroom.actors.readiness import Readiness
-from greenroom.actors.registrar import Registrar, registrar_child
-from greenroom.actors.registry import Registry
+from greenroom.actors.registry import Readiness, Registrar, Registry, registrar_child
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import (
     Announced,
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.jobs import Around
-    from greenroom.actors.readiness import WaitFor
+    from greenroom.actors.registry import WaitFor
     from greenroom.supervision.testing import Probe
 
 

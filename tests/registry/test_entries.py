@@ -10,13 +10,7 @@ import pytest
 
 from greenroom.actors.catalogue import Catalogue, NotFound, RegistrationError, Shelf
 from greenroom.actors.entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
-from greenroom.actors.options import (
-    CompletionOptions,
-    PromptOptions,
-    ResourceOptions,
-    TemplateOptions,
-    ToolOptions,
-)
+from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.protocol.definitions import Icon, PromptArgument, ToolAnnotations
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.answers import ANSWERS, at_once, timeout_of
 from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.jobs import Facts
-from greenroom.actors.options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.settings import Settings
+from greenroom.actors.worker import ANSWERS, at_once, timeout_of
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.json import decode
 from greenroom.protocol.messages import Request

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from greenroom.actors.catalogue import NotFound
 from greenroom.actors.entries import tool_entry
-from greenroom.actors.options import ToolOptions
+from greenroom.actors.handlers import ToolOptions
 from greenroom.actors.subscriptions import Announced, Subscriptions
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import Probe, kill, seeds

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.entries import tool_entry
-from greenroom.actors.registrar import Registrar, RegistrarState
+from greenroom.actors.registry import Registrar, RegistrarState
 from greenroom.supervision import (
     CallTimeout,
     GenServer,

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from greenroom.protocol.subschemas import BadSchema
+from greenroom.protocol.schema_nodes import BadSchema
 from greenroom.protocol.validation import Validator
 from greenroom.protocol.wire import is_object
 

@@ -16,9 +16,9 @@ from greenroom.protocol import meter as meters
 from greenroom.protocol import patterns
 from greenroom.protocol.meter import AT_ONCE, IN_ALL, Meter, PacedMeter, TooMuch
 from greenroom.protocol.patterns import BadPattern, Pattern, TooLong
-from greenroom.protocol.provider_schemas import provider_schema
+from greenroom.protocol.provider_rules import provider_schema
 from greenroom.protocol.reasons import Telling, shown
-from greenroom.protocol.subschemas import BadSchema, Document
+from greenroom.protocol.schema_nodes import BadSchema, Document
 from greenroom.protocol.validation import AnswerValidator, OwnValidator, Validator
 
 from .test_differential import JSON, SCHEMAS

@@ -25,8 +25,8 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, computed_field
 
 from greenroom import Client, Server, Settings, ToolReply
+from greenroom.protocol.conversions import is_slow
 from greenroom.protocol.errors import LocalProtocolError, PeerError
-from greenroom.protocol.library_values import is_slow
 from greenroom.protocol.problems import Mismatch
 from greenroom.protocol.results import (
     CallToolResult,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from greenroom.protocol import patterns
 from greenroom.protocol.meter import Meter
-from greenroom.protocol.pattern_syntax import parse, to_python
-from greenroom.protocol.patterns import BadPattern, Pattern, TooLong
+from greenroom.protocol.patterns import BadPattern, Pattern, TooLong, parse, to_python
 
 ATOMS = [
     "a",

@@ -311,7 +311,7 @@ async def test_connections_that_are_no_http_or_too_many_are_lines(lines: Callabl
 
 
 async def test_a_line_on_a_channel_that_is_no_message_is_a_line(lines: Callable[[], list[dict[str, Any]]]) -> None:
-    from greenroom.transports.memory import MemoryWire  # noqa: PLC0415 - of this test alone
+    from greenroom.transports.channel import MemoryWire  # noqa: PLC0415 - of this test alone
 
     async with made().started() as company, MemoryWire(company) as wire:
         await wire.send(b"{secret")

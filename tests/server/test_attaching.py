@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.stdio.processes import EVERYTHING
 
-from greenroom.attaching import code_command, code_stdio_command, desktop_entry, desktop_file
+from greenroom.cli.installing import code_command, code_stdio_command, desktop_entry, desktop_file
 
 PAGE = "docs/how-to/connect-clients.md"
 

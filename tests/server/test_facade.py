@@ -25,10 +25,12 @@ from greenroom import (
     Settings,
     TemplateOptions,
     ToolOptions,
-    words,
 )
-from greenroom.actors import options
-from greenroom.actors.peers import UnknownSession
+from greenroom import (
+    decorators as words,
+)
+from greenroom.actors import handlers as options
+from greenroom.actors.company import UnknownSession
 from greenroom.actors.registry import Registry
 from greenroom.probe import WireProbe
 from greenroom.protocol.errors import PeerError

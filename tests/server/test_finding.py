@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Host, Server
-from greenroom.actors.federation.agent_errors import UnknownServer
-from greenroom.applications import application_of
+from greenroom.actors.federation.federation_errors import UnknownServer
 from greenroom.errors import ConfigError
 from greenroom.running import GaveUp, run
 from greenroom.supervision import GenServer, child
+from greenroom.worker_processes import application_of
 
 if TYPE_CHECKING:
     from pathlib import Path

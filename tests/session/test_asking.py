@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.company import UnknownSession
 from greenroom.actors.hooks import Hooks
-from greenroom.actors.outbound import NoStream
-from greenroom.actors.peers import UnknownSession
+from greenroom.actors.peer_channels import NoStream
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import LocalProtocolError, McpError, PeerError
 from greenroom.protocol.messages import Failure, Response

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.calls import Call, InFlight
 from greenroom.actors.context import Context
-from greenroom.actors.inflight import Call, InFlight
 from greenroom.actors.jobs import Finished, Job
-from greenroom.actors.outbound import NoStream
+from greenroom.actors.peer_channels import NoStream
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Notification, Request, Response, encode_result

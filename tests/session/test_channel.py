@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from greenroom.actors.channel import Channel
-from greenroom.actors.feeds import TRUNCATED
+from greenroom.actors.reply_sinks import Channel
 from greenroom.actors.settings import Settings
+from greenroom.actors.streams import TRUNCATED
 
 from .players import read, turns
 

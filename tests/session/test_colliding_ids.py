@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.inflight import Call, InFlight
+from greenroom.actors.calls import Call, InFlight
 from greenroom.protocol.messages import id_key
 from greenroom.transports.channel import Channel
 from greenroom.transports.seam import Peer

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.feeds import TRUNCATED
 from greenroom.actors.settings import Settings
+from greenroom.actors.streams import TRUNCATED
 from greenroom.supervision import ProcessExited, kill, wait_down
 from greenroom.transports.seam import Answer, Peer
 

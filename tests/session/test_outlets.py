@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from greenroom import Server
-from greenroom.actors.outbound import NoStream
+from greenroom.actors.peer_channels import NoStream
 from greenroom.probe import WireProbe
 from greenroom.protocol.messages import Request
 from greenroom.protocol.versions import LATEST

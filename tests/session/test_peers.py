@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.company import Company
-from greenroom.actors.peers import UnknownSession
+from greenroom.actors.company import Company, UnknownSession
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
 from greenroom.supervision import (

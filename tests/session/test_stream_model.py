@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.searches import examples
 
-from greenroom.actors.feeds import TRUNCATED
-from greenroom.actors.outlets import ToStreams
+from greenroom.actors.reply_sinks import ToStreams
 from greenroom.actors.settings import Settings
+from greenroom.actors.streams import TRUNCATED
 from greenroom.supervision.testing import run
 
 if TYPE_CHECKING:

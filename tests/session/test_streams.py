@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.actors.feeds import TRUNCATED, StreamFeed
 from greenroom.actors.settings import Settings
-from greenroom.actors.streams import Stream, Streams
+from greenroom.actors.streams import TRUNCATED, Stream, StreamFeed, Streams
 
 from .players import read, turns
 

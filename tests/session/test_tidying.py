@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from greenroom.actors import tidying
-from greenroom.actors.tidying import CROWD, SOON, Tidy, Tidying
+from greenroom.actors import sessions as tidying
+from greenroom.actors.sessions import CROWD, SOON, Tidy, Tidying
 from greenroom.supervision import inbox
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pytest
 from greenroom import DeviceCode, MemoryStore, SignInError
 from greenroom.auth.client.credential import KeptCredentials
 from greenroom.auth.client.oauth import login_name, login_of
-from greenroom.auth.client.record import Record
-from greenroom.auth.keyset import KeySet
+from greenroom.auth.client.stores import Record
+from greenroom.auth.introspection import KeySet
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 
 from .test_flows import LESS, end, oauth, signed_in, token
 from .world import CHALLENGE, URL, World

@@ -10,10 +10,8 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 
 from greenroom import ConfigError, MemoryStore, SignInError
-from greenroom.auth.client.identity import Identity
-from greenroom.auth.client.metadata import ServerMetadata
-from greenroom.auth.client.pkce import build_authorization_url, code_challenge, gen_code_verifier
-from greenroom.auth.client.registration import Registrar, check_document, register_client
+from greenroom.auth.client.discovery import ServerMetadata, build_authorization_url, code_challenge, gen_code_verifier
+from greenroom.auth.client.registration import Identity, Registrar, check_document, register_client
 from greenroom.auth.client.token_calls import (
     ID_JAG,
     ID_TOKEN,

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from greenroom import SignInError
-from greenroom.auth.client.challenges import bearer_challenge, parse_challenges
+from greenroom.auth.client.credential import bearer_challenge, parse_challenges
 from greenroom.auth.client.discovery import (
+    canonical,
     check_endpoint,
     discover,
     discover_authorization_server,
     discover_protected_resource,
+    resource_urls,
+    server_urls,
 )
-from greenroom.auth.client.metadata import canonical, resource_urls, server_urls
 
 from .world import CHALLENGE, ISSUER, PRM, URL, World
 

@@ -21,20 +21,21 @@ from greenroom import (
     SignInError,
     Unauthorized,
 )
-from greenroom.actors.client.greeting import is_final
+from greenroom.actors.client.reach import is_final
 from greenroom.auth.client.code_flow import check_server
-from greenroom.auth.client.credential import KeptCredentials
-from greenroom.auth.client.door import credentials_for
-from greenroom.auth.client.keeper import _MOST_STEPS  # pyright: ignore[reportPrivateUsage]
-from greenroom.auth.client.metadata import ServerMetadata
-from greenroom.auth.client.reaching import fetcher_for
-from greenroom.auth.client.record import Record
+from greenroom.auth.client.credential import (
+    _MOST_STEPS,  # pyright: ignore[reportPrivateUsage]
+    KeptCredentials,
+)
+from greenroom.auth.client.discovery import ServerMetadata
+from greenroom.auth.client.door import credentials_for, fetcher_for
+from greenroom.auth.client.stores import Record
 from greenroom.auth.client.token_calls import ID_TOKEN, SAML2
 from greenroom.auth.jose import make_key
 from greenroom.auth.testing import Approve, AuthorizationServer, Refuse, Said
 from greenroom.supervision import kill, whereis
 from greenroom.transports.client.fetch import Fetched
-from greenroom.transports.client.guard import Guard
+from greenroom.transports.client.http_address import Guard
 
 from .world import CHALLENGE, ISSUER, PRM, URL, World
 

@@ -17,12 +17,12 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import pytest
 
 from greenroom import DeviceCode, OAuth, SignInError, open_browser, paste_back, show_code
-from greenroom.auth.client.landing import MOST, Landing, _Connection, page, read_return
+from greenroom.auth.client.code_flow import MOST, Landing, _Connection, page, read_return
 
 from .world import CHALLENGE, URL, World
 
 if TYPE_CHECKING:
-    from greenroom.auth.client.landing import Return
+    from greenroom.auth.client.code_flow import Return
 
 
 async def visit(uri: str, target: str, method: str = "GET", raw: bytes | None = None) -> tuple[int, str, str]:

@@ -10,14 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom import SignInError
-from greenroom.auth.client.challenges import parse_challenges
-from greenroom.auth.client.discovery import check_endpoint, discover_authorization_server
-from greenroom.auth.client.landing import page, read_return
-from greenroom.auth.client.metadata import read_resource, read_server
-from greenroom.auth.client.record import Record
+from greenroom.auth.client.code_flow import page, read_return
+from greenroom.auth.client.credential import parse_challenges
+from greenroom.auth.client.discovery import (
+    check_endpoint,
+    discover_authorization_server,
+    plain,
+    read_resource,
+    read_server,
+)
+from greenroom.auth.client.stores import Record
 from greenroom.auth.client.token_calls import said
-from greenroom.auth.client.words import plain
-from greenroom.auth.urls import covers
+from greenroom.auth.headers import covers
 from greenroom.transports.client.fetch import Fetched
 
 from .world import URL

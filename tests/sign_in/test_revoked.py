@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from greenroom import BearerAuth, Client, Context, HttpConfig, HttpSettings, OAuth, Server, Settings
-from greenroom.auth.failures import Failures
+from greenroom.auth.gate import Failures
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.transports.client.http_route import HttpRoute
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import MemoryStore, OAuth, SignInError
-from greenroom.auth.client.oauth import login_name
-from greenroom.auth.client.record import Record
-from greenroom.auth.client.revoking import revoke
+from greenroom.auth.client.oauth import login_name, revoke
+from greenroom.auth.client.stores import Record
 from greenroom.auth.testing import Said
 
 from .world import CHALLENGE, URL, World

@@ -16,9 +16,7 @@ import pytest
 
 from greenroom import ConfigError, FileStore, KeyringStore, MemoryStore, SignInError, best_store
 from greenroom.auth.client import stores
-from greenroom.auth.client.locks import file_lock
-from greenroom.auth.client.record import Record
-from greenroom.auth.client.sealing import Seal, Unsealed, key_in
+from greenroom.auth.client.stores import Record, Seal, Unsealed, file_lock, key_in
 from greenroom.cli.targets import _kept_login  # pyright: ignore[reportPrivateUsage]
 from greenroom.supervision.private_files import write_private
 

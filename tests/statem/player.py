@@ -20,7 +20,7 @@ from greenroom.supervision import (
     start,
     stop,
 )
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 from greenroom.supervision.statem import (
     After,
     Ask,

@@ -47,7 +47,7 @@ def replaced(code):
     system_exit(code)
 os._exit = replaced
 atexit.register(os.write, 2, b"the main thread went on\\n")
-from greenroom.last_resort import LastResort
+from greenroom.running import LastResort
 resort = LastResort(0)
 resort.in_order = True
 resort.watch()

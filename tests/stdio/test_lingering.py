@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from greenroom.transports.lingering import MOMENT, TURNS, Lingering
+from greenroom.transports.stdio import MOMENT, TURNS, Lingering
 
 
 class Loop:

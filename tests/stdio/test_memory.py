@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from greenroom.supervision import kill, wait_down
-from greenroom.transports.memory import DEPTH, MemoryWire
+from greenroom.transports.channel import DEPTH, MemoryWire
 
 from .fakes import FakeDoor, line, until
 

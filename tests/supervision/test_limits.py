@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenroom.supervision import CallTimeout, NotAnActor, Ref, StartFailed, inbox, kill, spawn, start
-from greenroom.supervision.behaviours.requests import process_of
+from greenroom.supervision.behaviours.calls import process_of
 from greenroom.supervision.behaviours.task import start_task_alone, wait_all
 from greenroom.supervision.limits import Busy, RateLimiter, Semaphore, permit
 

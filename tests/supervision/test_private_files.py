@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import ConfigError, FileStore, SignInError
-from greenroom.actors.consent.memory import Key, Memory
-from greenroom.actors.output.spill import Spill
-from greenroom.auth.client.sealing import key_in
-from greenroom.cli import program_file
+from greenroom.actors.consent.consent import Key, Memory
+from greenroom.actors.output.limits import Spill
+from greenroom.auth.client.stores import key_in
+from greenroom.cli import entries as program_file
 from greenroom.supervision.cluster.keys import write_key
 from greenroom.supervision.private_files import check_folder, write_private
 

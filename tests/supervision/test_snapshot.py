@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.supervision import GenServer, Node, Options, inbox, link, monitor, start, trap_exit
-from greenroom.supervision.snapshot import take
+from greenroom.supervision.introspect import snapshot as take
 
 if TYPE_CHECKING:
     from greenroom.supervision import Ref
+    from greenroom.supervision.introspect import ProcessInfo, Snapshot
     from greenroom.supervision.kernel.watchdog import Lag
-    from greenroom.supervision.snapshot import ProcessInfo, Snapshot
 
 
 class Worker(GenServer):

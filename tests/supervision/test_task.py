@@ -27,7 +27,6 @@ from greenroom.supervision import (
     trap_exit,
     wait_down,
 )
-from greenroom.supervision.behaviours.streams import stream
 from greenroom.supervision.behaviours.task import (
     Done,
     Exited,
@@ -35,6 +34,7 @@ from greenroom.supervision.behaviours.task import (
     start_task,
     start_task_alone,
     start_thread_task,
+    stream,
     wait_all,
 )
 from greenroom.supervision.behaviours.threads import Threads

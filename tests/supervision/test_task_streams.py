@@ -31,10 +31,9 @@ from greenroom.supervision import (
     wait_down,
     which_children,
 )
-from greenroom.supervision.behaviours.streams import stream
-from greenroom.supervision.behaviours.task import Done, Exited
+from greenroom.supervision.behaviours.task import Done, Exited, stream
 from greenroom.supervision.kernel import links
-from greenroom.supervision.supervisors.errors import MaxChildren
+from greenroom.supervision.supervisors.spec import MaxChildren
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -49,7 +49,7 @@ from greenroom.supervision import (
 from greenroom.supervision.behaviours.task import Done, Exited, Task
 from greenroom.supervision.introspect import get_state, resume, suspend
 from greenroom.supervision.kernel import links
-from greenroom.supervision.supervisors.errors import MaxChildren
+from greenroom.supervision.supervisors.spec import MaxChildren
 from greenroom.supervision.task_supervisor import (
     TaskSupervisor,
     supervise_job,

@@ -30,10 +30,9 @@ from greenroom.supervision import (
     via,
     wait_down,
 )
-from greenroom.supervision.introspect import get_state, resume, suspend
+from greenroom.supervision.introspect import Trace, get_state, resume, suspend, watch
 from greenroom.supervision.kernel.process import DOZING, IDLE
 from greenroom.supervision.registry import lookup
-from greenroom.supervision.tracing import Trace, watch
 
 
 class Counter(GenServer):

@@ -9,11 +9,9 @@ import greenroom.supervision.groups
 import greenroom.supervision.kernel.api
 import greenroom.supervision.kernel.exits
 import greenroom.supervision.kernel.routine
-import greenroom.supervision.statem.agenda
+import greenroom.supervision.statem.machine
 import greenroom.supervision.supervisors.base
 import greenroom.supervision.supervisors.dynamic
-import greenroom.supervision.supervisors.intensity
-import greenroom.supervision.supervisors.shutdown
 import greenroom.supervision.supervisors.supervisor
 from greenroom.supervision import NORMAL, SHUTDOWN, Caller, Quit
 from greenroom.supervision.kernel.messages import CAST
@@ -31,12 +29,12 @@ api: Any = greenroom.supervision.kernel.api
 exits: Any = greenroom.supervision.kernel.exits
 base: Any = greenroom.supervision.supervisors.base
 dynamic: Any = greenroom.supervision.supervisors.dynamic
-shutdown: Any = greenroom.supervision.supervisors.shutdown
+shutdown: Any = greenroom.supervision.supervisors.base
 supervisor: Any = greenroom.supervision.supervisors.supervisor
 routine: Any = greenroom.supervision.kernel.routine.Routine
 groups: Any = greenroom.supervision.groups.Groups
-agenda: Any = greenroom.supervision.statem.agenda.Agenda
-window: Any = greenroom.supervision.supervisors.intensity.RestartWindow
+agenda: Any = greenroom.supervision.statem.machine.Agenda
+window: Any = greenroom.supervision.supervisors.base.RestartWindow
 caller: Any = Caller
 process_of_the_engine: Any = Process
 

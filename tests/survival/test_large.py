@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from greenroom.transports.memory import MemoryWire
+from greenroom.transports.channel import MemoryWire
 
 if TYPE_CHECKING:
     from collections.abc import Generator

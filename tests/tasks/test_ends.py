@@ -10,9 +10,9 @@ import pytest
 
 from greenroom import CallToolResult, Context, Image, Settings
 from greenroom.actors.names import Name
-from greenroom.actors.task_keeper import LOST, RESTARTED
 from greenroom.actors.task_record import TaskRecord
 from greenroom.actors.task_store import MemoryTaskStore
+from greenroom.actors.tasks import LOST, RESTARTED
 from greenroom.protocol.errors import ErrorCode
 from greenroom.supervision import kill, wait_down, whereis, which_children
 from greenroom.transports.seam import Peer

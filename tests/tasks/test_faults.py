@@ -16,7 +16,7 @@ from tests.searches import examples
 from tests.session.players import Player, hello, message, said
 
 from greenroom.actors.company import Company
-from greenroom.actors.options import ToolOptions
+from greenroom.actors.handlers import ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import FaultPlan, Seed, fault_plans, inject, run, seeds, start_supervised

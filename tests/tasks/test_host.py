@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenroom import Settings
-from greenroom.actors.peers import UnknownSession
+from greenroom.actors.company import UnknownSession
 from greenroom.protocol.errors import McpError
 
 from .stage import asked, performing, result, status, texts, until

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.searches import examples
 
-from greenroom.actors.task_file import TaskFile
 from greenroom.actors.task_record import TaskRecord
 from greenroom.actors.task_store import TaskStoreError
+from greenroom.actors.task_store_sqlite import TaskFile
 
 from .records import record
 

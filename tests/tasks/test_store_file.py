@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.actors.task_file import COLUMNS, MARK, VERSION, TaskFile
 from greenroom.actors.task_record import TaskRecord
 from greenroom.actors.task_store import TaskStoreError
+from greenroom.actors.task_store_sqlite import COLUMNS, MARK, VERSION, TaskFile
 
 from .records import ended, record
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HOLDS = """
 import sys
-from greenroom.actors.task_file import TaskFile
+from greenroom.actors.task_store_sqlite import TaskFile
 file = TaskFile(sys.argv[1])
 file.open(0)
 print("open", flush=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.supervision import GenServer, ProcessExited, Ref, start
-from greenroom.supervision.testing.checking import Finding
+from greenroom.supervision.testing.histories import Finding
 from greenroom.supervision.testing.replay import Played
 from greenroom.testing import Fault, FaultPlan, command_line, inject, play, start_supervised
 

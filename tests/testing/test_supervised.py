@@ -26,9 +26,9 @@ from greenroom.supervision import (
     start,
     whereis,
 )
-from greenroom.supervision.supervisors.backoff import Backoff
-from greenroom.supervision.supervisors.clients import start_child
 from greenroom.supervision.supervisors.dynamic import DynamicSupervisor
+from greenroom.supervision.supervisors.spec import Backoff
+from greenroom.supervision.supervisors.tree import start_child
 from greenroom.supervision.testing import (
     Collected,
     Probe,

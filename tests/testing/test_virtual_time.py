@@ -17,7 +17,7 @@ import pytest
 
 from greenroom.supervision import CallTimeout, GenServer, Node, Threads, current_node, start
 from greenroom.supervision.testing import VirtualLoop, advance, run
-from greenroom.supervision.testing.outside import Look, Outside
+from greenroom.supervision.testing.virtual_time import Look, Outside
 
 
 def now() -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hpack import Decoder, Encoder
 from tests.http.desk import BOTH, HELLO
 
-from greenroom.transports.http2_gate import (
+from greenroom.transports.http2 import (
     CONTINUATION,
     DATA,
     END_HEADERS,

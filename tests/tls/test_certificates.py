@@ -14,7 +14,7 @@ from tests.http.wire import house
 
 from greenroom import ConfigError, HttpConfig, Server
 from greenroom.supervision import Supervisor, start, stop
-from greenroom.transports.client.http_tls import Trust
+from greenroom.transports.client.http_settings import Trust
 from greenroom.transports.tls import BadCertificate, Certificates
 
 from .authority import Authority

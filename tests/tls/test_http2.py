@@ -13,8 +13,8 @@ import pytest
 from tests.http.wire import house
 
 from greenroom.supervision import kill
-from greenroom.transports.http2 import ALL_WINDOWS, STEPS, WINDOW, Http2
-from greenroom.transports.http2_gate import (
+from greenroom.transports.http2 import (
+    ALL_WINDOWS,
     BLOCK_STEPS,
     CONTINUATION,
     DATA,
@@ -22,12 +22,16 @@ from greenroom.transports.http2_gate import (
     END_STREAM,
     GOAWAY,
     HEADERS,
+    LINGER,
     PING,
     PRIORITY,
     SETTINGS,
+    STEPS,
+    WINDOW,
     WINDOW_UPDATE,
+    Http2,
+    Pipe,
 )
-from greenroom.transports.http2_pipe import LINGER, Pipe
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.listener import HttpListener
 

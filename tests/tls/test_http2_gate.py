@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.transports.http2_gate import (
+from greenroom.transports.http2 import (
     BLOCK_STEPS,
     BURST,
     CONTINUATION,

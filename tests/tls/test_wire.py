@@ -16,11 +16,10 @@ from tests.http.desk import HELLO
 from tests.http.wire import Client, house, message, request
 
 from greenroom.transports import http1_wire
-from greenroom.transports.hall import Hall
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.listener import HttpListener
-from greenroom.transports.tls import Certificates
-from greenroom.transports.tls_wire import AHEAD, RECORDS, TlsTransport, TlsWire
+from greenroom.transports.open_connections import Hall
+from greenroom.transports.tls import AHEAD, RECORDS, Certificates, TlsTransport, TlsWire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -14,7 +14,7 @@ from greenroom import Command
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from greenroom.client_tools import ClientTools
+    from greenroom.client import ClientTools
 
 LEDGER = Path(__file__).parent / "programs" / "ledger.py"
 FACTOR = 5

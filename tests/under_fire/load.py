@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from greenroom.client_tools import ClientTools
+    from greenroom.client import ClientTools
 
 DEADLINE: Final = 1.5
 LATEST: Final = 5 * DEADLINE

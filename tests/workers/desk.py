@@ -11,8 +11,8 @@ from greenroom.actors.bulkheads import Bulkheads
 from greenroom.actors.cancellation import Cancellation
 from greenroom.actors.catalogue import Shelf
 from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.jobs import Facts, Failed, Finished, Job
-from greenroom.actors.options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import work
 from greenroom.protocol.json import decode

@@ -13,10 +13,9 @@ import pytest
 from greenroom.actors.cancellation import Cancellation, RequestCancelled
 from greenroom.actors.context import CallEnded, Context
 from greenroom.actors.jobs import Facts
-from greenroom.actors.questions import Accepted, Declined, Dismissed, Root
+from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Root
 from greenroom.protocol.errors import McpError, PeerError
-from greenroom.protocol.results import assistant_message, user_message
-from greenroom.protocol.sampling import ToolUse
+from greenroom.protocol.results import ToolUse, assistant_message, user_message
 from greenroom.supervision import CallTimeout
 from greenroom.transports.seam import Peer
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from greenroom.station import Station
 from greenroom.supervision import (
     NO_CONNECTION,
     SHUTDOWN,
@@ -24,9 +23,10 @@ from greenroom.supervision import (
     start,
     start_link,
 )
-from greenroom.supervision.cluster.endings import Ending, NodeLost
+from greenroom.supervision.cluster.node_records import Ending, NodeLost
 from greenroom.supervision.cluster.specs import NodeSpec
 from greenroom.supervision.kernel.reports import Unexpected
+from greenroom.worker_processes import Station
 
 GRACE = 7.0
 LOST = Crash(NodeLost("node", Ending(signal=11)))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 
-from greenroom.actors.callers import caller_of, whose
+from greenroom.actors.scopes import caller_of, whose
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.results import CallToolResult, Structured, WithMeta
+from greenroom.transports.open_connections import address_of
 from greenroom.transports.seam import Peer
-from greenroom.transports.sources import address_of
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
@@ -40,7 +40,7 @@ async def test_a_call_finds_out_once_which_caller_it_counts_for(
         asked.append(job)
         return whose(job)
 
-    monkeypatch.setattr("greenroom.actors.tool_calls.whose", counted)
+    monkeypatch.setattr("greenroom.actors.worker.whose", counted)
 
     def count(name: str) -> int:
         return len(name)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Pid
 
-    from .tickets import Desk
+    from .seam import Desk
 
 HANDED_ON: Final = frozenset(
     {

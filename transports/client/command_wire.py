@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 from collections import deque
@@ -18,9 +19,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.lines import Lines, Overlong
-from greenroom.protocol.messages import parse
-from greenroom.protocol.salvage import too_long
+from greenroom.protocol.messages import parse, too_long
+from greenroom.protocol.sse import Lines, Overlong
 from greenroom.supervision import (
     ActorError,
     CallTimeout,
@@ -34,11 +34,10 @@ from greenroom.supervision import (
     spawn_link,
     trap_exit,
 )
+from greenroom.supervision.kernel.tracebacks import log_error
 
 from .command_child import Child
-from .command_ears import Errors
-from .command_outlet import Outlet
-from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError
+from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError, WireFull
 from .seam import TURN, Broken, Inbound, Lost
 
 if TYPE_CHECKING:
@@ -377,3 +376,198 @@ def _is_ours(message: object) -> bool:
 
 def _is_final(message: object) -> bool:
     return isinstance(message, Exit | Ended)
+
+
+# --- What a child writes to stderr: always read, since who fills that pipe stops; of it the end is kept, and each line told to who wants it.
+
+log = logging.getLogger("greenroom.command")
+
+LINE: Final = 16 * 1024
+
+
+class Errors:
+    """The end of it."""
+
+    def __init__(self, limit: int, sink: Callable[[str], None] | None) -> None:
+        """`limit` is how many bytes are kept."""
+        self._limit = limit
+        self._sink = sink
+        self._tail = b""
+        self._cut = False
+        self._lines = Lines(LINE)
+        self.over = False
+        """Whether it has ended."""
+
+    def text(self) -> str:
+        """What is kept, from the beginning of a line on where there is one."""
+        tail = self._tail
+        if self._cut and b"\n" in tail[:-1]:
+            tail = tail[tail.index(b"\n") + 1 :]
+        return tail.decode(errors="replace").strip()
+
+    def take(self, descriptor: int) -> bool:
+        """Something is there to read, or the end; whether it is better to look away for a while."""
+        chunk = _read(descriptor)
+        if chunk is None:
+            return False
+        self.over = not chunk
+        self._keep(chunk)
+        return len(chunk) in (
+            0,
+            CHUNK,
+        )  # a full one means that there is more, and more may come for as long as it likes
+
+    def rest(self, descriptor: int) -> None:
+        """It has ended: what is in the pipe still. No more than a pipe holds, should others go on writing."""
+        for _ in range(16):
+            chunk = _read(descriptor)
+            if not chunk:
+                break
+            self._keep(chunk)
+        last = self._lines.end()
+        if last is not None:
+            self._tell(last)
+
+    def _keep(self, chunk: bytes) -> None:
+        tail = self._tail + chunk[-self._limit :]
+        self._cut = self._cut or len(self._tail) + len(chunk) > self._limit
+        self._tail = tail[-self._limit :]
+        if self._sink is not None:
+            for line in self._lines.feed(chunk):
+                self._tell(line)
+
+    def _tell(self, line: bytes | Overlong) -> None:
+        sink = self._sink
+        if sink is None:
+            return
+        text = line.head.decode(errors="replace") + "…" if isinstance(line, Overlong) else line.decode(errors="replace")
+        try:
+            sink(text)
+        except Exception:  # noqa: BLE001 - whatever is raised is answered, and logged
+            log_error(
+                log,
+                "the callback for what a server process writes to stderr has raised, and is not called any more",
+            )
+            self._sink = None
+
+
+def _read(descriptor: int) -> bytes | None:
+    """What there is; nothing at the end; None when nothing is there just now."""
+    try:
+        return os.read(descriptor, CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+# --- What is written to a child: at once where it fits, else in order when there is room, and never more than so much.
+# The pipe's end does not block. A burst (several messages in one turn of the loop) is written as one after the first.
+
+
+class Outlet:
+    """The writing end."""
+
+    def __init__(self, limit: int, broken: Callable[[], None]) -> None:
+        """`limit` is how many bytes may wait. `broken` is called once when nobody reads any more."""
+        self._limit = limit
+        self._broken = broken
+        self._descriptor: int | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._frames: deque[tuple[bytes | memoryview, RequestId | None]] = deque()
+        self._begun = False
+        self._waiting = 0
+        self._armed = False
+        self._ended = False
+        self._drained: asyncio.Future[None] | None = None
+
+    def open(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
+        """There is somebody to write to; what was said before goes out now."""
+        self._descriptor, self._loop = descriptor, loop
+        self._flush()
+
+    def send(self, frame: bytes, id: RequestId | None) -> None:
+        """Say it. Raises `WireFull`; says nothing when nobody is there any more, which others tell."""
+        if self._ended:
+            return
+        data = frame if frame.endswith(b"\n") else frame + b"\n"
+        if self._descriptor is None or self._frames:
+            if self._waiting >= self._limit:
+                raise WireFull(f"{self._waiting:,} bytes wait for the server to read them; this message was not taken")
+            self._waiting += len(data)
+            self._frames.append((data, id))
+            return
+        try:
+            written = os.write(self._descriptor, data)
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            self._break()
+            return
+        if written < len(data):
+            self._begun = written > 0
+            self._frames.append((memoryview(data)[written:], id))
+            self._waiting = len(data) - written
+            self._arm()
+
+    def unsent(self) -> list[RequestId]:
+        """The requests of which no byte was written."""
+        frames = list(self._frames)[1 if self._begun else 0 :]
+        return [id for _, id in frames if id is not None]
+
+    async def drained(self, seconds: float) -> None:
+        """Wait until all is written, or the time is over."""
+        if self._frames and not self._ended:
+            self._drained = self._loop.create_future()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._drained
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._ended = True
+        self._disarm()
+        self._wake()
+
+    def _flush(self) -> None:
+        assert self._descriptor is not None
+        while self._frames:
+            data, id = self._frames[0]
+            try:
+                written = os.write(self._descriptor, data)
+            except BlockingIOError:
+                self._arm()
+                return
+            except OSError:
+                self._break()
+                return
+            self._waiting -= written
+            if written < len(data):
+                self._begun = True
+                self._frames[0] = (memoryview(data)[written:], id)
+                self._arm()
+                return
+            self._begun = False
+            self._frames.popleft()
+        self._disarm()
+        self._wake()
+
+    def _arm(self) -> None:
+        if not self._armed:
+            assert self._descriptor is not None
+            self._armed = True
+            self._loop.add_writer(self._descriptor, self._flush)
+
+    def _disarm(self) -> None:
+        if self._armed and self._descriptor is not None:
+            self._armed = False
+            if not self._loop.is_closed():
+                self._loop.remove_writer(self._descriptor)
+
+    def _break(self) -> None:
+        self.close()
+        self._broken()
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)

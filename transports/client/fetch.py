@@ -15,10 +15,9 @@ from greenroom.errors import ConfigError
 from greenroom.transports.http1 import Malformed, State
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ResponseTooLarge, SilentTooLong
-from .guard import Guard
-from .http_address import Address
+from .http_address import Address, Guard
 from .http_reader import Answers, Head
-from .http_tls import Trust, why
+from .http_settings import Trust, why
 
 if TYPE_CHECKING:
     import ssl

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
+import socket
 from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import unquote, urljoin, urlsplit
 
 from greenroom.errors import ConfigError
+
+from .errors import TransportError
 
 _PORTS: Final = {"http": 80, "https": 443}
 _LONGEST: Final = 8192
@@ -85,3 +90,119 @@ class Address:
         if found.origin != self.origin or found.login:
             return None
         return Address(found.scheme, found.host, found.port, found.target, found.path, self.login, self.veiled)
+
+
+# --- Connections to hosts that a peer has named: the addresses behind a URL are looked at before one is made, and are then used as they are.
+# A server that names a URL could name one inside of our own network. So a name is resolved once, every address that it has is looked at (also the
+# IPv4 address that an IPv6 one carries in itself), and the connection goes to one of those, not to what the name means a moment later.
+
+_Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _networks(*texts: str) -> tuple[_Network, ...]:
+    return tuple(ipaddress.ip_network(each) for each in texts)
+
+
+# What is public is decided by tables of our own, and not by `is_global`: which ranges that knows depends on the patch level of Python, and it takes for
+# public what is not yet in a registry. They are IANA's special-purpose registries of 2025-10-09, which a test holds them against.
+_NOT_PUBLIC_4: Final = _networks(
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/3",
+)
+_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""The one part of IPv6 from which global addresses are given out: whatever is made of the rest later is not public until this says so."""
+_NOT_PUBLIC_6: Final = _networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
+_PRIVATE: Final = _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""How an IPv4 address is reached from a network that has only IPv6: the last 32 bits say which."""
+_ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+_LAST_32: Final = 0xFFFFFFFF
+
+
+class Forbidden(TransportError):
+    """A peer named a host at an address that is not public, or a URL without TLS."""
+
+    reason = "forbidden_address"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What is allowed besides public addresses over https."""
+
+    loopback: bool = False
+    """This very machine, also over plain http: for servers that are on it themselves."""
+    private: bool = False
+    """Private networks (RFC 1918, RFC 4193): for an organisation's own identity provider."""
+
+    def check_scheme(self, address: Address) -> None:
+        """Raises `Forbidden` for what would travel in the open."""
+        if not address.secure and not (self.loopback and is_local(address.host)):
+            raise Forbidden(f"{address.origin} is not https: nothing secret is sent there")
+
+    def check(self, host: str, ip: str) -> None:
+        """Raises `Forbidden` for an address that is none of the allowed ones."""
+        for each in carried(ipaddress.ip_address(ip.partition("%")[0])):
+            if each.is_loopback:
+                fine = self.loopback and is_local(host)
+            else:
+                fine = is_public(each) or (self.private and any(each in network for network in _PRIVATE))
+            if not fine:
+                raise Forbidden(
+                    f"{host} leads to {ip}, which is not public: no connection is made to it on a server's word"
+                )
+
+    async def resolve(self, address: Address) -> list[tuple[socket.AddressFamily, str]]:
+        """The addresses to connect to, each looked at. Raises `Forbidden`, or `OSError` when the name means nothing."""
+        self.check_scheme(address)
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        ips: list[tuple[socket.AddressFamily, str]] = list(
+            dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found)
+        )
+        for _, ip in ips:
+            self.check(address.host, ip)
+        return ips
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine by its name, or by its address."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_public(ip: _Ip) -> bool:
+    """Whether an address is one that anyone on the Internet could have; what it carries in itself is not looked at."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return not any(ip in network for network in _NOT_PUBLIC_4)
+    return ip in _NAT64 or (ip in _UNICAST and not any(ip in network for network in _NOT_PUBLIC_6))
+
+
+def carried(ip: _Ip) -> list[_Ip]:
+    """The address, and the IPv4 address that it stands for, or to which it is tunnelled. A mapped one (`::ffff:1.2.3.4`) is that and nothing else.
+
+    Forms that are never public are not taken apart: 6to4, Teredo, IPv4-compatible and IPv4-translated ones, NAT64 with a prefix for local use.
+    """
+    if isinstance(ip, ipaddress.IPv4Address):
+        return [ip]
+    if ip.ipv4_mapped is not None:
+        return [ip.ipv4_mapped]
+    if ip in _NAT64 or (int(ip) >> 32) & _LAST_32 in _ISATAP:
+        return [ip, ipaddress.IPv4Address(int(ip) & _LAST_32)]
+    return [ip]

@@ -8,9 +8,28 @@ connection's end ends is read to that end, which `eof` tells.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections import deque
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from greenroom.protocol.errors import RemoteProtocolError
+from greenroom.protocol.messages import Request, parse, too_long
+from greenroom.protocol.sse import Overlong, Parser
 from greenroom.transports.http1 import HeaderLine, Malformed, Requests, State, read_fields
+
+from .errors import ResponseTooLarge
+from .seam import TURN, Broken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from greenroom.protocol.json import Limits
+    from greenroom.protocol.messages import Message, RequestId
+    from greenroom.protocol.sse import Event
+
+    from .errors import TransportError
+    from .http_address import Address
 
 INTERIM: Final = 16
 """How many informational answers may come before the real one."""
@@ -133,3 +152,172 @@ def _check_twice(lines: list[HeaderLine]) -> None:
     for name in (b"content-length", b"transfer-encoding", b"content-type", b"mcp-session-id"):
         if names.count(name) > 1:
             raise Malformed(502, f"{name.decode()} came twice")
+
+
+# --- The seam between a wire and what carries its HTTP: one request out, and one answer back, piece by piece.
+# There are two that carry. `Pool` is ours, straight on the event loop's transports. `ThroughHttpx` is for what users bring: a client or a
+# transport of httpx, or a proxy. Everything here happens in the loop's thread, and nothing blocks.
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be carried. `headers` say nothing of how long the body is, which is the carrier's to know."""
+
+    method: str
+    address: Address
+    headers: Headers
+    body: bytes = b""
+    urgent: bool = False
+    """It does not wait for others to be done: somebody there may be waiting for it before they can be."""
+
+
+class Asker(Protocol):
+    """Who gets the answer: one `head`, any number of `body`, and one `end`; or, at any point of that, `failed` and nothing after it."""
+
+    def head(self, head: Head) -> None:
+        """The answer begins."""
+
+    def body(self, data: bytes) -> None:
+        """More of it."""
+
+    def end(self) -> None:
+        """That was all."""
+
+    def failed(self, error: TransportError, *, unseen: bool) -> None:
+        """Nothing more will come. `unseen` says that not a byte of the request has left."""
+
+
+class Errand(Protocol):
+    """One order under way."""
+
+    @property
+    def left(self) -> bool:
+        """Whether anything of it may have left."""
+        ...
+
+    def drop(self) -> None:
+        """Nobody wants the answer: the asker hears nothing more. Nothing when it is over."""
+
+    def pause(self) -> None:
+        """Let the answer wait where it is."""
+
+    def resume(self) -> None:
+        """Go on."""
+
+
+class Carrier(Protocol):
+    """What carries orders."""
+
+    def begin(self, order: Order, asker: Asker) -> Errand:
+        """Take one on. Nothing is told to the asker before this has returned."""
+        ...
+
+    async def close(self) -> None:
+        """Drop everything, and let go of the connections."""
+
+
+# --- An event stream of a server's, read into what the connection is told. No sockets in here.
+# What stands in `event` says nothing: every event with data is one message. One without data only moves the mark to come back to.
+
+_SAMPLE: Final = 120
+_PATIENCE: Final = 2
+_LONGEST_MARK: Final = 1024
+_REQUESTS: Final = 8
+"""So many requests of the server's are taken in one turn: each is answered with a POST, on a connection that may have to be made."""
+
+
+def sample(data: bytes) -> str:
+    """The beginning of what came, as one line that a report can show."""
+    text = data[: 4 * _SAMPLE].decode(errors="replace")
+    return "".join(each if each.isprintable() else " " for each in text)[:_SAMPLE].strip()
+
+
+def read(data: bytes, limits: Limits, asked: RequestId | None = None) -> Message | Broken:
+    """The message in it. `asked` is the one request that what is broken can have been meant for, if there is one."""
+    try:
+        return parse(data, limits)
+    except RemoteProtocolError as error:
+        if error.answers is None:
+            error.answers = asked
+        return Broken(error, sample(data))
+
+
+class EventStream:
+    """One stream, from its beginning to its end."""
+
+    __slots__ = ("_asked", "_behind", "_limits", "_parser", "_since", "oversized")
+
+    def __init__(self, limits: Limits, mark: str = "") -> None:
+        """`mark` is where a stream goes on that was cut."""
+        self._limits = limits
+        self._parser = Parser(limits.size)
+        self._since = 0
+        self._asked = 0  # so many requests of the server's in this turn
+        self._behind: deque[Event | Overlong] = deque()
+        if mark:
+            self._parser.feed(b"id: %b\n\n" % mark.encode())
+        self.oversized: ResponseTooLarge | None = None
+        """That an event was dropped, and nobody can say whose."""
+
+    @property
+    def mark(self) -> str:
+        """Where to go on when it is cut; empty when the server has not said."""
+        mark = self._parser.last_event_id
+        return mark if mark.isprintable() and len(mark) <= _LONGEST_MARK else ""
+
+    def where(self) -> tuple[tuple[str, str], ...]:
+        """The header that says so: UTF-8, as headers carry it."""
+        return (("last-event-id", self.mark.encode().decode("latin-1")),) if self.mark else ()
+
+    @property
+    def retry(self) -> float | None:
+        """After how many seconds, if the server has said so."""
+        retry = self._parser.retry
+        return None if retry is None else retry / 1000
+
+    @property
+    def behind(self) -> bool:
+        """Whether events wait for the next turn: until they were read, nothing more is to be fed."""
+        return bool(self._behind)
+
+    def events(self, data: bytes) -> Iterator[Event | Overlong]:
+        """The events that are complete now, for as long as a turn lasts; feeding nothing goes on with those left.
+
+        Raises `ResponseTooLarge` for one that goes on and on.
+        """
+        # 4 KiB may be 512 events that are no messages, and each of those takes 0.1 ms to refuse.
+        self._behind.extend(self._parse(data))
+        self._asked = 0
+        until = perf_counter() + TURN
+        while self._behind:
+            yield self._behind.popleft()
+            if self._asked >= _REQUESTS or perf_counter() > until:
+                return
+
+    def message(self, event: Event) -> Message | Broken:
+        """What an event of this turn says."""
+        message = read(event.data, self._limits)
+        self._asked += type(message) is Request
+        return message
+
+    def _parse(self, data: bytes) -> list[Event | Overlong]:
+        found = self._parser.feed(data)
+        self._since = 0 if found else self._since + len(data)
+        if self._since > _PATIENCE * self._limits.size and self._parser.held == 0:
+            raise ResponseTooLarge(self._since, self._limits.size, "an event")
+        return found
+
+    def feed(self, data: bytes) -> list[Message | Broken]:
+        """The messages in those events. Raises as `events` does."""
+        heard: list[Message | Broken] = []
+        for event in self.events(data):
+            if isinstance(event, Overlong):
+                error = too_long(event, self._limits.size)
+                if error.answers is None:
+                    self.oversized = ResponseTooLarge(event.length, self._limits.size, "an event")
+                heard.append(Broken(error, sample(event.head)))
+            elif event.data:
+                heard.append(self.message(event))
+        return heard

@@ -13,8 +13,7 @@ from greenroom.transports.http_config import is_loopback
 
 from .http_address import Address
 from .http_pool import Pool
-from .http_settings import HttpSettings
-from .http_tls import Trust
+from .http_settings import HttpSettings, Trust
 from .http_wire import HttpWire
 from .seam import FixedHeaders, NoCredentials
 
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid
     from greenroom.supervision.kernel.process import Process
 
-    from .http_carrier import Carrier, Headers
+    from .http_reader import Carrier, Headers
     from .httpx_door import Brought
-    from .seam import Credentials
-    from .tickets import Desk
+    from .seam import Credentials, Desk
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")

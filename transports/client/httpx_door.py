@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.kernel.process import Process
 
-    from .http_carrier import Asker, Order
+    from .http_reader import Asker, Order
     from .http_settings import HttpSettings
 
 _STEPS: Final = 32

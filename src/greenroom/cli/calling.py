@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from base64 import b64decode
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -18,19 +20,16 @@ from greenroom.protocol.wire import is_array, is_object
 
 from .asking import asked
 from .door import echo, is_terminal, styled
-from .endings import FAILED, FINE, Ended, Misused
-from .progress import Progress
+from .endings import FAILED, FINE, Ended, Misused, harmless, visible, within_project, write_file
 from .showing import as_json
-from .spelling import harmless, visible
 from .targets import first, way
-from .writing import within_project, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
+    from types import TracebackType
 
-    from greenroom.client_tools import ClientTools
+    from greenroom.client import ClientTools
     from greenroom.protocol.received import ToolReply
-
 
 _TRUTH: Final = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
@@ -224,3 +223,63 @@ def _file(data: str, kind: str, number: int, save: Path | None) -> str:
     path = save / f"{number}.{ending if ending.isalnum() else 'bin'}"
     write_file(path, content)
     return f"→ {path} ({kind or 'data'}, {len(content)} bytes)"
+
+
+# --- A bar on stderr for a call that takes its time; only where somebody sees it, and gone before anything else is written.
+
+_WIDTH: Final = 30
+_LONGEST: Final = 200
+
+
+class Progress:
+    """One line that is written over and over."""
+
+    def __init__(self) -> None:
+        """Nothing is shown before the first step."""
+        self._shown = sys.stderr.isatty()
+        self._written = False
+        self._aside = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.pause()
+
+    def step(self, step: Any) -> None:
+        """How far it is."""
+        if not self._shown or self._aside:
+            return
+        line = f"{bar(step.progress, step.total)} {visible(str(step.message or ''), _LONGEST)}".rstrip()
+        line = line[: shutil.get_terminal_size((80, 24)).columns - 1]  # of a second row nothing would be taken away
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+        self._written = True
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """Somebody else has the screen: it is taken away, and does not come back before they are done."""
+        self.pause()
+        self._aside += 1
+        try:
+            yield
+        finally:
+            self._aside -= 1
+
+    def pause(self) -> None:
+        """Take it away."""
+        if self._written:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._written = False
+
+
+def bar(done: float, total: float | None) -> str:
+    """`███░░░  50 %`, or how much where nobody knows of how much."""
+    if not total or total <= 0:
+        return f"… {done:g}"
+    share = max(0.0, min(1.0, done / total))
+    full = round(share * _WIDTH)
+    return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}"

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from .door import echo, styled
-from .endings import FAILED, FINE, UNREACHED, Ended, Misused
+from .endings import FAILED, FINE, UNREACHED, Ended, Misused, visible
 from .loading import is_server_name, is_url
 from .showing import as_json
-from .spelling import visible
 from .targets import Way, connected
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _reached(target: str, config: Path | None) -> Generator[str]:
 
 def _configured(name: str, config: Path | None) -> str:
     """The URL of a configured server, if the suite can go there."""
-    from greenroom.config.lookup import server_named  # noqa: PLC0415 - only for names
+    from greenroom.config.reader import server_named  # noqa: PLC0415 - only for names
 
     server = server_named(name, config)
     if server.url is None:

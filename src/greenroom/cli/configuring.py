@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .door import echo, styled
-from .endings import CONFIG, FINE, Misused
+from .endings import CONFIG, FINE, Misused, visible
 from .showing import as_json, entry, heading
-from .spelling import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

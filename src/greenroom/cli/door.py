@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of
-from .spelling import spell_what_is_logged, tamed, visible
-from .words import COMMANDS
+from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of, spell_what_is_logged, tamed, visible
+from .serve_options import SERVE_OPTIONS, Argument, Command, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from .option_types import Argument, Command, Option
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic since click 8.5
@@ -291,7 +288,6 @@ def _completion(argument: Argument) -> Any:
     def offered(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
         if argument.completes != "name" and argument.many and ctx.params.get(argument.name):
             return []
-        from .completing import names, programs  # noqa: PLC0415 - only for a shell that asks
 
         found: list[CompletionItem] = []
         if argument.completes != "file":
@@ -379,3 +375,306 @@ def styled(text: str, style: str) -> str:
 def is_terminal() -> bool:
     """Whether somebody sits there who can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+# --- What a shell offers for a target: the names of the configuration, and files of Python. A shell that asks gets words and nothing else, whatever is wrong with a file.
+
+_MOST: Final = 200
+"""Files that are offered: more than fit a screen."""
+
+
+def names(begun: str, config: Path | None = None) -> list[tuple[str, str]]:
+    """Those of the configured names that begin so, each with the line where it stands. A name that cannot be used is not offered."""
+    from greenroom.config.reader import read  # noqa: PLC0415 - as all commands load what they need
+
+    found = read() if config is None else read(config)
+    return [(name, str(server.source)) for name, server in found.enabled.items() if name.startswith(begun)]
+
+
+def programs(begun: str) -> list[str]:
+    """The files of Python, and the folders, whose path begins so. None where the folder cannot be read."""
+    folder, name = os.path.split(begun)
+    try:
+        there = sorted(os.scandir(folder or "."), key=lambda each: each.name)
+    except OSError:
+        return []
+    found = [
+        os.path.join(folder, each.name) + ("" if each.is_file() else os.sep)  # noqa: PTH118 - as it was typed, without ./
+        for each in there
+        if each.name.startswith(name)
+        and (name.startswith(".") or not each.name.startswith((".", "__")))
+        and (each.is_dir() or (each.name.endswith(".py") and each.name.isprintable()))
+    ]
+    return found[:_MOST]
+
+
+# --- Every command, its arguments and options, as values. Nothing is imported for them: `greenroom --help` costs no more than reading this.
+# A command's `run` is where its code is, `module:function`; it gets what was typed as keywords, and returns the exit code, or nothing for 0.
+
+TARGET: Final = Argument(
+    "target",
+    "where the server is: a URL, a name of your configuration, or module:server; or nothing, and a command after --",
+    needed=False,
+    completes="target",
+)
+JSON: Final = Option("json", "answer as JSON, for programs", "flag")
+CONNECTING: Final = (
+    Option("timeout", "give up after so many seconds", "seconds", shown="SECONDS"),
+    Option("header", "a header for a URL, as Name: value; again for more", short="H", shown="HEADER", many=True),
+    Option("env", "a variable for a command, as NAME=value; again for more", short="e", shown="NAME=VALUE", many=True),
+    Option("config", "the configuration to look names up in, instead of yours and the project's", "path", shown="FILE"),
+    Option("verbose", "say what happens: logs, and the server's own standard error", "flag", short="v"),
+)
+YES: Final = Option("yes", "do not ask: the answer is yes", "flag", short="y")
+
+COMMANDS: Final[Sequence[Command]] = (
+    Command(
+        "serve",
+        "Serve a server: on stdin and stdout, or over HTTP",
+        "greenroom.cli.serving:serve",
+        (
+            Argument(
+                "server",
+                "module:server, or file.py:server; the part behind the colon may be left out when there is only one",
+                needed=False,
+                completes="file",
+            ),
+        ),
+        SERVE_OPTIONS,
+        more="greenroom serve weather:server\ngreenroom serve weather.py --http 127.0.0.1:8000 --workers 2\n"
+        "greenroom serve --config greenroom.toml --http 127.0.0.1:8000",
+    ),
+    Command(
+        "list",
+        "What a server has: tools, resources, templates, prompts",
+        "greenroom.cli.inspecting:show",
+        (TARGET,),
+        (
+            Option("only", "only these", "choice", choices=("tools", "resources", "templates", "prompts"), many=True),
+            JSON,
+            *CONNECTING,
+        ),
+        more="greenroom list http://127.0.0.1:8000/mcp\ngreenroom list -- uvx mcp-server-git",
+        behind=True,
+    ),
+    Command(
+        "call",
+        "Call a tool",
+        "greenroom.cli.calling:call",
+        (Argument("words", "the target, the tool, and its arguments as key=value", many=True, completes="target"),),
+        (
+            Option(
+                "args-json", "all arguments as one JSON object; @file reads it from a file, - from stdin", shown="JSON"
+            ),
+            Option("save", "write images, sounds and files of the answer into this folder", "path", shown="FOLDER"),
+            YES,
+            JSON,
+            *CONNECTING,
+        ),
+        more="greenroom call weather:server forecast city=Oslo days:=3\ngreenroom call git_log max_count:=3 -- uvx mcp-server-git\n"
+        "A value behind = is text unless the tool's schema says otherwise; behind := it is JSON.",
+        behind=True,
+    ),
+    Command(
+        "read",
+        "Read a resource",
+        "greenroom.cli.reading:read",
+        (
+            Argument(
+                "words",
+                "the target, and a URI, or a resource's name with the words of its template",
+                many=True,
+                completes="target",
+            ),
+        ),
+        (Option("save", "write what is in it into this file, - for stdout", "path", shown="FILE"), JSON, *CONNECTING),
+        more="greenroom read weather:server weather://oslo",
+        behind=True,
+    ),
+    Command(
+        "prompt",
+        "Get a prompt",
+        "greenroom.cli.reading:prompt",
+        (Argument("words", "the target, the prompt, and its arguments as key=value", many=True, completes="target"),),
+        (JSON, *CONNECTING),
+        behind=True,
+    ),
+    Command(
+        "inspect",
+        "All that a server says of itself, and what is odd about it",
+        "greenroom.cli.inspecting:inspect",
+        (TARGET,),
+        (
+            Option("save", "write all of it into this file, to compare with later", "path", shown="FILE"),
+            Option("against", "say what is different from what was saved there", "path", shown="FILE"),
+            Option("strict", "exit with 1 when something is odd", "flag"),
+            JSON,
+            *CONNECTING,
+        ),
+        behind=True,
+    ),
+    Command(
+        "install",
+        "Write a server into the configuration of a program that uses servers",
+        "greenroom.cli.installing:install",
+        (TARGET,),
+        (
+            Option(
+                "to",
+                "whose configuration",
+                "choice",
+                choices=("claude", "claude-code", "codex", "cursor", "gemini", "json", "vscode", "windsurf", "zed"),
+                needed=True,
+            ),
+            Option("name", "what it is called there", shown="NAME"),
+            Option("project", "into the configuration of this folder, instead of yours", "flag"),
+            Option("remove", "take it out again", "flag"),
+            Option("dry-run", "show what would be written, and write nothing", "flag"),
+            *CONNECTING[1:4],
+            YES,
+            JSON,
+        ),
+        more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git\n"
+        "With --config greenroom.toml, all servers of that file are written as one entry, a gateway.",
+        behind=True,
+    ),
+    Command(
+        "new",
+        "Begin a server: a folder with its code, a test, a README and a server.json",
+        "greenroom.cli.starting:new",
+        (Argument("name", "what it is called, or the folder it is to be in"),),
+        (Option("git", "make it a git repository, too", "flag"), JSON),
+        more="greenroom new weather",
+    ),
+    Command(
+        "tree",
+        "The processes of a server or host that runs, and what each is at; how each of a host's servers is",
+        "greenroom.cli.watching:tree",
+        (Argument("which", "its name, its process's number or its socket, where more than one runs", needed=False),),
+        (
+            Option("watch", "over and over, each second", "flag", short="w"),
+            Option("every", "each process, also where many are alike", "flag"),
+            JSON,
+        ),
+        more="greenroom serve weather.py --http 8000 --inspect\ngreenroom tree weather --watch",
+    ),
+    Command(
+        "config",
+        "Look at your configuration",
+        commands=(
+            Command(
+                "check",
+                "Say all that is wrong with it, with file and line",
+                "greenroom.cli.configuring:check",
+                (
+                    Argument(
+                        "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
+                    ),
+                ),
+                (CONNECTING[3], JSON),
+            ),
+            Command(
+                "show",
+                "Show which servers it comes to",
+                "greenroom.cli.configuring:show",
+                (
+                    Argument(
+                        "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
+                    ),
+                ),
+                (CONNECTING[3], JSON),
+            ),
+            Command(
+                "effective",
+                "Show whether a tool may be called, and the rule that decides",
+                "greenroom.cli.configuring:effective",
+                (
+                    Argument(
+                        "tools",
+                        "server:tool, a whole server, or Elicit(server); all there are without any",
+                        needed=False,
+                        many=True,
+                        completes="name",
+                    ),
+                ),
+                (CONNECTING[3], CONNECTING[0], JSON),
+                more="greenroom config effective git:push",
+            ),
+            Command(
+                "schema",
+                "The JSON Schema of greenroom.toml, for editors",
+                "greenroom.cli.configuring:schema",
+                (),
+                (JSON,),
+            ),
+        ),
+    ),
+    Command(
+        "login",
+        "Sign in at a server, and keep the login",
+        "greenroom.cli.signing_in:login",
+        (Argument("target", "a URL, or a name of your configuration", completes="name"),),
+        (
+            Option(
+                "mcp-oauth-port",
+                "where the browser comes back to on this machine; any free port without",
+                "whole",
+                shown="PORT",
+                variable="GREENROOM_MCP_OAUTH_PORT",
+                most=65535,
+            ),
+            Option("device", "with a code to type on another machine, where the server has such", "flag"),
+            Option("account", "as whom, for those who are several", shown="NAME"),
+            Option("scope", "add this scope to the login; again for more", shown="SCOPE", many=True),
+            CONNECTING[3],
+            JSON,
+        ),
+        more="greenroom login calendar\ngreenroom login https://mcp.example.org/mcp --device",
+    ),
+    Command(
+        "logout",
+        "Forget the login at a server, and have its tokens taken back",
+        "greenroom.cli.signing_in:logout",
+        (Argument("target", "a URL, or a name of your configuration", completes="name"),),
+        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
+    ),
+    Command(
+        "whoami",
+        "Where you are signed in, as whom, and for how long",
+        "greenroom.cli.signing_in:whoami",
+        (
+            Argument(
+                "target",
+                "a URL, or a name of your configuration; without it, all logins",
+                needed=False,
+                completes="name",
+            ),
+        ),
+        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
+    ),
+    Command(
+        "check",
+        "Have the official conformance suite judge a server (needs Node 22)",
+        "greenroom.cli.checking:check",
+        (
+            Argument(
+                "target",
+                "a URL, a name of your configuration that has one, or module:server or file.py, which is served for it",
+                completes="target",
+            ),
+        ),
+        (
+            Option(
+                "scenario",
+                "run this one; again for more, instead of those that fit any server",
+                many=True,
+                shown="NAME",
+            ),
+            Option("suite", "a suite that is there already, instead of fetching it", shown="FILE"),
+            CONNECTING[3],
+            JSON,
+        ),
+        more="greenroom check weather.py",
+        not_behind="the suite speaks HTTP only, and what stood between would be judged instead: serve it over HTTP, and check the URL",
+    ),
+)

@@ -14,9 +14,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from greenroom.errors import ConfigError, GreenroomError
+from greenroom.supervision.kernel.spelling import Lines, spell_what_is_logged, spelt, spelt_in_json, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,10 +71,9 @@ def code_of(error: BaseException) -> int:
 def _table() -> Sequence[tuple[int, tuple[type[BaseException], ...]]]:
     """The codes that errors have, the particular before the general."""
     from greenroom.actors.client.errors import ClientError, TooManyPages, Unsupported  # noqa: PLC0415 - who has gone wrong has the time
-    from greenroom.actors.consent.errors import ConsentDenied  # noqa: PLC0415
-    from greenroom.actors.federation.agent_errors import FederationError  # noqa: PLC0415
-    from greenroom.actors.mentions.expansion import WrongWords  # noqa: PLC0415
-    from greenroom.actors.mentions.reader import UnknownResource  # noqa: PLC0415
+    from greenroom.actors.consent.rules import ConsentDenied  # noqa: PLC0415
+    from greenroom.actors.federation.federation_errors import FederationError  # noqa: PLC0415
+    from greenroom.actors.mentions.reader import UnknownResource, WrongWords  # noqa: PLC0415
     from greenroom.actors.settings import BadSetting  # noqa: PLC0415
     from greenroom.supervision import ActorError  # noqa: PLC0415
     from greenroom.supervision.kernel.errors import InternalError  # noqa: PLC0415
@@ -93,3 +97,52 @@ def _is_about_signing_in(error: BaseException) -> bool:
             return True
         seen = seen.__cause__
     return False
+
+
+# --- Text of servers and files, as commands write it.
+# `visible` is for what is shown of it, wherever it goes; `harmless` for an answer that was asked for, which programs get as it is. Behind both stands `tamed`,
+# through which all goes that commands write to a terminal.
+
+__all__ = ["Lines", "harmless", "spell_what_is_logged", "spelt_in_json", "tamed", "visible"]
+
+_OURS: Final = re.compile(r"(\x1b\[(?:[012]|3[123])m)")
+"""The colours that we have, and their end."""
+_LAYOUT: Final = "\n\t"
+
+
+def harmless(text: str) -> str:
+    """What a server has answered, as it may be written to a terminal: nothing in it moves the cursor, colours or hides. Programs get it as it is."""
+    return spelt(text, but=_LAYOUT) if sys.stdout.isatty() else text
+
+
+def tamed(text: str) -> str:
+    """The same of a line of ours, in which our own colours stay."""
+    parts = _OURS.split(text)
+    return "".join(part if place % 2 else spelt(part, but=_LAYOUT) for place, part in enumerate(parts))
+
+
+# --- Where commands write: what a link in the project leads to stays in the project.
+# A repository that was cloned may hold links. One that leads out of it (`.cursor` to the home directory, `out/1.png` to `~/.bashrc`) would have a command write over a
+# file that the user has not named. A link to another file of the project is followed. So is one of the user's own files elsewhere, which programs that manage dotfiles make.
+
+
+def within_project(path: Path) -> Path:
+    """What is written when `path` is: itself, or what links lead to. Raises `Ended` where the path stays in the working directory and a link does not."""
+    root = Path.cwd().resolve()
+    typed = Path(os.path.normpath(root / path))
+    target = typed.resolve()
+    if typed.is_relative_to(root) and not target.is_relative_to(root):
+        raise Ended(
+            FAILED,
+            f"{path} is {target}, by a link that leads out of {root}: nothing was written; remove the link, or name {target} itself",
+        )
+    return target
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """All of a file at a path that was typed, or follows from one. Raises `Ended` for a link out of the project."""
+    target = within_project(path)
+    no_link = getattr(os, "O_NOFOLLOW", 0)  # one that was made since
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | no_link | getattr(os, "O_CLOEXEC", 0), 0o666)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - what is open already
+        file.write(data)

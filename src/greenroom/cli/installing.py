@@ -9,23 +9,32 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.attaching import desktop_file
 from greenroom.protocol.wire import is_array, is_object
 
-from . import toml_file
+from . import entries as toml_file
 from .door import echo, is_terminal, styled
-from .endings import CONFIG, DENIED, FAILED, Ended, Misused
-from .entries import Entry, configured, entry_for, gateway_entry, name_for
+from .endings import CONFIG, DENIED, FAILED, Ended, Misused, visible, within_project
+from .entries import (
+    Changed,
+    Entry,
+    configured,
+    entry_for,
+    gateway_entry,
+    is_toml,
+    name_for,
+    read,
+    text_at,
+    text_of,
+    write,
+)
 from .loading import is_server_name, is_url
-from .program_file import Changed, is_toml, read, text_at, text_of, write
 from .showing import as_json
-from .spelling import visible
-from .writing import within_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -233,7 +242,7 @@ def _ask(path: Path, *, yes: bool) -> None:
         return
     if not is_terminal():
         raise Ended(DENIED, "nothing was written: say --yes where nobody can be asked")
-    from .prompting import Left, Prompt  # noqa: PLC0415 - where somebody can be asked
+    from .asking import Left, Prompt  # noqa: PLC0415 - where somebody can be asked
 
     place, here = path.resolve(), path.parent.parent.resolve() / path.parent.name / path.name
     which = str(path) if place == here else f"{path}, which is {place}"
@@ -339,3 +348,49 @@ def _strings(value: Any) -> frozenset[str]:
     if is_array(value):
         return frozenset[str]().union(*map(_strings, value))
     return frozenset((value,)) if isinstance(value, str) else frozenset()
+
+
+# --- What has to be written, and where, so that a client starts or finds a server: configuration as values, for people and for tools.
+# Nothing here touches a file: whose configuration it is decides what goes into it.
+
+
+def desktop_file(
+    platform: str = sys.platform, home: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> Path:
+    """Where Claude Desktop keeps its configuration."""
+    home = Path.home() if home is None else home
+    if platform == "darwin":
+        folder = home / "Library" / "Application Support"
+    elif platform == "win32":
+        folder = Path(environment.get("APPDATA") or home / "AppData" / "Roaming")
+    else:
+        folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
+        if (folder / "claude").is_dir() and not (folder / "Claude").is_dir():  # as some builds of it have it
+            return folder / "claude" / "claude_desktop_config.json"
+    return folder / "Claude" / "claude_desktop_config.json"
+
+
+def desktop_entry(
+    name: str, command: str = sys.executable, args: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What to merge into that file, so that the client starts the server and speaks to it over stdio."""
+    entry: dict[str, Any] = {"command": command, "args": list(args)}
+    if env:
+        entry["env"] = dict(env)
+    return {"mcpServers": {name: entry}}
+
+
+def code_command(name: str, url: str, headers: Mapping[str, str] | None = None) -> str:
+    """What to type so that Claude Code knows a server that listens on HTTP."""
+    words = ["claude", "mcp", "add", name, "--transport", "http", url]
+    for header, value in (headers or {}).items():
+        words += ["--header", f"{header}: {value}"]
+    return shlex.join(words)
+
+
+def code_stdio_command(name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """What to type so that Claude Code starts a server itself."""
+    words = ["claude", "mcp", "add", name]
+    for variable, value in (env or {}).items():
+        words += ["--env", f"{variable}={value}"]
+    return shlex.join([*words, "--", *command])

@@ -110,7 +110,7 @@ def aside() -> Generator[None]:
 
 
 def _module(name: str) -> ModuleType:
-    from greenroom.actors.pools.loading import imported  # noqa: PLC0415 - as above
+    from greenroom.actors.pools.handler_spec import imported  # noqa: PLC0415 - as above
 
     here = Path.cwd()
     if str(here) not in sys.path:
@@ -125,7 +125,7 @@ def _module(name: str) -> ModuleType:
 
 def _file(path: Path) -> ModuleType:
     """By its name, so that other processes and other modules import the same; where the name is another's, as a program is run."""
-    from greenroom.actors.pools.loading import imported, run_file  # noqa: PLC0415 - as above
+    from greenroom.actors.pools.handler_spec import imported, run_file  # noqa: PLC0415 - as above
 
     if not path.is_file():
         raise Misused(f"there is no file {path}")
@@ -159,7 +159,7 @@ def _is_of(file: Path, origin: str | None) -> bool:
 
 
 def _loaded(place: str, folder: Path, load: Callable[[], ModuleType]) -> ModuleType:
-    from greenroom.actors.pools.loading import importing  # noqa: PLC0415 - as above
+    from greenroom.actors.pools.handler_spec import importing  # noqa: PLC0415 - as above
 
     try:
         with importing():

@@ -11,11 +11,9 @@ from greenroom.protocol.wire import is_array
 
 from .asking import asked
 from .door import echo, styled
-from .endings import Misused
+from .endings import Misused, harmless, visible, write_file
 from .showing import as_json, heading
-from .spelling import harmless, visible
 from .targets import first, way
-from .writing import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +52,7 @@ async def _read(where: Any, resource: str, words: Sequence[str]) -> tuple[Resour
 
 async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
     """The URI: given as one, or a resource's name, or a template's with its words."""
-    from greenroom.actors.mentions.expansion import expand  # noqa: PLC0415 - not for help
+    from greenroom.actors.mentions.reader import expand  # noqa: PLC0415 - not for help
 
     if "://" in resource and "{" not in resource and not words:
         return resource
@@ -75,7 +73,7 @@ async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
 
 def _in_order(template: str, words: Sequence[str]) -> list[str]:
     """The words in the order of the template's places, where all were typed as `name=value` with its names."""
-    from greenroom.actors.mentions.expansion import placeholders  # noqa: PLC0415 - not for help
+    from greenroom.actors.mentions.reader import placeholders  # noqa: PLC0415 - not for help
 
     names = placeholders(template)
     given = dict(word.split("=", 1) for word in words if "=" in word)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .door import echo
+import anyio
+
+from .door import echo, styled
 from .endings import FAILED, FINE, Ended, Misused
 from .loading import blaming, load_server, parted
 from .serve_options import SERVE_OPTIONS
@@ -17,10 +22,14 @@ from .serve_options import SERVE_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from anyio.abc import Process
+
+    from greenroom.auth.client.oauth import OAuth
+    from greenroom.config.values import ServerConfig
     from greenroom.server import Server
     from greenroom.transports.http_config import HttpConfig
 
-    from .option_types import Option
+    from .serve_options import Option
 
 
 @dataclass(frozen=True)
@@ -140,7 +149,6 @@ def serve(  # noqa: PLR0913 - a keyword for each option that is no setting
 def _serve_gateway(
     config: Path, only: Sequence[str], http: str | None, origin: Sequence[str], typed: Typed, *, inspect: bool
 ) -> None:
-    from .gateway import gateway  # noqa: PLC0415 - not for help
 
     if http is None:
         _set_up(gateway(config, only), typed).run("stdio", inspect=inspect, grace=typed.grace)
@@ -152,7 +160,6 @@ def _serve_gateway(
 def _watched(
     server: str, http: str | None, origin: Sequence[str], workers: int | None, typed: Typed, *, inspect: bool
 ) -> int:
-    from .renewing import serve_again  # noqa: PLC0415 - for who is at work on it
 
     if http is None:
         raise Misused("--watch is for --http: a client on stdio would lose what it said with the process that heard it")
@@ -176,7 +183,7 @@ def serve_once(
 ) -> None:
     """Import it, and serve. On stdio, what its import prints goes to stderr: stdout belongs to the protocol from the first moment."""
     if http is None:
-        from greenroom.transports.standard import StandardStreams  # noqa: PLC0415 - not for help
+        from greenroom.transports.stdio import StandardStreams  # noqa: PLC0415 - not for help
 
         streams = StandardStreams()
         try:
@@ -253,8 +260,8 @@ def settings_of_run(server: str) -> Sequence[str]:
 def configured(http: str, origin: Sequence[str], typed: Typed = _NOTHING) -> HttpConfig:
     """Where to listen, and how. Raises `Misused`."""
     from greenroom.errors import ConfigError  # noqa: PLC0415 - not for help
-    from greenroom.transports.http_checks import Hosts, Origins  # noqa: PLC0415 - as above
-    from greenroom.transports.http_checks import origin as parsed  # noqa: PLC0415 - as above
+    from greenroom.transports.http_answers import Hosts, Origins  # noqa: PLC0415 - as above
+    from greenroom.transports.http_answers import origin as parsed  # noqa: PLC0415 - as above
     from greenroom.transports.http_config import HttpConfig, is_loopback  # noqa: PLC0415 - as above
 
     host, port = place(http)
@@ -295,3 +302,171 @@ def place(text: str) -> tuple[str, int]:
     if not port.isdigit() or not 0 <= int(port) < 1 << 16:
         raise Misused(f"--http is HOST:PORT, or a PORT of 127.0.0.1, not {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+# --- ``greenroom serve --config FILE``: a gateway to the servers of a file, without any code.
+
+
+def gateway(file: Path, only: Sequence[str] = ()) -> Server:
+    """A server that serves those of the file, or `only` some of them, and follows the file.
+
+    What is wrong with one server is logged, and keeps no other from anything. Raises `BadConfig` where none is left, and `Misused`.
+    """
+    from greenroom.config.mistakes import BadConfig, nearest  # noqa: PLC0415 - not for help
+    from greenroom.config.reader import read  # noqa: PLC0415 - as above
+    from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
+    from greenroom.host import Host  # noqa: PLC0415 - as above
+    from greenroom.server import Server  # noqa: PLC0415 - as above
+
+    if not file.is_file():
+        raise Misused(f"--config: there is no file {file}")
+    found = read(file)
+    if strange := [each for each in only if each not in found.enabled and each not in found.failed]:
+        known = [*found.enabled, *found.failed]
+        there = f"there are {', '.join(known)}" if known else "none is configured"
+        raise Misused(f"--only: {file} has no server {strange[0]!r}; {nearest(strange[0], known, there)}")
+    wrong = [one for one in found.mistakes if not one.harmless and (not only or one.server in (None, *only))]
+    if wrong and not any(not only or each in only for each in found.enabled):
+        raise BadConfig(wrong)
+    if not found.enabled:
+        raise Misused(f"--config: {file} has no server to serve: write one as [server.NAME] with command or url")
+
+    def sign_in(server: ServerConfig) -> OAuth | None:
+        # A gateway opens no browser: its login is what `greenroom login` has kept, and its clients are told what to run.
+        return oauth_of(server, port=found.oauth_port, browser=None, named=True)
+
+    host = Host.from_config(file, sign_in=sign_in, only=tuple(only) or None, watch=True)
+    front = Server("greenroom")
+    front.mount(host)
+    return front
+
+
+# --- ``greenroom serve --watch``: the server in a process of its own, which ends in order and begins anew when one of its files changes.
+# A file that does not even compile is told and changes nothing: the server that runs goes on.
+
+_EVERY: Final = 0.3
+_GRACE: Final = 10.0
+"""Seconds that the server may take to stop, and as many beyond its own grace where that is set."""
+_PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
+_MOST: Final = 5000
+
+
+def files(folder: Path) -> Mapping[Path, int]:
+    """The Python files below a folder, each with when it was changed; environments and what is hidden are passed over."""
+    found: dict[Path, int] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _PASSED_OVER
+            and not (Path(place) / name / "pyvenv.cfg").exists()
+        ]
+        for name in names:
+            if name.endswith(".py") and len(found) < _MOST:
+                path = Path(place) / name
+                try:
+                    found[path] = path.stat().st_mtime_ns
+                except OSError:
+                    continue  # it was there a moment ago
+    return found
+
+
+def changed(before: Mapping[Path, int], after: Mapping[Path, int]) -> list[Path]:
+    """Which have changed, came or went."""
+    return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+
+
+def wrong(paths: Sequence[Path]) -> str | None:
+    """The first of them that is no Python, and why."""
+    for path in paths:
+        try:
+            compile(path.read_bytes(), str(path), "exec")
+        except FileNotFoundError:
+            continue
+        except (SyntaxError, ValueError, OSError) as error:
+            return f"{path}: {error}"
+    return None
+
+
+class Renewed:
+    """The process that serves."""
+
+    def __init__(self, words: Sequence[str], process: Process, grace: float = 0.0) -> None:
+        """Made by `started`."""
+        self._words = words
+        self.process = process
+        self._grace = grace
+
+    @classmethod
+    async def started(cls, words: Sequence[str], grace: float = 0.0) -> Renewed:
+        """Start it, with the terminal for what it says. `grace` is what it takes to stop itself."""
+        return cls(words, await _started(words), grace)
+
+    async def renew(self) -> None:
+        """End it, and start another one in its place."""
+        await self.end()
+        self.process = await _started(self._words)
+
+    async def end(self) -> None:
+        """In order; and if that takes too long, at once. Not to be cancelled."""
+        with anyio.CancelScope(shield=True):
+            if self.process.returncode is None:
+                self.process.terminate()
+                with anyio.move_on_after(self._grace + _GRACE):
+                    await self.process.wait()
+                if self.process.returncode is None:
+                    self.process.kill()
+            await self.process.wait()
+
+
+async def _started(words: Sequence[str]) -> Process:
+    return await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
+
+
+def serve_again(words: Sequence[str], folder: Path, grace: float = 0.0) -> int:
+    """Serve, and look at the files, until a signal comes."""
+    return anyio.run(_until_told, words, folder, grace)
+
+
+async def _until_told(words: Sequence[str], folder: Path, grace: float) -> int:
+    """Ctrl-C, SIGTERM, or the SIGHUP of a terminal that closes, ends the server in order. One that was ignored (nohup) still is."""
+    wanted = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+    heard = [each for each in wanted if signal.getsignal(each) is not signal.SIG_IGN]
+    with anyio.open_signal_receiver(
+        *heard
+    ) as signals:  # open until the server has ended: a second signal changes nothing
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_serve, words, folder, grace)
+            await anext(aiter(signals))
+            tasks.cancel_scope.cancel()
+    return 0  # as the server itself does when it is told to stop
+
+
+async def _serve(words: Sequence[str], folder: Path, grace: float) -> None:
+    seen = files(folder)
+    served = await Renewed.started([sys.executable, "-P", "-m", "greenroom.cli", "serve", *words], grace)
+    ended = False
+    try:
+        while True:
+            await anyio.sleep(_EVERY)
+            now = await anyio.to_thread.run_sync(files, folder)
+            if different := changed(seen, now):
+                seen = now
+                broken = wrong(different)
+                if broken is not None:
+                    echo(styled(f"greenroom: {broken}: the server goes on as it was", "bad"), error=True)
+                    continue
+                names = ", ".join(path.name for path in different[:3])
+                echo(styled(f"greenroom: {names} changed: beginning anew", "dim"), error=True)
+                await served.renew()
+                ended = False
+            elif not ended and served.process.returncode is not None:
+                ended = True
+                code = served.process.returncode
+                echo(
+                    styled(f"greenroom: the server has ended with {code}: it begins anew when a file changes", "bad"),
+                    error=True,
+                )
+    finally:
+        await served.end()

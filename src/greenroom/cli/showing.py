@@ -12,7 +12,7 @@ import msgspec
 from greenroom.protocol.wire import is_array, is_object
 
 from .door import echo, styled
-from .spelling import spelt_in_json, visible
+from .endings import spelt_in_json, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from greenroom.auth.client.oauth import OAuth
-    from greenroom.auth.client.record import Record
+    from greenroom.auth.client.stores import Record
 
 _MINUTE: Final = 60
 
@@ -54,7 +54,7 @@ def login(  # noqa: PLR0913 - a keyword for each option
     port = environment().oauth_port
     place = _place(target, config, usual=port, port=mcp_oauth_port, account=account, also=scope)
     if device:
-        from greenroom.auth.client.browsers import show_code  # noqa: PLC0415 - not for help
+        from greenroom.auth.client.code_flow import show_code  # noqa: PLC0415 - not for help
 
         place = _Place(place.name, place.url, replace(place.auth, device=show_code))
     record = asyncio.run(_signed_in(place))
@@ -101,7 +101,7 @@ def logout(*, target: str, account: str | None, config: Path | None, json: bool)
 
 async def _signed_out(place: _Place) -> tuple[Record | None, str | None]:
     """What is not kept any more, and why its tokens could not be taken back, if they could not."""
-    from greenroom.auth.client.revoking import revoke  # noqa: PLC0415 - as above
+    from greenroom.auth.client.oauth import revoke  # noqa: PLC0415 - as above
     from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
 
     record = await _forgotten(place)
@@ -199,7 +199,7 @@ def _place(
     if is_url(target):
         changes.setdefault("port", usual)
         return _Place(target, target, OAuth(store=best_store(), **changes))
-    from greenroom.config.lookup import server_named  # noqa: PLC0415 - as above
+    from greenroom.config.reader import server_named  # noqa: PLC0415 - as above
     from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
 
     server = server_named(target, config)
@@ -229,7 +229,7 @@ def _key(place: _Place) -> str:
 
 
 async def _kept(place: _Place) -> Record | None:
-    from greenroom.auth.client.record import Record  # noqa: PLC0415 - as above
+    from greenroom.auth.client.stores import Record  # noqa: PLC0415 - as above
 
     return Record.read(await place.auth.store.get(_key(place)))
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from .door import echo, styled
-from .endings import FAILED, FINE, UNREACHED, Ended, Misused
+from .endings import FAILED, FINE, UNREACHED, Ended, Misused, within_project, write_file
 from .showing import as_json
-from .writing import within_project, write_file
 
 _NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?")
 

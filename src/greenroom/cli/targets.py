@@ -16,14 +16,13 @@ from greenroom.client import Client
 from greenroom.errors import ConfigError
 
 from .door import echo, styled
-from .endings import Misused
+from .endings import Lines, Misused, visible
 from .loading import aside, blaming, is_server_name, is_url, load_server
-from .spelling import Lines, visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from greenroom.config.environment import Environment
+    from greenroom.config.variables import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def log(*, verbose: bool = False) -> None:
 
 def environment() -> Environment:
     """What the environment says for all servers; what is wrong with it is told, and passed over."""
-    from greenroom.config.environment import Environment  # noqa: PLC0415 - not for help
+    from greenroom.config.variables import Environment  # noqa: PLC0415 - not for help
 
     found, mistakes = Environment.of(os.environ)
     for one in mistakes:
@@ -176,7 +175,7 @@ def _refuse(given: Mapping[str, str], option: str, what: str) -> None:
 
 
 def _configured(name: str, where: Way, said: Environment) -> Place:
-    from greenroom.config.lookup import server_named  # noqa: PLC0415 - only for names
+    from greenroom.config.reader import server_named  # noqa: PLC0415 - only for names
     from greenroom.config.routes import route_of  # noqa: PLC0415 - as above
     from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - as above
 
@@ -197,7 +196,7 @@ def _configured(name: str, where: Way, said: Environment) -> Place:
 
 def _may_carry_a_login(url: str) -> bool:
     """Whether a token would be safe on the way there. Elsewhere none is looked for, and a server that asks for none is called without."""
-    from greenroom.auth.client.reaching import check_server_url  # noqa: PLC0415 - not for help
+    from greenroom.auth.client.door import check_server_url  # noqa: PLC0415 - not for help
 
     try:
         check_server_url(url)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .door import echo, styled, wipe
-from .endings import UNREACHED, Ended, Misused
+from .endings import UNREACHED, Ended, Misused, visible
 from .showing import as_json
-from .spelling import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,24 +5,22 @@ Reading never waits for long and never takes much: a file is a regular one, of a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
 import tomllib
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from greenroom.protocol.wire import is_object
 
-from .json_lines import NotJson, read
 from .mistakes import Mistake, Source, quoted
-from .toml_lines import Lines, TooDeep, positions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .toml_lines import Path
+    from collections.abc import Callable, Mapping
 
 LARGEST: Final = 1024 * 1024
 _AT: Final = re.compile(r"\(at (?:line (?P<line>\d+), column \d+|end of document)\)\Z")
@@ -198,3 +196,314 @@ def _toml_problem(message: str, text: str) -> tuple[Unreadable, str | None]:
 def _plain(what: str) -> str:
     """The reader quotes characters, of which some are no text."""
     return "".join(one if one.isprintable() else " " for one in what[:1].lower() + what[1:])
+
+
+# --- JSON as editors let people write it: with comments and a comma too many. Read with the place of each key, and with what came twice.
+# VS Code and Cursor take such files for their own. What another reader takes without either has the very same value here.
+
+_SPACE: Final = re.compile(r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?P<float>(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.ASCII)
+_scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["scanstring"]
+"""What the standard library reads texts with."""
+_OPEN: Final = re.compile(r'(?:[^"\\\n]|\\.)*\\?')
+"""A text that nothing closes, up to the end."""
+_WORDS: Final = {"true": True, "false": False, "null": None}
+_DEEPEST: Final = 64
+_LONGEST_NUMBER: Final = 300
+
+
+class NotJson(ValueError):
+    """The text is none. `offset` is where that shows."""
+
+    def __init__(self, what: str, offset: int) -> None:
+        """`what` is wrong there."""
+        super().__init__(what)
+        self.what = what
+        self.offset = offset
+
+
+class Read(NamedTuple):
+    """A text that was read."""
+
+    value: Any
+    positions: dict[Path, int]
+    twice: list[tuple[Path, int, int]]
+    """Keys that came again: the path, where it was first, and where again. The value is the last one's."""
+
+
+def read(text: str) -> Read:
+    """Read it. Raises `NotJson`."""
+    return _Reader(text).run()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._found: dict[Path, int] = {}
+        self._twice: list[tuple[Path, int, int]] = []
+
+    def run(self) -> Read:
+        value = self._value((), 0)
+        self._space()
+        if self._at < len(self._text):
+            raise NotJson("something follows where the text is over", self._at)
+        return Read(value, self._found, self._twice)
+
+    def _space(self) -> str:
+        found = _SPACE.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+        return self._text[self._at : self._at + 1]
+
+    def _value(self, path: Path, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise NotJson(f"more than {_DEEPEST} objects and lists inside each other", self._at)
+        here = self._space()
+        self._found.setdefault(path, self._at)
+        if here == "{":
+            return self._object(path, depth)
+        if here == "[":
+            return self._list(path, depth)
+        if here == '"':
+            return self._string()
+        number = _NUMBER.match(self._text, self._at)
+        if number is not None:
+            return self._number(number)
+        for word, value in _WORDS.items():
+            if self._text.startswith(word, self._at):
+                self._at += len(word)
+                return value
+        if not here:
+            raise NotJson("the file ends before it is complete", self._at)
+        raise NotJson("here has to be a value", self._at)
+
+    def _number(self, found: re.Match[str]) -> int | float:
+        if len(found.group()) > _LONGEST_NUMBER:
+            raise NotJson("a number of more digits than anybody needs", self._at)
+        self._at = found.end()
+        return float(found.group()) if found["float"] else int(found.group())
+
+    def _string(self) -> str:
+        began = self._at
+        try:
+            text, self._at = _scan(self._text, began + 1, True)  # noqa: FBT003 - strict: no control characters
+        except json.JSONDecodeError as error:
+            if _OPEN.fullmatch(self._text, began + 1):
+                raise NotJson("the file ends before it is complete", len(self._text)) from None
+            raise NotJson(
+                "a text in quotes that does not end on its line, or has a sign that JSON does not take", error.pos
+            ) from None
+        if any("\ud800" <= one <= "\udfff" for one in text):
+            raise NotJson("half of a pair of surrogates, which is no text", began)
+        return text
+
+    def _object(self, path: Path, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        self._at += 1
+        while (here := self._space()) != "}":
+            if here != '"':
+                raise NotJson(
+                    "the file ends before it is complete" if not here else "here has to be a name in quotes", self._at
+                )
+            began = self._at
+            key = self._string()
+            place = (*path, key)
+            if key in found:
+                self._twice.append((place, self._found[place], began))
+            else:
+                self._found[place] = began
+            if self._space() != ":":
+                raise NotJson("a name is followed by a colon", self._at)
+            self._at += 1
+            found[key] = self._value(place, depth + 1)
+            self._comma("}")
+        self._at += 1
+        return found
+
+    def _list(self, path: Path, depth: int) -> list[Any]:
+        found: list[Any] = []
+        self._at += 1
+        while self._space() != "]":
+            found.append(self._value((*path, len(found)), depth + 1))
+            self._comma("]")
+        self._at += 1
+        return found
+
+    def _comma(self, end: str) -> None:
+        here = self._space()
+        if here == ",":
+            self._at += 1
+        elif here != end:
+            raise NotJson(
+                "the file ends before it is complete" if not here else f"here has to be a comma or {end}", self._at
+            )
+
+
+# --- Where in a TOML text each key and each item of a list stands. The standard library's reader keeps no positions.
+# It is given texts that have been read already, so it judges nothing: it goes through the text once, and knows of TOML what is needed to tell a
+# key from a value. That it finds the very keys that the reader finds is tested with any text that there is.
+
+Path: TypeAlias = "tuple[str | int, ...]"
+
+_BLANK: Final = re.compile(r"[ \t]*")
+_TOML_LINES_SPACE: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_LITERAL: Final = re.compile(r"'[^'\n]*'")
+_BASIC: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_LONG_LITERAL: Final = re.compile(r"'''.*?'''(?:'{1,2})?", re.DOTALL)
+_LONG_BASIC: Final = re.compile(r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?', re.DOTALL)
+_SCALAR: Final = re.compile(r"[^,\]}#\n]*")
+
+
+class TooDeep(ValueError):
+    """More names with dots between them than anybody writes. `offset` is where."""
+
+    def __init__(self, offset: int) -> None:
+        """It begins there."""
+        super().__init__(offset)
+        self.offset = offset
+
+
+class Lines:
+    """Line numbers of a text, from 1."""
+
+    def __init__(self, text: str) -> None:
+        """Of this one."""
+        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
+
+    def of(self, offset: int) -> int:
+        """The line that this place is in."""
+        return bisect_right(self._starts, offset)
+
+
+def positions(text: str) -> dict[Path, int]:
+    """The offset of each key, by the path to it, where it is named first; of each item of a list, where it begins. Raises `TooDeep`."""
+    return _Finder(text).run()
+
+
+class _Finder:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._found: dict[Path, int] = {}
+        self._tables: dict[Path, int] = {}
+        """How many there are so far of each list of tables."""
+
+    def run(self) -> dict[Path, int]:
+        table: Path = ()
+        while True:
+            self._skip(_TOML_LINES_SPACE)
+            if self._at >= len(self._text):
+                return self._found
+            if self._text.startswith("[[", self._at):
+                table = self._header(2)
+            elif self._text.startswith("[", self._at):
+                table = self._header(1)
+            else:
+                self._pair(table)
+
+    def _skip(self, what: re.Pattern[str]) -> str:
+        found = what.match(self._text, self._at)
+        assert found is not None, f"no TOML at {self._at}"
+        self._at = found.end()
+        return found.group()
+
+    def _mark(self, path: Path, offset: int) -> None:
+        self._found.setdefault(path, offset)
+
+    def _header(self, brackets: int) -> Path:
+        self._at += brackets
+        keys = self._key()
+        self._at += brackets
+        path: Path = ()
+        for key, offset in keys[:-1]:
+            path = self._latest((*path, key), offset)
+        key, offset = keys[-1]
+        path = (*path, key)
+        self._mark(path, offset)
+        if brackets == 1:
+            return path
+        index = self._tables.get(path, -1) + 1
+        self._tables[path] = index
+        self._mark((*path, index), offset)
+        return (*path, index)
+
+    def _latest(self, path: Path, offset: int) -> Path:
+        """A name in a header leads into the last table of a list."""
+        self._mark(path, offset)
+        return (*path, self._tables[path]) if path in self._tables else path
+
+    def _key(self) -> list[tuple[str, int]]:
+        keys: list[tuple[str, int]] = []
+        while True:
+            self._skip(_BLANK)
+            began = self._at
+            if len(keys) == _DEEPEST:
+                raise TooDeep(began)
+            keys.append((self._name(), began))
+            self._skip(_BLANK)
+            if not self._text.startswith(".", self._at):
+                return keys
+            self._at += 1
+
+    def _name(self) -> str:
+        if self._text.startswith("'", self._at):
+            return self._skip(_LITERAL)[1:-1]
+        if self._text.startswith('"', self._at):
+            name: str = tomllib.loads(f"name = {self._skip(_BASIC)}")["name"]
+            return name
+        return self._skip(_BARE)
+
+    def _pair(self, table: Path) -> None:
+        path = table
+        for key, offset in self._key():
+            path = (*path, key)
+            self._mark(path, offset)
+        self._at += 1  # the sign between them
+        self._skip(_BLANK)
+        self._value(path)
+
+    def _value(self, path: Path) -> None:
+        here = self._text[self._at : self._at + 3]
+        if here == '"""':
+            self._skip(_LONG_BASIC)
+        elif here == "'''":
+            self._skip(_LONG_LITERAL)
+        elif here.startswith('"'):
+            self._skip(_BASIC)
+        elif here.startswith("'"):
+            self._skip(_LITERAL)
+        elif here.startswith("["):
+            self._list(path)
+        elif here.startswith("{"):
+            self._inline(path)
+        else:
+            self._skip(_SCALAR)
+
+    def _list(self, path: Path) -> None:
+        self._at += 1
+        index = 0
+        while True:
+            self._skip(_TOML_LINES_SPACE)
+            if self._text.startswith("]", self._at):
+                break
+            self._mark((*path, index), self._at)
+            self._value((*path, index))
+            index += 1
+            self._skip(_TOML_LINES_SPACE)
+            if self._text.startswith(",", self._at):
+                self._at += 1
+        self._at += 1
+
+    def _inline(self, path: Path) -> None:
+        self._at += 1
+        while True:
+            self._skip(_TOML_LINES_SPACE)
+            if self._text.startswith("}", self._at):
+                break
+            self._pair(path)
+            self._skip(_TOML_LINES_SPACE)
+            if self._text.startswith(",", self._at):
+                self._at += 1
+        self._at += 1

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.wire import is_array, is_object
 
-from .fields import SERVER
-from .kinds import ENOUGH
+from .fields import ENOUGH, SERVER
 from .mistakes import nearest
 from .variables import Input
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path as FilePath
 
-    from .documents import Document
-    from .toml_lines import Path
+    from .documents import Document, Path
 
 _TYPES: Final = {
     "stdio": "stdio",

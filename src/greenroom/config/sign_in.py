@@ -6,14 +6,14 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from greenroom.auth.client.browsers import open_browser
+from greenroom.auth.client.code_flow import open_browser
 from greenroom.auth.client.keyring_store import best_store
 from greenroom.auth.client.oauth import OAuth
 
 from .values import OAuthConfig
 
 if TYPE_CHECKING:
-    from greenroom.auth.client.browsers import Browser
+    from greenroom.auth.client.code_flow import Browser
     from greenroom.auth.client.stores import TokenStore
 
     from .routes import SignIn

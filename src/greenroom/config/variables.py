@@ -6,17 +6,21 @@ stands for is not looked at again, so nobody's environment can bring in another 
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .mistakes import nearest, quoted
-from .places import current_folder
+from greenroom.auth.folders import config_folder
+
+from .fields import MOST
+from .mistakes import Mistake, Source, nearest, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 PROJECT: Final = ("CLAUDE_PROJECT_DIR", "GREENROOM_PROJECT_DIR")
 """Variables that are the project's folder unless they are set."""
@@ -151,3 +155,162 @@ def _end(text: str, at: int) -> int:
                 return at
         at += 1
     return -1
+
+
+# --- What the environment says for all servers: our own variables first, those of Claude Code where ours are not set.
+# `MAX_MCP_OUTPUT_TOKENS` is not read under its plain name: it may have been set for a server. Ours are seconds. The others are milliseconds, as Claude Code
+# has them, unless the number is under 1000: nobody gives a server less than a second, and there are programs that mean seconds.
+
+CONNECT: Final = "GREENROOM_MCP_TIMEOUT"
+TOOL: Final = "GREENROOM_MCP_TOOL_TIMEOUT"
+TOKENS: Final = "GREENROOM_MAX_MCP_OUTPUT_TOKENS"
+PORT: Final = "GREENROOM_MCP_OAUTH_PORT"
+FALLBACKS: Final = {CONNECT: "MCP_TIMEOUT", TOOL: "MCP_TOOL_TIMEOUT"}
+
+_MILLISECONDS: Final = 1000
+_HIGHEST_PORT: Final = 65535
+ENVIRONMENT: Final = "environment"
+"""What a mistake in a variable names as its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What was said there."""
+
+    connect: float = 30.0
+    """As in Claude Code. caliban has 5 s, in which no `uvx` has fetched what it is to start; who waits for a server is only who wants it."""
+    tool: float = 60.0
+    output_tokens: int = 25_000
+    oauth_port: int = 0
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> tuple[Environment, list[Mistake]]:
+        """What is set, and what is wrong with it; then the default holds."""
+        mistakes: list[Mistake] = []
+        said = {
+            "connect": _seconds(variables, CONNECT, mistakes),
+            "tool": _seconds(variables, TOOL, mistakes),
+            "output_tokens": _whole(variables, TOKENS, 100, MOST, mistakes),
+            "oauth_port": _whole(variables, PORT, 0, _HIGHEST_PORT, mistakes),
+        }
+        known: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        return cls(**known), mistakes
+
+
+def _seconds(variables: Mapping[str, str], name: str, mistakes: list[Mistake]) -> float | None:
+    for each in (name, FALLBACKS[name]):
+        text = variables.get(each, "").strip()
+        if not text:
+            continue
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if 0 < value <= MOST * _MILLISECONDS:
+            return value if each == name or value < _MILLISECONDS else value / _MILLISECONDS
+        kind = "seconds" if each == name else "milliseconds"
+        mistakes.append(_wrong(each, text, f"has to be a number of {kind}, more than 0"))
+    return None
+
+
+def _whole(variables: Mapping[str, str], name: str, least: int, most: int, mistakes: list[Mistake]) -> int | None:
+    text = variables.get(name, "").strip()
+    if not text:
+        return None
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(MOST)) + 2 else -1
+    if least <= value <= most:
+        return value
+    mistakes.append(_wrong(name, text, f"has to be a whole number from {least} to {most}"))
+    return None
+
+
+def _wrong(name: str, text: str, what: str) -> Mistake:
+    return Mistake(
+        Source(ENVIRONMENT, 0), None, name, f"{what}, not {quoted(text)}", "it is passed over", harmless=True
+    )
+
+
+# --- Where configuration is looked for: the user's file, and the project's.
+# The user's is `greenroom.toml` in the folder that the system has for such (`$XDG_CONFIG_HOME/greenroom`, mostly `~/.config/greenroom`). The project's is
+# `greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or in one above it, as far up as the repository goes; where there is no
+# repository only the current folder is looked into. So a file in a folder that all may write to starts nobody's programs but those of who works there.
+
+FILE: Final = "greenroom.toml"
+HIDDEN: Final = ".greenroom"
+_REPOSITORIES: Final = (".git", ".hg", ".jj", ".svn")
+
+
+def user_file() -> Path:
+    """The user's, whether it is there or not."""
+    return config_folder() / FILE
+
+
+def project_folder(environment: Mapping[str, str], start: Path | None = None) -> Path:
+    """The project that one is in: what is named as such, else the nearest folder with a file of ours, else the repository, else this folder."""
+    named = environment.get("GREENROOM_PROJECT_DIR") or environment.get("CLAUDE_PROJECT_DIR")
+    if start is None and named:
+        return current_folder() / named
+    here = current_folder() if start is None else start.absolute()
+    folders = [here]
+    for folder in (here, *here.parents):
+        if folder not in folders:
+            folders.append(folder)
+        if any(is_there(folder / name) for name in _REPOSITORIES):
+            break
+    else:
+        folders = [here]
+    return next((one for one in folders if any(map(is_there, project_files(one)))), folders[-1])
+
+
+def current_folder() -> Path:
+    """This one; where it was removed, the place where it was."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.sep, os.environ.get("PWD", ""))
+
+
+def is_there(path: Path, *, unsure: bool = False) -> bool:
+    """Whether there is something. `unsure` is what to say where nobody may know: a folder may be closed to us, or a link lead in circles."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return unsure
+    return True
+
+
+def project_files(folder: Path) -> tuple[Path, Path]:
+    """The two names that a project's file may have; the first one counts."""
+    return folder / FILE, folder / HIDDEN / FILE
+
+
+def foreign(path: Path) -> str | None:
+    """Why a file that was found, and not named, is not to be trusted: others may have written it."""
+    if not hasattr(os, "geteuid"):
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if found.st_uid not in (os.geteuid(), 0):
+        return "belongs to somebody else"
+    if found.st_mode & stat.S_IWOTH:
+        return "may be written by anybody"
+    return (
+        "may be written by others of its group" if found.st_mode & stat.S_IWGRP and _is_shared(found.st_gid) else None
+    )
+
+
+def _is_shared(group: int) -> bool:
+    """Whether others may be in it. Many systems give each user a group that is theirs alone, and let all that they make be written by it."""
+    import grp  # noqa: PLC0415 - where there are users with numbers, and few files that need it
+    import pwd  # noqa: PLC0415 - as above
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return True
+    alone = user.pw_gid == group and found.gr_name == user.pw_name
+    return not alone or not set(found.gr_mem) <= {user.pw_name}

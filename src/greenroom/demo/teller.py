@@ -22,8 +22,8 @@ from greenroom.transports.client.errors import ProcessDied
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.actors.card import Card
     from greenroom.actors.company import Company
+    from greenroom.actors.names import Card
     from greenroom.host import Host
     from greenroom.supervision import ExitReason
 

@@ -4,8 +4,6 @@ Not jsonschema's own functions, which these are tested against: they write the w
 that nothing reads, search with `re`, and evaluate again for `unevaluated…` what they have evaluated, twice at each level.
 """
 
-# ruff: noqa: ARG001 - makers share their parameters, and checks theirs
-
 from __future__ import annotations
 
 import contextlib
@@ -14,8 +12,7 @@ from fractions import Fraction
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
-from . import keyword_shapes as shapes
-from .canonical import canonical
+from . import schema_nodes as shapes
 from .patterns import TooLong
 from .schema_nodes import KINDS, Enough, Finding, Findings, Keyword, Seen
 from .wire import is_array, is_object
@@ -25,6 +22,9 @@ if TYPE_CHECKING:
 
     from .meter import Meter
     from .schema_nodes import Check, Compiler, Made, Node, Trail
+
+# ruff: noqa: ARG001 - makers share their parameters, and checks theirs
+
 
 # --- keywords that look at nothing but the value
 
@@ -552,3 +552,48 @@ KEYWORDS: Final[Mapping[str, Mapping[str, Keyword]]] = {
     "own": {**_KEYWORDS, **_NEWEST, "contentEncoding": Keyword(_TEXT, shapes.TEXT, _content_encoding)},
 }
 """Of each dialect. "own" is for schemas made from hints."""
+
+
+# --- One text for all values that JSON Schema takes for equal: 1 and 1.0 are, 1 and true are not.
+# Texts are what sets and dicts of a peer's values have to be made of. Python's hash of a number is its remainder by 2**61 - 1, so that numbers
+# can be chosen which all meet in one place of a set, and looking for one of n takes n comparisons. The hash of a text is keyed.
+
+
+def canonical(value: Any, meter: Meter) -> str:
+    """The text. Raises `TooMuch`."""
+    if isinstance(value, str):
+        meter.spend(1 + (len(value) >> 10))
+        return f"{len(value)}:{value}"
+    parts: list[str] = []
+    _write(value, parts.append, meter)
+    return "".join(parts)
+
+
+def _write(value: Any, put: Callable[[str], None], meter: Meter) -> None:
+    meter.left -= 2
+    if meter.left < 0:
+        meter.exceeded()
+    if isinstance(value, str):
+        meter.left -= len(value) >> 10
+        put(f"{len(value)}:{value}")
+    elif value is None or isinstance(value, bool):
+        put(str(value))
+    elif isinstance(value, int):
+        put(f"{value:x},")
+    elif isinstance(value, float):
+        put(f"{int(value):x}," if value.is_integer() else f"{value.hex()},")
+    elif is_array(value):
+        put("[")
+        for one in value:
+            _write(one, put, meter)
+        put("]")
+    elif is_object(value):
+        meter.spend(len(value))
+        put("{")
+        for name in sorted(value):
+            meter.left -= len(name) >> 10
+            put(f"{len(name)}:{name}")
+            _write(value[name], put, meter)
+        put("}")
+    else:  # no JSON, which only a local caller has: equal to nothing else
+        put(f"<{id(value)}>")

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from . import methods
-from .elicitations import check_id, check_message, check_url
 from .errors import LocalProtocolError, McpError
 from .fitting import fit
-from .form_rules import check_form
+from .forms import check_form, check_id, check_message, check_url
 from .hints import BadHint
 from .negotiation import unable
-from .sampling import check_sampling, uses_tools
+from .results import check_sampling, uses_tools
 from .versions import V2025_11_25, at_least
 from .wire import is_object
 

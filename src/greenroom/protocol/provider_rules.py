@@ -8,13 +8,17 @@ status 400; the schemas that each provider's strict mode takes are not.
 from __future__ import annotations
 
 import re
+from base64 import b32encode
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
+from greenroom.errors import GreenroomError
+
 from .meter import Meter, TooMuch
-from .wire import is_array, is_object
+from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Provider: TypeAlias = Literal["anthropic", "openai", "gemini"]
 PROVIDERS: Final[tuple[Provider, ...]] = get_args(Provider)
@@ -123,3 +127,183 @@ def _bare_lists(schema: Any, where: str, meter: Meter, depth: int) -> Iterator[s
             yield from _bare_lists(one, where, meter, depth + 1)
     for keyword in _SINGLE:
         yield from _bare_lists(schema.get(keyword), where, meter, depth + 1)
+
+
+# --- Tools' names as models' providers take them: letters, digits, `_` and `-`, at most 64, and a letter or `_` first.
+# `git:log` becomes `git__log`, which says what it is and reads back without a table. What does not fit so (too long, other characters, a `__`
+# of its own) is cut and gets a digest: `server__tool__digest`. What a name becomes depends on that name alone, so it stays the same
+# from run to run and whatever servers come and go; and since the three shapes have one, two and three parts, no server can choose a
+# name for its tool that reads as another one's.
+# The rule is what all of them share: one provider documents `^[a-zA-Z0-9_-]{1,64}$` and takes 128, another takes 64 and no dot, a third
+# wants a letter or an underscore first; the whole request is refused for one name that is wrong.
+
+LONGEST: Final = 64
+SHORTEST_LIMIT: Final = 32
+"""A digest has to fit, and something that people can read."""
+_JOINT: Final = "__"
+_DIGEST: Final = 10
+_LEAST_OF_A_PART: Final = 8
+
+_PART: Final = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
+_WHOLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_CLAUDE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9-]+")
+
+
+class NameClash(GreenroomError):
+    """Two things would have the same name. `names` are both."""
+
+    def __init__(self, shared: str, names: tuple[str, str]) -> None:
+        """`shared` is the name that both would have."""
+        super().__init__(shared, names)
+        self.shared = shared
+        self.names = names
+
+    def __str__(self) -> str:
+        return f"{self.names[0]} and {self.names[1]} would both be called {self.shared!r}"
+
+
+def claude_name(server: str, tool: str) -> str:
+    """What Claude Code calls a tool: `mcp__git__log`. Two tools may be called the same; so it is understood, and never given out."""
+    return f"mcp__{_CLAUDE.sub('_', server)}__{_CLAUDE.sub('_', tool)}"
+
+
+def provider_name(name: str, separator: str = ":", longest: int = LONGEST) -> str:
+    """What a tool is called at a provider. `name` may or may not have a separator in it."""
+    server, found, tool = name.partition(separator)
+    parts = (server, tool) if found else (name,)
+    plain = _JOINT.join(parts)
+    if all(_PART.fullmatch(part) for part in parts) and _WHOLE.fullmatch(plain) and len(plain) <= longest:
+        return plain
+    return _cut(parts if found else ("tool", name), name, longest)
+
+
+def _cut(parts: tuple[str, ...], name: str, longest: int) -> str:
+    """What can be said of both parts, and the digest of the whole."""
+    head, tail = (_OTHERS.sub("_", part).strip("_") or "x" for part in parts)
+    if not (head[0].isalpha() or head[0] == "_"):
+        head = f"_{head}"
+    room = longest - _DIGEST - 2 * len(_JOINT)
+    head = head[: max(_LEAST_OF_A_PART, room - len(tail))].rstrip("_")
+    tail = tail[: room - len(head)].rstrip("_") or "x"
+    digest = b32encode(sha256(name.encode("utf-8", "surrogatepass")).digest()).decode().lower()[:_DIGEST]
+    return _JOINT.join((head, tail, digest))
+
+
+class ProviderNames:
+    """The names of a catalogue, both ways."""
+
+    def __init__(self, names: Iterable[str], separator: str = ":", longest: int = LONGEST) -> None:
+        """Raises `NameClash` if two of them would be one: for digests of fifty bits, somebody worked on that."""
+        if longest < SHORTEST_LIMIT:
+            raise ValueError(f"longest is {SHORTEST_LIMIT} or more, not {longest}")
+        self._there: dict[str, str] = {}
+        self._back: dict[str, str] = {}
+        for name in names:
+            short = provider_name(name, separator, longest)
+            other = self._back.setdefault(short, name)
+            if other != name:
+                raise NameClash(short, (other, name))
+            self._there[name] = short
+
+    def of(self, name: str) -> str:
+        """What the provider knows it as. Raises `KeyError` for a name that is not in the catalogue."""
+        return self._there[name]
+
+    def back(self, name: str) -> str | None:
+        """Which tool a provider's name means; None when it means none."""
+        return self._back.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """The providers' names."""
+        return iter(self._back)
+
+    def __len__(self) -> int:
+        return len(self._back)
+
+
+# --- Input schemas as models' providers take them, which is not every schema that JSON Schema has.
+# The root must be an object, and none of `oneOf`, `anyOf`, `allOf`, `enum`, `const` and `not` may stand there: one such tool, and the whole request is
+# refused with all the others in it. What stands there is folded into the root: every property that any branch has may be given, and what
+# all of them require is required. So a model may be offered more than the tool takes; the tool's own schema is what a call is held
+# against before it is sent, and the model is told.
+
+_EITHER: Final = ("oneOf", "anyOf")
+_REFUSED: Final = frozenset({"oneOf", "anyOf", "allOf", "enum", "const", "not"})
+_NOTHING: Final[Mapping[str, Any]] = {}
+_PROVIDER_SCHEMAS_DEEPEST: Final = 8
+
+
+def provider_schema(schema: Any) -> dict[str, Any]:
+    """The schema of a tool's arguments, as it can be shown to any provider. A schema without anything of that kind is shown as it is."""
+    if not is_object(schema):
+        return {"type": "object"}
+    if schema.get("type") == "object" and _REFUSED.isdisjoint(schema):
+        return dict(plain(schema))
+    folded: dict[str, Any] = {name: plain(value) for name, value in schema.items() if name not in _REFUSED}
+    folded["type"] = "object"
+    try:
+        properties, required = _folded(schema, schema, 0, Meter())
+    except TooMuch:  # branches that refer to each other multiply at each level
+        properties, required = {}, []
+    if properties:
+        folded["properties"] = {name: plain(one) for name, one in properties.items()}
+    folded.pop("required", None)
+    if required:
+        folded["required"] = required
+    if properties and folded.get("additionalProperties") is not False:
+        folded.pop("additionalProperties", None)
+    return folded
+
+
+def _folded(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, meter: Meter
+) -> tuple[dict[str, Any], list[str]]:
+    """All properties of a schema and of its branches, and those that every one of them wants."""
+    meter.spend(10)
+    own = schema.get("properties")
+    properties: dict[str, Any] = dict(own) if is_object(own) else {}
+    wanted = schema.get("required")
+    required: list[str] = [name for name in wanted if isinstance(name, str)] if is_array(wanted) else []
+    if depth < _PROVIDER_SCHEMAS_DEEPEST:
+        for branch in _branches(schema, "allOf", root):
+            more, needed = _folded(branch, root, depth + 1, meter)
+            _add(properties, more, meter)
+            required += needed
+        for keyword in _EITHER:
+            choices = [_folded(branch, root, depth + 1, meter) for branch in _branches(schema, keyword, root)]
+            for more, _ in choices:
+                _add(properties, more, meter)
+            if choices:
+                required += [name for name in choices[0][1] if all(name in needed for _, needed in choices)]
+    return properties, [name for name in dict.fromkeys(required) if name in properties]
+
+
+def _add(properties: dict[str, Any], more: Mapping[str, Any], meter: Meter) -> None:
+    """One property that two branches see differently may be as either has it."""
+    for name, one in more.items():
+        meter.spend(5)
+        there = properties.setdefault(name, one)
+        if there != one:
+            known: Sequence[Any] = there["anyOf"] if is_object(there) and set(there) == {"anyOf"} else [there]
+            meter.spend(5 * len(known))
+            if one not in known:
+                properties[name] = {"anyOf": [*known, one]}
+
+
+def _branches(schema: Mapping[str, Any], keyword: str, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    listed = schema.get(keyword)
+    for branch in listed if is_array(listed) else ():
+        seen = _followed(branch, root)
+        if is_object(seen):
+            yield seen
+
+
+def _followed(branch: Any, root: Mapping[str, Any]) -> Any:
+    """The schema itself, or the one that it refers to, if that is in the usual place."""
+    reference = branch.get("$ref") if is_object(branch) else None
+    if not isinstance(reference, str):
+        return branch
+    head, _, name = reference.rpartition("/")
+    place = root.get(head.removeprefix("#/"), _NOTHING) if head in ("#/$defs", "#/definitions") else _NOTHING
+    return place.get(name) if is_object(place) else None

@@ -16,8 +16,7 @@ import msgspec
 from .content import Audio, Contents, Embedded, Image, ResourceLink, Text
 from .definitions import Prompt, Resource, ResourceTemplate, Tool
 from .errors import BadAnswer
-from .results import CallToolResult, Completion, Message, PromptResult
-from .sampling import ToolResult, ToolUse
+from .results import CallToolResult, Completion, Message, PromptResult, ToolResult, ToolUse
 from .shapes import LEVELS
 from .wire import Wire, is_array, is_object, plain
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_or
 import msgspec
 
 from .collisions import inner_kinds
-from .conversions import is_adapted, is_model, library_schema, pydantic_door
+from .conversions import is_adapted, is_model, is_picture_class, library_schema, pydantic_door
 from .errors import McpError, ToolError
 from .hints import MISSING, BadHint, refined, return_hint_of
 from .json import read
-from .library_values import is_picture_class
 from .problems import Mismatch, Problem, Reason
 from .results import CallToolResult, Structured, WithMeta
 from .schemas import Kind, schema_of

@@ -16,8 +16,7 @@ from greenroom.errors import GreenroomError
 
 from .definitions import Tool
 from .json import read
-from .provider_rules import refusals
-from .provider_schemas import provider_schema
+from .provider_rules import provider_schema, refusals
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:

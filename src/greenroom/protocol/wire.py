@@ -108,7 +108,7 @@ def plain(value: Any, pictures: list[Any] | None = None) -> Any:
             raise
         if pictures is not None:
             pictures.clear()
-    from .library_values import with_text_keys  # noqa: PLC0415 - few dicts have such keys
+    from .conversions import with_text_keys  # noqa: PLC0415 - few dicts have such keys
 
     return msgspec.to_builtins(with_text_keys(value), str_keys=True, enc_hook=hook)
 
@@ -170,7 +170,7 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def _plain_of_others(value: Any, pictures: list[Any] | None) -> Any:
     """What msgspec leaves to us: one step towards JSON, the rest of the way it goes itself."""
-    from . import library_values  # noqa: PLC0415 - nearly all that is sent is of types that msgspec knows
+    from . import conversions as library_values  # noqa: PLC0415 - nearly all that is sent is of types that msgspec knows
 
     if sys.modules.get("pydantic") is not None:
         from .pydantic_models import as_json, is_value  # noqa: PLC0415 - who has no model never loads it

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from greenroom.probe import WireProbe
 
     from .rogues import MANNERS, Rogue, RogueRoute
-    from .rough import RoughRoute
-    from .sockets import RoughNet
+    from .rough import RoughNet, RoughRoute
 
 __all__: list[str] = ["MANNERS", "Rogue", "RogueRoute", "RoughNet", "RoughRoute", "WireProbe"]
 __all__ += testing.__all__
@@ -27,7 +26,7 @@ _HOMES: Final[dict[str, str]] = {
     "MANNERS": "greenroom.testing.rogues",
     "Rogue": "greenroom.testing.rogues",
     "RogueRoute": "greenroom.testing.rogues",
-    "RoughNet": "greenroom.testing.sockets",
+    "RoughNet": "greenroom.testing.rough",
     "RoughRoute": "greenroom.testing.rough",
     "WireProbe": "greenroom.probe",
 }

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 from greenroom.supervision import GenServer, Reply, current_node, later, start, stop
 from greenroom.supervision.background import BackgroundNode
-from greenroom.supervision.cluster.peering import Peering
-from greenroom.supervision.cluster.peers import Peers
+from greenroom.supervision.cluster.peers import Peering, Peers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine

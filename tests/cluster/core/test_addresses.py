@@ -10,8 +10,8 @@ import pytest
 
 from greenroom.supervision.cluster import addresses
 from greenroom.supervision.cluster.addresses import Listening, dial, port_of
+from greenroom.supervision.cluster.framing import LinkRefused
 from greenroom.supervision.cluster.plain_link import PlainLink
-from greenroom.supervision.cluster.sealing import LinkRefused
 
 if TYPE_CHECKING:
     from pathlib import Path

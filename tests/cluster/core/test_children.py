@@ -41,7 +41,7 @@ from greenroom.supervision import (
     wait_down,
     which_children,
 )
-from greenroom.supervision.cluster.peering import Peering
+from greenroom.supervision.cluster.peers import Peering
 from greenroom.supervision.cluster.ushering import child_on, launch_on, start_on, whereis_on
 from greenroom.supervision.supervisors.tree import draw, tree
 

@@ -34,10 +34,8 @@ from greenroom.supervision import (
     unlink,
     wait_down,
 )
-from greenroom.supervision.cluster.peering import Peering
-from greenroom.supervision.cluster.peers import NodeDown, NodeUp, Peers
-from greenroom.supervision.cluster.sealing import LinkRefused
-from greenroom.supervision.cluster.silence import Silence
+from greenroom.supervision.cluster.framing import LinkRefused
+from greenroom.supervision.cluster.peers import NodeDown, NodeUp, Peering, Peers, Silence
 from greenroom.supervision.cluster.ushering import launch_on, start_on, whereis_on
 
 from .pair import KEY, PATIENCE, Counter, Far, far, here, pair, until

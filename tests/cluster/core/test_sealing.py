@@ -9,9 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.supervision.cluster import framing, sealing
-from greenroom.supervision.cluster.framing import HEAD_BYTES, PIECE, Unframer, batch, frames
-from greenroom.supervision.cluster.sealing import Handshake, LinkRefused, Seal, check_key, greeting
+from greenroom.supervision.cluster import framing
+from greenroom.supervision.cluster import framing as sealing
+from greenroom.supervision.cluster.framing import (
+    HEAD_BYTES,
+    PIECE,
+    Handshake,
+    LinkRefused,
+    Seal,
+    Unframer,
+    batch,
+    check_key,
+    frames,
+    greeting,
+)
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 

@@ -11,12 +11,11 @@ import pytest
 from greenroom.supervision import Ref, Report, current_node, inbox, monitor
 from greenroom.supervision.cluster import link as link_module
 from greenroom.supervision.cluster import peers as peers_module
-from greenroom.supervision.cluster.framing import batch, frames
+from greenroom.supervision.cluster.framing import GREETING_LIMIT, Handshake, LinkRefused, Seal, batch, frames, greeting
 from greenroom.supervision.cluster.peers import LinkOffence, NodeDown, Peers
-from greenroom.supervision.cluster.sealing import GREETING_LIMIT, Handshake, LinkRefused, Seal, greeting
 from greenroom.supervision.cluster.ushering import start_on
 from greenroom.supervision.cluster.values import encode
-from greenroom.supervision.kernel.reasons import NO_CONNECTION
+from greenroom.supervision.kernel.messages import NO_CONNECTION
 
 from .pair import KEY, Counter, far, here, pair, until
 

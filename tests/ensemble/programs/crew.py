@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from greenroom import Context, Server, workers
+from greenroom import Context, Server
+from greenroom import worker_processes as workers
 
 server = Server("crew")
 

@@ -6,7 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from greenroom import Server, workers
+from greenroom import Server
+from greenroom import worker_processes as workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

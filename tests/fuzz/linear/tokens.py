@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.fuzz.linearity import Reader
 
-from greenroom.auth.client import challenges
+from greenroom.auth.client import credential as challenges
 from greenroom.auth.errors import Denied
 from greenroom.auth.headers import extract_api_key, extract_basic_auth, extract_bearer_token
 from greenroom.auth.jose import heading_of

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from tests.fuzz.linearity import Reader
 
-from greenroom.actors.consent import globs
-from greenroom.actors.mentions import grammar
-from greenroom.protocol import pages, provider_names
-from greenroom.protocol.elicitations import check_url
+from greenroom.actors.consent import rules as globs
+from greenroom.actors.mentions import reader as grammar
+from greenroom.protocol import pages
+from greenroom.protocol import provider_rules as provider_names
 from greenroom.protocol.errors import LocalProtocolError, McpError
+from greenroom.protocol.forms import check_url
 from greenroom.protocol.uris import Template
-from greenroom.transports import http_checks
+from greenroom.transports import http_answers as http_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

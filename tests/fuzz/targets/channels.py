@@ -14,10 +14,9 @@ from tests.fuzz.targets.connections import HELLO, call
 
 from greenroom.protocol.errors import RemoteProtocolError
 from greenroom.protocol.json import Limits
-from greenroom.protocol.lines import Lines, Overlong
-from greenroom.protocol.messages import Notification, Request, parse
-from greenroom.protocol.salvage import too_long
-from greenroom.transports.memory import MemoryWire
+from greenroom.protocol.messages import Notification, Request, parse, too_long
+from greenroom.protocol.sse import Lines, Overlong
+from greenroom.transports.channel import MemoryWire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,10 +14,9 @@ from typing import Any
 
 from tests.fuzz.target import Target, numbers, seeded
 
-from greenroom.config.documents import load
+from greenroom.config.documents import NotJson, load
+from greenroom.config.documents import read as read_json
 from greenroom.config.fields import NAME
-from greenroom.config.json_lines import NotJson
-from greenroom.config.json_lines import read as read_json
 from greenroom.config.reader import read
 
 SECRET = "hunter2-hunter2"

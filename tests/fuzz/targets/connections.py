@@ -19,10 +19,10 @@ from greenroom.protocol.messages import Notification, Request
 from greenroom.protocol.versions import LATEST
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.connection import Hypercorn
-from greenroom.transports.hall import Hall
 from greenroom.transports.http1_wire import Http1Wire
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
+from greenroom.transports.open_connections import Hall
 from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:

@@ -18,9 +18,7 @@ from tests.fuzz.targets.connections import CONFIG, HELLO, PATIENCE, STATUSES, ca
 from tests.fuzz.wires import Wire
 
 from greenroom.transports.asgi import Endpoint
-from greenroom.transports.hall import Hall
-from greenroom.transports.http2 import Http2
-from greenroom.transports.http2_gate import (
+from greenroom.transports.http2 import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -33,8 +31,10 @@ from greenroom.transports.http2_gate import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    Http2,
 )
 from greenroom.transports.http_engine import Engine
+from greenroom.transports.open_connections import Hall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,14 +23,12 @@ from tests.fuzz.wires import Wire, answers
 from tests.tls.authority import Authority
 
 from greenroom.transports.asgi import Endpoint
-from greenroom.transports.hall import Hall
 from greenroom.transports.http1_wire import Http1Wire
-from greenroom.transports.http2 import Http2
-from greenroom.transports.http2_gate import PREFACE
+from greenroom.transports.http2 import PREFACE, Http2
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
-from greenroom.transports.tls import H2, Certificates
-from greenroom.transports.tls_wire import TlsWire
+from greenroom.transports.open_connections import Hall
+from greenroom.transports.tls import H2, Certificates, TlsWire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,10 +11,9 @@ from tests.fuzz.target import Target, is_list, numbers, pieces
 
 from greenroom.supervision import GenServer, Node, Pid, Ref, Shutdown, start
 from greenroom.supervision.cluster import items
-from greenroom.supervision.cluster.framing import Unframer, batch, frames
+from greenroom.supervision.cluster.framing import Handshake, Unframer, batch, frames, greeting
 from greenroom.supervision.cluster.link import Link
 from greenroom.supervision.cluster.peers import Peers
-from greenroom.supervision.cluster.sealing import Handshake, greeting
 from greenroom.supervision.cluster.values import decode, encode
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ WORDS = (
     b"\x94",
     b"\xdd\0\0\0\1",
     b"builtins:int",
-    b"greenroom.supervision.kernel.reasons:Shutdown",
+    b"greenroom.supervision.kernel.messages:Shutdown",
     b"tests.fuzz.targets.links:Adder.add",
     encode(SERIAL, ""),
 )

@@ -7,8 +7,7 @@ from urllib.parse import quote, unquote
 
 from tests.fuzz.target import Target, numbers, seeded
 
-from greenroom.actors.mentions.expansion import WrongWords, expand, placeholders
-from greenroom.actors.mentions.grammar import mentions, typing, words_behind
+from greenroom.actors.mentions.reader import WrongWords, expand, mentions, placeholders, typing, words_behind
 
 TEXTS = (
     b"issue://{owner}/{number}\0See @git:issue ada 7, and @web:'a b' \"x y\".",

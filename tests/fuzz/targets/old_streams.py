@@ -19,10 +19,10 @@ from tests.fuzz.targets.connections import WORDS as OTHERS
 from tests.fuzz.wires import Wire, answers
 
 from greenroom.transports.asgi import Endpoint
-from greenroom.transports.hall import Hall
 from greenroom.transports.http1_wire import Http1Wire
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
+from greenroom.transports.open_connections import Hall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,6 @@ from tests.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
 from greenroom.protocol.json import Limits, decode, is_object
-from greenroom.protocol.lines import Overlong
 from greenroom.protocol.messages import (
     ID_LIMIT,
     Failure,
@@ -24,9 +23,10 @@ from greenroom.protocol.messages import (
     encode_request,
     encode_result,
     parse,
+    salvage,
 )
 from greenroom.protocol.methods import METHODS, check_params, check_result
-from greenroom.protocol.salvage import salvage
+from greenroom.protocol.sse import Overlong
 
 TEXTS = (
     *(

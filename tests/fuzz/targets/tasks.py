@@ -15,13 +15,13 @@ from tests.fuzz.target import Target, is_object, numbers, pieces, seeded
 from tests.fuzz.targets.channels import BEGIN, Talk, ask, cancel, lines
 from tests.fuzz.targets.channels import WORDS as OTHERS
 
-from greenroom.protocol.lines import Overlong
+from greenroom.protocol.sse import Overlong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from greenroom.actors.company import Company
-    from greenroom.transports.memory import MemoryWire
+    from greenroom.transports.channel import MemoryWire
 
 STATUSES = {"working", "input_required", "completed", "failed", "cancelled"}
 _PAUSE = 0.3

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from greenroom.supervision import Pid, Report
-    from greenroom.supervision.kernel.reasons import ExitReason
-    from greenroom.supervision.supervisors.children import Child
+    from greenroom.supervision.kernel.messages import ExitReason
+    from greenroom.supervision.supervisors.base import Child
 
 R = TypeVar("R")
 

@@ -38,7 +38,7 @@ from greenroom.supervision import (
     which_child,
     which_children,
 )
-from greenroom.supervision.kernel.reasons import Crash
+from greenroom.supervision.kernel.messages import Crash
 
 from .actors import Broken, Counter, Dependent, World, heard, of, pids, settled
 

@@ -20,7 +20,7 @@ from greenroom.supervision import (
     start_link,
     tree,
 )
-from greenroom.supervision.kernel.reasons import Crash
+from greenroom.supervision.kernel.messages import Crash
 from greenroom.supervision.testing import run
 
 from .actors import Broken, Counter, Polite, pids

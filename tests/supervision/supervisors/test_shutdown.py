@@ -46,7 +46,7 @@ from greenroom.supervision import (
 from .actors import Broken, Counter, Polite, heard, of, pids, ref_of, settled
 
 if TYPE_CHECKING:
-    from greenroom.supervision.kernel.reasons import ExitReason
+    from greenroom.supervision.kernel.messages import ExitReason
 
 
 def now() -> float:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.supervision.supervisors.intensity import RestartWindow
-from greenroom.supervision.supervisors.strategy import Strategy, affected
+from greenroom.supervision.supervisors.base import RestartWindow
+from greenroom.supervision.supervisors.spec import Strategy, affected
 
 
 @pytest.mark.parametrize(

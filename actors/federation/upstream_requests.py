@@ -1,0 +1,509 @@
+"""One request through the gate of an upstream: it waits for its turn, goes, and is settled once, whatever ends it first.
+
+While it waits, its deadline, its caller's end and its caller's change of mind are its own affair; once it has gone they are its
+line's. The deadline is one for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context, copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from greenroom.actors.cancellation import RequestCancelled
+from greenroom.actors.client.errors import ClientClosed, InitTimeout, NotReady, RequestLost, RequestTimeout, Unavailable
+from greenroom.supervision.fair_queue import FairQueue
+from greenroom.supervision.kernel.current import current
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
+
+from .breaker import is_failure
+from .federation_errors import UpstreamBusy
+from .news import Bell
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterator, Mapping
+
+    from greenroom.actors.client.seam import Line, Pending, Progress
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import ExitReason
+    from greenroom.supervision.kernel.process import Process
+
+    from .breaker import Breaker
+    from .upstream import Upstream
+
+
+class GuardedRequest:
+    """A `Pending`, before and after it was sent. One that need not wait is little more than the line's own."""
+
+    __slots__ = (
+        "_context",
+        "_error",
+        "_future",
+        "_gate",
+        "_impatience",
+        "_over",
+        "_owner",
+        "_seconds",
+        "_sent",
+        "_timer",
+        "_until",
+        "inner",
+        "method",
+        "options",
+        "params",
+        "turn",
+        "wait",
+        "who",
+    )
+
+    _context: Context
+    _impatience: asyncio.TimerHandle | None
+    _owner: Process | None
+    _sent: Bell
+    _timer: asyncio.TimerHandle | None
+    _until: float
+
+    def __init__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        seconds: float | None,
+        wait: bool,
+        who: Hashable,
+        **options: Any,
+    ) -> None:
+        """`who` is on whose behalf: those take turns. The `options` are the line's."""
+        self.method = method
+        self.params = params
+        self.wait = wait
+        self.who = who
+        self.options = options
+        self.turn = 0
+        """The breaker's, when it was sent."""
+        self.inner: Pending | None = None
+        self._seconds = seconds
+        self._over = False
+        self._error: BaseException | None = None
+        self._future: asyncio.Future[dict[str, Any]] | None = None  # only for one that had to wait
+        self._gate: Gate | None = None  # as long as it waits
+
+    def __repr__(self) -> str:
+        state = "settled" if self.settled else "waiting" if self.inner is None else "under way"
+        return f"<GuardedRequest {self.method} {state}>"
+
+    # --- for the caller
+
+    @property
+    def id(self) -> RequestId:
+        """What the server knows it as; 0 as long as it was not sent."""
+        return 0 if self.inner is None else self.inner.id
+
+    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
+        return self.result().__await__()
+
+    async def result(self) -> dict[str, Any]:
+        """The result. Whoever is cancelled while waiting for it cancels the request."""
+        if self._future is not None:
+            try:
+                return await asyncio.shield(self._future)
+            except asyncio.CancelledError:
+                self.cancel("cancelled")
+                raise
+        if self.inner is None:
+            assert self._error is not None
+            raise self._error
+        try:
+            return await self.inner.result()
+        except (RequestCancelled, ClientClosed):
+            if self._error is None:
+                raise
+            raise self._error from None
+
+    async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
+        """How it goes, once it was sent."""
+        while self.inner is None:
+            if self.settled:
+                return
+            await self._sent.wait()
+        async for each in self.inner.progress(of_task=of_task):
+            yield each
+
+    def cancel(self, reason: str = "") -> None:
+        """Nobody wants it any more."""
+        if self.inner is not None:
+            self.inner.cancel(reason)
+        if self._future is not None:
+            self.fail(RequestCancelled(reason))
+
+    def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
+        """Have `tell` called with the outcome, once, and soon."""
+        if self._future is not None:
+
+            def done(future: asyncio.Future[dict[str, Any]]) -> None:
+                error = future.exception()
+                tell(None if error is not None else future.result(), error)
+
+            self._future.add_done_callback(done)
+        elif self.inner is not None:
+            self.inner.when_settled(
+                lambda result, error: tell(result, self._error if error is not None and self._error else error)
+            )
+        else:
+            asyncio.get_running_loop().call_soon(tell, None, self._error)
+
+    # --- for the gate
+
+    @property
+    def settled(self) -> bool:
+        """Whether its outcome is decided."""
+        if self._future is not None:
+            return self._future.done()
+        return self._over or self._error is not None or bool(getattr(self.inner, "settled", False))
+
+    def queue(self, gate: Gate, patience: float | None = None) -> None:
+        """It waits. From now on it sees to it itself that it does not wait too long: `patience` is for processes that do not run."""
+        self._gate = gate
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        self._sent = Bell()
+        self._context = copy_context()  # it is sent by whoever makes room, and is its caller's all the same
+        owner = self._owner = current.get()
+        if owner is not None:
+            owner.await_death(self)
+        self._timer = self._impatience = None
+        if patience is not None and (self._seconds is None or patience < self._seconds):
+            self._impatience = loop.call_later(patience, self._weary, patience)
+        if self._seconds is not None:
+            self._until = loop.time() + self._seconds
+            self._timer = loop.call_later(self._seconds, self._expire)
+
+    def send(self, line: Line, gate: Gate, turn: int) -> None:
+        """It goes."""
+        self.turn = turn
+        left = self._seconds
+        if self._gate is None:
+            inner = line.begin(self.method, self.params, timeout=left, wait=self.wait, **self.options)
+            self.inner = inner
+        else:
+            self._rest()
+            if left is not None:
+                left = max(0.0, self._until - asyncio.get_running_loop().time())
+            begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
+            inner = self.inner = self._context.run(begin)
+            self._sent.ring()
+        inner.when_settled(partial(self._came, gate))
+
+    def fail(self, error: BaseException) -> None:
+        """It will have no result, unless it has one."""
+        if self._future is not None:
+            self._settle(None, error)
+        elif not self._over and self._error is None:
+            self._error = error
+
+    def give_up(self, error: Exception) -> None:
+        """Fail it: no answer will come. What has gone may have been done, whatever has become of its server since."""
+        waits = self.inner is None or getattr(self.inner, "wire", self) is None  # for its line to have a server again
+        self.fail(error if waits else RequestLost(self.method, error))
+        if self.inner is not None:
+            self.inner.cancel("nobody is there")
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
+        """The process that asked is gone."""
+        self._owner = None
+        self.cancel("the caller has ended")
+
+    def _came(self, gate: Gate, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        self._over = True
+        if isinstance(error, ClientClosed) and gate.wanted:
+            error = RequestLost(self.method, ConnectionLost("its processes were stopped, and are started again"))
+            self._error = self._error or error
+        gate.ended(self, error)
+        if self._future is not None:
+            self._settle(result, error)
+
+    def _weary(self, patience: float) -> None:
+        """Its server has not even begun to start: where it runs now, the request waits for its turn."""
+        self._impatience = None
+        if self._gate is not None and (slow := self._gate.stalled(patience)) is not None:
+            self.fail(slow)
+
+    def _expire(self) -> None:
+        self.fail(RequestTimeout(self.method, self._seconds or 0.0))
+
+    def _settle(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        self._rest()
+        future = self._future
+        assert future is not None
+        if future.done():
+            return
+        if error is None:
+            future.set_result({} if result is None else result)
+        else:
+            future.set_exception(error)
+            future.exception()  # marks it as seen: perhaps nobody waits any more
+        self._sent.ring()
+
+    def _rest(self) -> None:
+        """It does not wait any more."""
+        gate, self._gate = self._gate, None
+        if gate is None:
+            return
+        for timer in (self._timer, self._impatience):
+            if timer is not None:
+                timer.cancel()
+        if self._owner is not None:
+            self._owner.forget(self)
+            self._owner = None
+        gate.gave_up(self)
+
+
+# --- The gate of an upstream: each request passes it, and is refused, made to wait or let go, and counted when it ends.
+# It is no process, so that a request costs no message: whoever asks, or whoever's answer makes room, does the book-keeping.
+
+
+class Gate:
+    """Of one registration. It is open while the upstream's processes run."""
+
+    __slots__ = ("_book", "_breaker", "_closed", "_upstream")
+
+    def __init__(self, upstream: Upstream, breaker: Breaker) -> None:
+        """Shut."""
+        self._upstream = upstream
+        self._breaker = breaker
+        self._closed = False
+        spec = upstream.spec
+        self._book: FanOut[GuardedRequest] = FanOut(upstream.name, spec.concurrent, spec.queue)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits."""
+        return not (self._book.under_way or self._book.waiting)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is to go on here, whatever ends just now."""
+        upstream = self._upstream
+        return not (self._closed or upstream.stopped or upstream.leave_by is not None)
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are."""
+        return self._book.under_way
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one of those to end."""
+        return self._book.waiting
+
+    @property
+    def in_progress(self) -> int:
+        """How many requests have no outcome yet."""
+        return self._book.under_way + self._book.waiting
+
+    def enter(self, request: GuardedRequest) -> None:
+        """A request comes."""
+        refusal = self.refusal()
+        if not self._upstream.connected:
+            self.shut()
+        if refusal is None and not (self._book.is_open or request.wait):
+            refusal = NotReady(f"{self._upstream.name} does not run just now")
+        if refusal is not None:
+            request.fail(refusal)
+            return
+        try:
+            entry = self._book.enter(request.who, request, _now())
+        except UpstreamBusy as busy:
+            request.fail(busy)
+            return
+        if entry.granted:
+            request.send(self._upstream.line, self, self._breaker.turn)
+            return
+        request.queue(self, None if self._book.is_open else self._upstream.patience)
+        if entry.displaced is not None:
+            entry.displaced.fail(self._book.refusal())
+
+    def stalled(self, patience: float) -> Exception | None:
+        """Why a request that has waited so long for the upstream's processes waits no more; None where they run now."""
+        if self._book.is_open:
+            return None
+        upstream = self._upstream
+        slow = InitTimeout(f"it is still {upstream.standing.state.value} after {patience:g} s")
+        return Unavailable(upstream.name, slow)
+
+    def refusal(self) -> Exception | None:
+        """Why nothing may pass."""
+        upstream = self._upstream
+        if self._closed or (upstream.stopped and not upstream.connected):
+            return ClientClosed(f"{upstream.name} was stopped")
+        return upstream.refusal()
+
+    def open(self) -> None:
+        """Its processes run."""
+        self._book.is_open = True
+        self.pump()
+
+    def shut(self) -> None:
+        """They do not, just now."""
+        self._book.is_open = False
+
+    def close(self) -> None:
+        """Nothing passes any more. What is under way is its line's to end."""
+        self._closed = True
+        self.refuse_waiting()
+
+    def abandon(self) -> None:
+        """Nobody is left behind it: what is under way, for whoever may come, does not wait for that."""
+        self.refuse_waiting()
+        refusal = self.refusal()
+        for request in self._book.going:
+            if refusal is not None:
+                request.give_up(refusal)
+
+    def refuse_waiting(self) -> None:
+        """Those who wait do so in vain, if nothing may pass."""
+        refusal = self.refusal
+        for request in self._book:
+            if (why := refusal()) is not None:
+                request.fail(why)
+
+    def ended(self, request: GuardedRequest, error: BaseException | None) -> None:
+        """One that had gone has its outcome."""
+        now = _now()
+        self._book.leave(request, now)
+        breaker = self._breaker
+        failed = is_failure(error, breaker.settings.peer_codes)
+        self._upstream.signs_in(error)
+        if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
+            opens = breaker.opens(request.turn, now, error)  # it was tried twice, and no peer answers there
+        else:
+            opens = failed is not None and breaker.settle(request.turn, failed=failed, now=now, cause=error)
+        if opens:
+            self.refuse_waiting()
+            self._upstream.refresh()
+        self.pump()
+        self._empty()
+
+    def gave_up(self, request: GuardedRequest) -> None:
+        """One that waited does so no more."""
+        if self._book.give_up(request):
+            self._empty()
+
+    def _empty(self) -> None:
+        """Perhaps somebody waits for it to be empty: only who is about to go."""
+        if self._upstream.leave_by is not None and self.idle:
+            self._upstream.bell.ring()
+
+    def pump(self) -> None:
+        """Let go whose turn it is."""
+        if not self._book.waiting:
+            return
+        if not self._upstream.connected:
+            self.shut()
+        if not self._closed and self._breaker.closed:
+            now = _now()
+            while (request := self._book.next(now)) is not None:
+                request.send(self._upstream.line, self, self._breaker.turn)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# --- How many requests may be under way at one upstream, which wait, and which is next: pure book-keeping.
+# The principals for which they are made take turns, and where the queue is full the one with most waiting makes room (`FairQueue`); else the newcomer is refused.
+
+T = TypeVar("T")
+
+WEIGHT: Final = 0.2
+"""How much the latest request counts in the estimate of how long one takes."""
+
+
+class Entry(NamedTuple, Generic[T]):
+    """What became of a request that came: it may go, or waits; `displaced` had to make room for it."""
+
+    granted: bool
+    displaced: T | None = None
+
+
+class FanOut(Generic[T]):
+    """The book of one upstream. `T` is a request: anything hashable."""
+
+    __slots__ = ("_seconds", "_since", "_waiting", "is_open", "limit", "name", "queue")
+
+    def __init__(self, name: str, limit: int, queue: int) -> None:
+        """At most `limit` under way, and `queue` waiting. It is not open yet: all wait."""
+        if limit < 1 or queue < 0:
+            raise ValueError(f"an upstream has room for 1 or more, and 0 or more may wait, not {limit!r} and {queue!r}")
+        self.name = name
+        self.limit = limit
+        self.queue = queue
+        self.is_open = False
+        """Whether any may go at all."""
+        self._since: dict[T, float] = {}
+        self._waiting: FairQueue[T] = FairQueue()
+        self._seconds: float | None = None
+
+    @property
+    def under_way(self) -> int:
+        """How many are."""
+        return len(self._since)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    @property
+    def going(self) -> tuple[T, ...]:
+        """Those that are under way."""
+        return tuple(self._since)
+
+    def __iter__(self) -> Iterator[T]:
+        """Those that wait."""
+        return iter(self._waiting)
+
+    def enter(self, who: Hashable, request: T, now: float) -> Entry[T]:
+        """A request comes. Raises `UpstreamBusy` when there is no room for it."""
+        if self.is_open and len(self._since) < self.limit and not self._waiting:
+            self._since[request] = now
+            return Entry(granted=True)
+        displaced = None
+        if len(self._waiting) >= self.queue:
+            displaced = self._waiting.displace(who)
+            if displaced is None:
+                raise self.refusal()
+        self._waiting.add(who, request)
+        return Entry(granted=False, displaced=displaced)
+
+    def refusal(self) -> UpstreamBusy:
+        """What is said to whoever finds no room."""
+        text = f"{self.name}: {len(self._since)} requests are under way, and {len(self._waiting)} wait"
+        return UpstreamBusy(text, self.retry_after())
+
+    def retry_after(self) -> float | None:
+        """In about how many seconds there is room for one more to wait."""
+        return None if self._seconds is None else self._seconds / self.limit
+
+    def leave(self, request: T, now: float) -> bool:
+        """A request that went has ended; False when it had not gone."""
+        began = self._since.pop(request, None)
+        if began is None:
+            return False
+        took = max(0.0, now - began)
+        self._seconds = took if self._seconds is None else self._seconds + WEIGHT * (took - self._seconds)
+        return True
+
+    def give_up(self, request: T) -> bool:
+        """A request does not wait any more; False when it did not."""
+        return self._waiting.remove(request)
+
+    def next(self, now: float) -> T | None:
+        """The one whose turn it is, which goes; None when none waits, or may."""
+        if not self.is_open or len(self._since) >= self.limit:
+            return None
+        request = self._waiting.take()
+        if request is not None:
+            self._since[request] = now
+        return request

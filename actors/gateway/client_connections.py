@@ -1,0 +1,634 @@
+"""The clients' own connections to upstreams: one for each principal, or for each client that has not said who it is.
+
+What an upstream remembers of a connection (a working directory, a login, a page that is open) is remembered of one principal, and nobody
+else comes near it. There are so many such connections and no more, and one that nothing has used for a while is closed. One principal has at most half of
+those that the others do not use, so that there is always one for another principal; whose share is full makes room by closing its own idle ones. Which clients share one also follows from what they can do, since that is what the upstream is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from contextlib import aclosing
+from contextvars import copy_context
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from greenroom.actors.client.errors import ClientError, InitTimeout, Unavailable
+from greenroom.actors.client.handler import ClientHandler
+from greenroom.actors.client.seam import Phase
+from greenroom.actors.context import CallEnded, peer_of
+from greenroom.actors.federation.list_refresher import changed_method, every_entry, parts_changed
+from greenroom.actors.federation.offering import NOTHING, PARTS, Upstreams
+from greenroom.actors.peer_channels import NoStream
+from greenroom.actors.scopes import share_of
+from greenroom.auth.client.door import identity_of
+from greenroom.errors import GreenroomError
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError
+from greenroom.protocol.methods import not_found
+from greenroom.protocol.shapes import LEVELS
+from greenroom.protocol.wire import is_object
+from greenroom.supervision import ActorError, start_child, whereis
+from greenroom.supervision.kernel.current import current
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
+    from contextlib import AbstractContextManager
+
+    from greenroom.actors.client.seam import Line, Status
+    from greenroom.actors.context import Context
+    from greenroom.actors.federation.agent import Agent
+    from greenroom.actors.federation.offering import Offering, Part
+    from greenroom.actors.federation.specs import Change
+    from greenroom.actors.names import Name
+    from greenroom.auth.client.door import CallerIdentity
+    from greenroom.supervision import ChildSpec, Pid
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("greenroom.gateway")
+
+MOST: Final = 128
+"""Of which one principal has at most 64."""
+IDLE: Final = 300.0
+_ATTUNING: Final = 5.0
+
+
+class NoRoom(ClientError):
+    """All connections that there may be are in use."""
+
+    reason = "no_room"
+
+
+class Key(NamedTuple):
+    """Who shares a connection."""
+
+    server: str
+    turn: int
+    principal: Hashable
+    session: str
+    """Only where there is no principal."""
+    abilities: bytes
+
+
+class Lodger:
+    """A connection that belongs to somebody."""
+
+    __slots__ = ("desk", "fetching", "generation", "home", "level", "line", "own", "owner", "since", "stale")
+
+    def __init__(self, line: Line, desk: Desk, home: Pid, owner: Hashable) -> None:
+        """`home` is whose child it is, `owner` whose share it takes; `since` is when it was used last."""
+        self.home = home
+        self.owner = owner
+        self.line = line
+        self.desk = desk
+        self.generation = 0
+        self.level: tuple[int | None, int] = (None, 0)
+        """What it was told to log, and in which of its lives."""
+        self.since = 0.0
+        self.own: Offering | None = None
+        """What the server offers on this connection, once it has said that this is not what it offers to the host."""
+        self.stale: set[Part] = set()
+        """The lists that have changed on this connection since they were fetched."""
+        self.fetching: asyncio.Task[None] | None = None
+
+    def changed(self, method: str) -> bool:
+        """The server says that lists have changed. False where the clients have heard that already, and not asked since."""
+        parts = parts_changed(method)
+        fresh = not self.stale.issuperset(parts)
+        self.stale.update(parts)
+        return fresh
+
+
+class Lodgings:
+    """All of them, of one gateway."""
+
+    def __init__(
+        self,
+        host: Hosted,
+        outside: Callable[[str], Context],
+        completed: Callable[[str], object],
+        notify: Callable[[str, str, dict[str, Any]], bool],
+        most: int = MOST,
+        idle: float = IDLE,
+    ) -> None:
+        """`outside` makes the context of a session that has no call under way; `completed` is told of visits that are over; `notify` tells a session."""
+        self._notify = notify
+        self._host = host
+        self._outside = outside
+        self._completed = completed
+        self._most = most
+        self._idle = idle
+        self._lodgers: dict[Key, Lodger] = {}
+        self._opening: dict[Key, asyncio.Future[Lodger]] = {}
+        self._arriving: dict[Key, Lodger] = {}
+        self._departed: dict[str, int] = {}
+        """The last turn of each server that was removed or replaced: no connection to it is used from then on."""
+        self._owners: dict[Key, Hashable] = {}
+        """Whose share those take that are being opened."""
+        self._levels: dict[str, str] = {}
+        self._closing: set[asyncio.Future[Any]] = set()
+        self.supervisor: Name | None = None
+        """Whose children they are, once there is one: what that is called."""
+
+    def __len__(self) -> int:
+        return len(self._lodgers)
+
+    async def of(self, server: str, ctx: Context) -> Lodger:
+        """The connection for whoever's call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
+        # Before anything is opened or dismissed: a refused caller takes no place.
+        caller = identity_of(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
+        abilities = abilities_of(ctx.client_capabilities)
+        key = self._key(server, ctx, abilities)
+        lodger = self._lodgers.pop(key, None)
+        if lodger is not None and caller is not None and lodger.line.status.phase is Phase.PARKED:
+            _ = self._close(lodger)  # the caller's login was no good; it may be another one by now
+            lodger = None
+        if lodger is None or lodger.line.status.phase in (Phase.CLOSED, Phase.CLOSING) or lodger.home != self._home():
+            opening = self._opening.get(key)
+            if opening is None:
+                owner = share_of(peer_of(ctx), ctx.session_id)
+                self._make_room(owner)
+                self._owners[key] = owner
+                opening = self._opening[key] = _apart(self._open(key, owner, abilities, caller))
+                opening.add_done_callback(lambda _: self._opened(key))
+            lodger = await asyncio.shield(opening)
+            self._lodgers.pop(key, None)
+        self._lodgers[key] = lodger  # the one that was used last is the last
+        lodger.since = asyncio.get_running_loop().time()
+        lodger.desk.sessions[ctx.session_id] = None
+        await self._usable(lodger)
+        return lodger
+
+    def _key(self, server: str, ctx: Context, abilities: dict[str, Any]) -> Key:
+        principal = ctx.principal
+        session = ctx.session_id if principal is None else ""
+        encoded = msgspec.json.encode(abilities, order="deterministic")
+        return Key(server, self._host.turn(server), principal, session, encoded)
+
+    async def varied(self, ctx: Context) -> dict[str, Lodger]:
+        """This client's connections on which servers offer something else than to the host, with their lists as they are now."""
+        varied = [lodger for lodger in self._lodgers.values() if lodger.own is not None or lodger.stale]
+        if not varied:
+            return {}
+        abilities = abilities_of(ctx.client_capabilities)
+        found: dict[str, Lodger] = {}
+        for server in {lodger.line.name for lodger in varied} & set(self._host.federation.ids()):
+            lodger = self._lodgers.get(self._key(server, ctx, abilities))
+            if lodger is not None and (lodger.own is not None or lodger.stale):
+                found[server] = lodger
+        await asyncio.gather(*(self._listed(server, lodger) for server, lodger in found.items() if lodger.stale))
+        return {server: lodger for server, lodger in found.items() if lodger.own is not None}
+
+    async def _listed(self, server: str, lodger: Lodger) -> None:
+        """Fetch what has changed, once for all who want it."""
+        if lodger.fetching is None or lodger.fetching.done():
+            lodger.fetching = _apart(self._fetch(server, lodger))
+        await asyncio.shield(lodger.fetching)
+
+    async def _fetch(self, server: str, lodger: Lodger) -> None:
+        parts, lodger.stale = lodger.stale, set()
+        most = self._host.most_pages(server)
+        try:
+            lists: dict[Part, list[Any]] = {
+                part: await every_entry(lodger.line, part, most) for part in PARTS if part in parts
+            }
+        except GreenroomError as error:
+            lodger.stale |= parts  # asked again with the next list
+            _log.info("the lists of %s for one client could not be had: %s", server, error)
+            return
+        before = lodger.own or self._host.federation.known(server) or NOTHING
+        lodger.own = before.with_lists(lists)
+
+    def _lists_changed(self, lodger: Lodger, method: str) -> None:
+        if lodger.changed(method):
+            for session in lodger.desk.sessions:
+                self._notify(session, method, {})
+
+    def _opened(self, key: Key) -> None:
+        self._opening.pop(key, None)
+        self._arriving.pop(key, None)
+        self._owners.pop(key, None)
+
+    def _home(self) -> Pid | None:
+        """The supervisor, as it is now: when it dies, all connections have died with it, and its successor knows nothing of them."""
+        return None if self.supervisor is None else whereis(self.supervisor)
+
+    async def _open(
+        self, key: Key, owner: Hashable, abilities: dict[str, Any], caller: CallerIdentity | None
+    ) -> Lodger:
+        home = self._home()
+        if self.supervisor is None or home is None:
+            raise Unavailable(key.server)
+        desk = Desk(key.server, self._outside)
+        may_ask = partial(self._host.agent.may_ask_users, key.server)
+        handler = DeskHandler(
+            desk, abilities, self._completed, may_ask, lambda method: self._lists_changed(lodger, method)
+        )
+        spec, line = self._host.connection(key.server, handler, caller)
+        lodger = self._arriving[key] = Lodger(line, desk, home, owner)
+        await start_child(home, spec.but(restart="transient"))
+        try:
+            await self._usable(lodger)
+        except BaseException:
+            _ = self._close(lodger)
+            raise
+        if self._departed.get(key.server, 0) >= key.turn:
+            _ = self._close(lodger)
+            raise Unavailable(key.server)
+        # Here, and not where it is waited for: whoever that was may have gone away.
+        lodger.since = asyncio.get_running_loop().time()
+        self._lodgers[key] = lodger
+        self._owners.pop(key, None)  # in the same turn: counted in both, it would take two places of the owner's share
+        return lodger
+
+    async def _usable(self, lodger: Lodger) -> None:
+        """Wait while it is on its way, within the host's patience. Raises `Unavailable`, at once where the connection is away."""
+        line = lodger.line
+        if line.status.phase is not Phase.READY:
+            patience = self._host.agent.patience
+            try:
+                async with asyncio.timeout(patience):
+                    await _ready(line)
+            except TimeoutError:
+                slow = InitTimeout(f"it is still {line.status.phase.value} after {patience:g} s")
+                raise Unavailable(line.name, slow) from None
+        if line.status.generation != lodger.generation:
+            lodger.generation = line.status.generation
+            lodger.desk.begin_anew()
+            lodger.stale.clear()
+            if lodger.own is not None:  # the server's session is another one, and has what all begin with
+                lodger.own = None
+                for part in PARTS:
+                    self._lists_changed(lodger, changed_method(part))
+                lodger.stale.clear()
+        if self._levels:
+            await self._attune(lodger)
+
+    def _make_room(self, owner: Hashable) -> None:
+        """Have a place for one more of this owner's, which an idle one may have to leave. Raises `NoRoom`."""
+        own = list(self._owners.values()).count(owner)
+        others = len(self._owners) - own
+        idle: dict[Hashable, list[Key]] = {}
+        for key, lodger in self._lodgers.items():
+            own += lodger.owner == owner
+            if not lodger.desk.busy:
+                idle.setdefault(lodger.owner, []).append(key)
+            else:
+                others += lodger.owner != owner
+        share = max(1, (self._most - others) // 2)
+        if own >= share:
+            if owner not in idle:
+                raise NoRoom(
+                    f"{own} connections to upstreams are in use here for one client, which is its share of {self._most}"
+                )
+            self._dismiss(idle[owner][0])
+        elif len(self._lodgers) + len(self._owners) >= self._most:
+            if not idle:
+                raise NoRoom(f"{self._most} connections to upstreams are in use, and there may be no more")
+            self._dismiss(max(idle.values(), key=len)[0])  # the owner with most of them can spare one best
+
+    def _dismiss(self, key: Key) -> None:
+        _ = self._close(self._lodgers.pop(key))
+
+    def dismiss(self, desk: Desk) -> None:
+        """Close one connection: its caller's login was taken back, and its streams would go on."""
+        for key in [key for key, lodger in self._lodgers.items() if lodger.desk is desk]:
+            self._dismiss(key)
+
+    def sweep(self, now: float, lives: Callable[[str], bool]) -> None:
+        """Close what nobody has used for a while, and what belongs to sessions that have ended."""
+        for session in [one for one in self._levels if not lives(one)]:
+            del self._levels[session]
+        for key, lodger in tuple(self._lodgers.items()):
+            for session in [one for one in lodger.desk.sessions if not lives(one)]:
+                lodger.desk.forget(session)
+            orphan = key.principal is None and not lives(key.session)
+            if not lodger.desk.busy and (orphan or now - lodger.since >= self._idle):
+                del self._lodgers[key]
+                _ = self._close(lodger)
+
+    async def depart(self, server: str, turn: int, grace: float) -> None:
+        """The server was removed or replaced: calls under way have so many seconds, then get `ClientClosed`. Returns when the connections are closed."""
+        self._departed[server] = turn
+        for key, lodger in tuple(self._arriving.items()):
+            if key.server == server and key.turn <= turn:
+                _ = self._close(
+                    lodger
+                )  # what waits for it fails now: a call that was not sent has no claim on the grace
+        leaving = [key for key in self._lodgers if key.server == server and key.turn <= turn]
+        closing = [self._close(self._lodgers.pop(key), grace) for key in leaving]
+        # Shielded: an interrupted removal does not leave the processes behind.
+        await asyncio.gather(*map(asyncio.shield, closing))
+
+    async def set_level(self, session: str, level: str) -> None:
+        """Hear of a session's upstreams so much of what they log: of several sessions on one connection, as much as the most curious wants."""
+        self._levels[session] = level
+        for lodger in tuple(self._lodgers.values()):
+            if session in lodger.desk.sessions:
+                await self._attune(lodger)
+
+    async def _attune(self, lodger: Lodger) -> None:
+        """Have the upstream log what its clients want to hear, where it can log, and they have said so."""
+        wanted = [LEVELS.index(level) for one in lodger.desk.sessions if (level := self._levels.get(one)) is not None]
+        welcome = lodger.line.welcome
+        key = (min(wanted, default=None), lodger.generation)
+        if not wanted or key == lodger.level or welcome is None or "logging" not in welcome.capabilities:
+            return
+        lodger.level = key
+        with contextlib.suppress(ClientError, PeerError):
+            await lodger.line.request("logging/setLevel", {"level": LEVELS[min(wanted)]}, timeout=_ATTUNING)
+
+    def lines_of(self, session: str) -> list[Line]:
+        """The connections that a session has used."""
+        return [lodger.line for lodger in self._lodgers.values() if session in lodger.desk.sessions]
+
+    def _close(self, lodger: Lodger, grace: float = 0.0) -> asyncio.Future[None]:
+        closing = _apart(_closed(lodger, grace))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return closing
+
+
+async def _closed(lodger: Lodger, grace: float) -> None:
+    if grace > 0 and lodger.desk.busy:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await lodger.desk.quiet()
+    lodger.desk.close()
+    await lodger.line.close()
+
+
+async def _ready(line: Line) -> None:
+    async with aclosing(_statuses(line)) as statuses:
+        async for status in statuses:
+            if status.phase is Phase.READY:
+                return
+            if status.phase not in (Phase.CONNECTING, Phase.INITIALIZING):
+                raise Unavailable(line.name, status.cause, status.retry_in)
+
+
+async def _statuses(line: Line) -> AsyncGenerator[Status]:
+    async for status in line.watch():
+        yield status
+
+
+def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """In a task of its own: several clients may wait for it, and whoever asked first may go away."""
+    context = copy_context()
+    context.run(current.set, None)
+    return asyncio.get_running_loop().create_task(work, context=context)
+
+
+# --- Whose call is it? What an upstream asks and says while it works goes to the very client that it works for, or to nobody.
+# An upstream's question does not say to which of our requests it belongs. So a connection to an upstream belongs to one client, or to one
+# principal with several, and is told by a desk who has calls under way on it. If that is one session, it is asked. If it may be more than one,
+# nobody is: the upstream gets an error, since to ask the wrong user is worse. A call that was given up still counts, as the upstream may still
+# be at it.
+
+_CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+_MOST_VISITS: Final = 1000
+_GONE: Final = {"reason": "gone"}
+_ABILITIES: Final[Mapping[str, frozenset[str]]] = {
+    "sampling": frozenset({"tools", "context"}),
+    "elicitation": frozenset({"form", "url"}),
+    "roots": frozenset({"listChanged"}),
+}
+
+
+def abilities_of(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a client's capabilities can be lent to an upstream: exactly what the client can do."""
+    found: dict[str, Any] = {}
+    for name, members in _ABILITIES.items():
+        said = declared.get(name)
+        if is_object(said):
+            found[name] = {member: {} for member in sorted(members) if is_object(said.get(member))}
+            if name == "roots" and said.get("listChanged") is True:
+                found[name]["listChanged"] = True
+    return found
+
+
+class Desk:
+    """Who has calls under way on one connection."""
+
+    def __init__(self, server: str, outside: Callable[[str], Context]) -> None:
+        """`outside` makes the context of a session that has no call under way."""
+        self.server = server
+        self.sessions: dict[str, None] = {}
+        """Everybody who has used it."""
+        self._outside = outside
+        self._numbers = count()
+        self._calls: dict[int, Context] = {}
+        self._cancels: dict[int, Callable[[str], object]] = {}
+        self.closed = False
+        """Whether its server was removed, and the time for calls under way is over."""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._given_up: set[str] = set()
+        self._visits: dict[str, None] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether any call is under way."""
+        return bool(self._calls)
+
+    async def quiet(self) -> None:
+        """Wait until no call is under way."""
+        await self._quiet.wait()
+
+    def enter(self, ctx: Context) -> int:
+        """A call begins: its number."""
+        number = next(self._numbers)
+        self._calls[number] = ctx
+        self._quiet.clear()
+        self.sessions[ctx.session_id] = None
+        return number
+
+    def carries(self, number: int, cancel: Callable[[str], object]) -> None:
+        """How the request is cancelled that a call has become."""
+        self._cancels[number] = cancel
+
+    def close(self) -> None:
+        """Cancel all requests under way: the upstream hears of it, and its process ends without waiting for them."""
+        self.closed = True
+        for cancel in tuple(self._cancels.values()):
+            cancel("the server was removed")
+
+    def leave(self, number: int, *, answered: bool) -> None:
+        """It is over. Without an answer, the upstream may still be at it."""
+        ctx = self._calls.pop(number)
+        self._cancels.pop(number, None)
+        if not self._calls:
+            self._quiet.set()
+        if not answered:
+            self._given_up.add(ctx.session_id)
+
+    def forget(self, session: str) -> None:
+        """The session has ended, and is asked nothing any more. What was given up for it may still be at work."""
+        self.sessions.pop(session, None)
+
+    def sends(self, visits: Iterable[Any]) -> None:
+        """The upstream sends a user to these pages, and may say when they have done with them. It cannot say so of others' pages."""
+        for id in visits:
+            if isinstance(id, str):
+                self._visits[id] = None
+        while len(self._visits) > _MOST_VISITS:
+            del self._visits[next(iter(self._visits))]
+
+    def came_back(self, id: object) -> str | None:
+        """The page, if it is one that this upstream has sent a user to."""
+        return id if isinstance(id, str) and self._visits.pop(id, self) is None else None
+
+    def begin_anew(self) -> None:
+        """The upstream knows nothing of what was before."""
+        self._given_up.clear()
+
+    def whose(self) -> Context | None:
+        """The one whose question it must be; None when there is nobody, or more than one."""
+        working = {ctx.session_id for ctx in self._calls.values()} | self._given_up
+        candidates = working or set(self.sessions)
+        if len(candidates) != 1:
+            return None
+        (session,) = candidates
+        calls = tuple(self._calls.values())
+        # Of several calls of one session, the one whose stream a question took could end before the question has its answer.
+        return calls[0] if len(calls) == 1 and calls[0].session_id == session else self._outside(session)
+
+
+class DeskHandler(ClientHandler):
+    """Hands an upstream's questions on to the client whose they are."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        abilities: Mapping[str, Any],
+        completed: Callable[[str], object],
+        may_ask: Callable[[], bool] = lambda: True,
+        lists_changed: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`completed` is called when an upstream says that a user has done with a page, `lists_changed` with the notification that a list has changed.
+
+        `may_ask` is whether it may ask users anything.
+        """
+        self._lists_changed = lists_changed
+        self._desk = desk
+        self._may_ask = may_ask
+        self._abilities = abilities
+        self._completed = completed
+
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client can do for whom the connection was opened."""
+        return self._abilities
+
+    async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask the client."""
+        if method not in _CARRIED:
+            raise not_found(method)
+        if method == "elicitation/create" and not self._may_ask():
+            return {"action": "decline"}
+        ctx = self._desk.whose()
+        if ctx is None:
+            raise McpError(
+                ErrorCode.INVALID_REQUEST,
+                f"{method}: it cannot be told which client's call this belongs to, so nobody is asked",
+                {"reason": "whose_call"},
+            )
+        self._desk.sends([params.get("elicitationId")])
+        asked = {name: value for name, value in params.items() if name not in ("_meta", "task")}
+        try:
+            return await ctx.request(method, asked)
+        except (
+            CallEnded,
+            NoStream,
+            ActorError,
+        ) as error:  # the client is gone, or its call: nobody is left to be asked
+            raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: there is nobody to ask any more", _GONE) from error
+
+    def handle_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Log messages go where questions would; the end of a visit to whoever was sent there."""
+        match method:
+            case "notifications/message":
+                ctx = self._desk.whose()
+                level: Any = params.get("level")
+                if ctx is not None and level in LEVELS:
+                    own = params.get("logger")
+                    name = f"{self._desk.server}.{own}" if isinstance(own, str) and own else self._desk.server
+                    _ = ctx.log(level, params.get("data"), name)
+            case "notifications/elicitation/complete":
+                if (id := self._desk.came_back(params.get("elicitationId"))) is not None:
+                    self._completed(id)
+            case _ if method.endswith("/list_changed"):
+                self._lists_changed(method)
+            case _:
+                pass
+
+
+# --- What a gateway needs of a host: its servers as one set, more connections to each, and to be kept open.
+
+
+class Listed(Upstreams, Protocol):
+    """Servers, of which all lists can be had."""
+
+    def line(self, id: str, who: Hashable = None) -> Line | None:
+        """The way to a server, on behalf of `who`: where more requests wait than may go, those take turns."""
+        ...
+
+    def calling(self, id: str) -> AbstractContextManager[None]:
+        """Count a call of a server that goes over another connection than `line`, for as long as the block lasts."""
+        ...
+
+    def keep(self, *parts: Part) -> None:
+        """Keep these lists of all of them from now on."""
+        ...
+
+    async def listed(self, *parts: Part, timeout: float | None) -> dict[str, Exception]:
+        """The same, and wait until they are here. Returns who has failed to list them, and why."""
+        ...
+
+
+class Hosted(Protocol):
+    """Many servers."""
+
+    @property
+    def agent(self) -> Agent:
+        """Their tools as one set."""
+        ...
+
+    @property
+    def federation(self) -> Listed:
+        """The servers, each with one connection that is the host's own."""
+        ...
+
+    def connection(
+        self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None
+    ) -> tuple[ChildSpec[Any], Line]:
+        """Another connection to one of them: the child that keeps it, and the line. Raises `UnknownServer`, `CallerNotSignedIn`."""
+        ...
+
+    def per_caller(self, id: str) -> bool:
+        """Whether each caller shows a login of its own to this server: then no connection of the host's serves a caller."""
+        ...
+
+    def most_pages(self, id: str) -> int:
+        """How many pages a list of this server may have. Raises `UnknownServer`."""
+        ...
+
+    def turn(self, id: str) -> int:
+        """Which server it is that has this id now: another number after it was replaced."""
+        ...
+
+    def on_departure(self, depart: Callable[[str, int, float], Awaitable[None]]) -> None:
+        """Call `depart` with the id, the turn and the seconds of grace of each server that is removed or replaced from now on."""
+
+    def changes(self) -> AsyncGenerator[Change]:
+        """What is different in what they offer."""
+        ...
+
+    async def open(self) -> None:
+        """Keep it running, until `close`."""
+
+    async def close(self) -> None:
+        """It is not needed any more."""

@@ -1,0 +1,97 @@
+"""What a guest and its node say to each other, as bytes: JSON, in the items of a link's frames.
+
+Both ends bound what they take and what they send. Who has an item that is too large says so, instead of sending it.
+
+    to the node      ["ask", id, kind, fields, seconds], ["drop", id], ["ping"]
+    to the guest     ["answer", id, kind, fields], ["updated", server, uri, gap], ["ended", server, uri, why], ["pong"]
+"""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from greenroom.errors import ConfigError, GreenroomError
+from greenroom.protocol.json import Limits, decode, encode
+from greenroom.supervision.cluster.keys import LEAST, read_key, write_key
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+KIND: Final = "guest"
+"""What a guest's greeting says that it is."""
+
+TO_NODE: Final = 4 * 1024 * 1024
+TO_GUEST: Final = 16 * 1024 * 1024
+_AROUND: Final = 64 * 1024
+"""What a frame may have around its items."""
+MOST_ITEMS: Final = 4096
+"""How many items one payload may have: each is dealt with before anything else has its turn."""
+
+_wrap: Final = msgspec.msgpack.Encoder().encode
+_unwrap: Final = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max_length=MOST_ITEMS)]).decode
+
+
+class BadItem(GreenroomError):
+    """The other end says what nobody of this version does."""
+
+
+class TooLarge(GreenroomError):
+    """It is more than the other end takes."""
+
+
+def packed(item: list[Any], limit: int) -> bytes:
+    """One item, to be posted. Raises `TooLarge`, and `LocalProtocolError` for what is no JSON."""
+    data = encode(item)
+    if len(data) > limit:
+        raise TooLarge(f"{len(data)} bytes, and {limit} is the most that is sent over this link")
+    return _wrap(data)
+
+
+def payload_limit(limit: int) -> int:
+    """How large the payload of a frame may be, for items of such a limit: several small ones come in one."""
+    return 2 * limit + _AROUND
+
+
+def unpacked(payload: bytes, limit: int) -> Iterator[list[Any]]:
+    """The items of a payload. Raises `BadItem`."""
+    try:
+        items: Iterable[bytes] = _unwrap(payload)
+    except msgspec.MsgspecError as error:
+        raise BadItem(f"a payload that is no list of {MOST_ITEMS} items at most") from error
+    limits = Limits.of_size(limit)
+    for data in items:
+        try:
+            item: Any = decode(data, limits)
+        except GreenroomError as error:
+            raise BadItem(str(error)) from error
+        if not isinstance(item, list) or not item or not isinstance(item[0], str):
+            raise BadItem("an item without a kind")
+        yield item
+
+
+# --- The key that a guest and a node share: in a file that its owner alone can read, or as bytes.
+
+
+def new_key_file(path: str | os.PathLike[str]) -> Path:
+    """Write a fresh key into a file that is not there yet, and that only its owner can read. Raises `ConfigError` when it is there."""
+    write_key(path)
+    return Path(path)
+
+
+def key_of(given: bytes | str | os.PathLike[str]) -> bytes:
+    """The key. Raises `ConfigError` for a file that others can read or change, and for a key that could be guessed."""
+    if not isinstance(given, bytes):
+        return read_key(given)
+    if len(given) < LEAST:
+        raise ConfigError(f"a key has at least {LEAST} bytes, not {len(given)}: write one with new_key_file(path)")
+    return given
+
+
+def guests_key(given: bytes | str | os.PathLike[str]) -> bytes:
+    """What links of guests are keyed with: made of the key, so that no link of theirs has a node's key even where a cluster has the same file. Raises as `key_of`."""
+    return hmac.digest(key_of(given), b"greenroom guests", "sha256")

@@ -1,0 +1,298 @@
+"""One call that is to run in a worker, as home has it: who asked, what is sent, and who hears of it.
+
+It is made by the job's own process, kept by the foreman while it waits and by a minder while it runs, and answered once: `Caller` takes the
+first answer, and drops the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from greenroom.actors.scopes import whose
+from greenroom.errors import GreenroomError
+from greenroom.protocol.json import to_float
+from greenroom.supervision.cluster import CannotTravel, values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.actors.entries import Entry
+    from greenroom.actors.jobs import Facts, Job
+    from greenroom.supervision import Caller, Pid, Ref
+
+
+class Order:
+    """A call."""
+
+    __slots__ = (
+        "_context",
+        "_parts",
+        "_questions",
+        "caller",
+        "entry",
+        "errand",
+        "facts",
+        "is_dropped",
+        "job",
+        "minder",
+        "moved",
+        "number",
+        "taken",
+        "who",
+    )
+
+    def __init__(self, job: Job, entry: Entry, node: str) -> None:
+        """Made in the job's process. What cannot be sent is that process's error."""
+        facts = job.facts
+        self.job = job
+        self.entry = entry
+        self.who = whose(job)
+        """Whose part of the pool it takes."""
+        self.errand: bytes = errand_to_bytes(
+            Errand(
+                job.request_id,
+                job.method,
+                dict(job.params),
+                job.task,
+                facts.session_id,
+                facts.version,
+                facts.peer.transport,
+                facts.peer.address,
+                dict(facts.client_info),
+                dict(facts.client_capabilities),
+            )
+        )
+        self.facts = packed(facts, node)
+        self.caller: Caller[Outcome]
+        self.minder: Pid | None = None
+        """Who has it, once it is with a worker; the foreman writes it."""
+        self.number = 0
+        """Which call of that worker it is."""
+        self.taken = 0
+        """How many words of its handler have come."""
+        self.moved = 0
+        """How many workers had it and did not even begin with it."""
+        self.is_dropped = False
+        """Whether whoever asked is gone."""
+        self._parts: BytesIO | None = None
+        self._context = copy_context()
+        self._questions: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether nobody waits for it any more: then it is not begun anew."""
+        return self.is_dropped or bool(self.job.cancelled)
+
+    def take(self, piece: bytes) -> None:
+        """A part of a response that comes in several."""
+        if self._parts is None:
+            self._parts = BytesIO()
+        self._parts.write(piece)
+
+    def put_together(self) -> bytes:
+        """All the parts that have come. They lie where they will stay: to copy them now, all at once, would hold everybody up."""
+        parts, self._parts = self._parts or BytesIO(), None
+        return parts.getvalue()
+
+    def settle(self, outcome: Outcome) -> None:
+        """This came of it."""
+        for each in self._questions.values():
+            each.cancel()
+        self.caller.reply(outcome)
+
+    def ask(self, seat: Ref[Any], call: int, question: int, asked: tuple[str, dict[str, Any], float | None]) -> None:
+        """Ask the peer, in the job's own process: what it has open ends with it."""
+        asking = self._ask(seat, call, question, asked)
+        task = asyncio.get_running_loop().create_task(asking, context=self._context)
+        self._questions[question] = task
+
+    def unask(self, question: int) -> None:
+        """Whoever asked does not wait any more."""
+        task = self._questions.get(question)
+        if task is not None:
+            task.cancel()
+
+    async def _ask(
+        self, seat: Ref[Any], call: int, question: int, asked: tuple[str, dict[str, Any], float | None]
+    ) -> None:
+        try:
+            value: Any = await self.job.voice.ask(*asked)
+        except Exception as error:  # noqa: BLE001 - it is the handler that hears of it
+            seat.send([ANSWER, call, question, False, error])
+        else:
+            seat.send([ANSWER, call, question, True, value])
+        finally:
+            self._questions.pop(question, None)
+
+
+# --- What a handler in a worker sees of its session: the facts as home has them, where they are data.
+# What cannot travel (an open connection in `ctx.state`) is missed only by the handler that asks for it.
+
+
+class NotHere(GreenroomError):
+    """Something of the session that only the server's own process has."""
+
+
+def packed(facts: Facts, node: str) -> list[bytes | str | None]:
+    """The three that may be anything: state, auth and principal; as bytes, or why they cannot travel."""
+    return [_packed(each, node) for each in (facts.state, facts.peer.auth, facts.peer.principal)]
+
+
+def _packed(value: Any, node: str) -> bytes | str | None:
+    if value is None:
+        return None
+    try:
+        return values.encode(value, node)
+    except CannotTravel as error:
+        return str(error)
+
+
+class _Packed:
+    """Some values, unpacked when they are wanted: their classes may be in modules that nobody else needs."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, data: list[bytes | str | None]) -> None:
+        self._values = data
+
+    def get(self, place: int, what: str) -> Any:
+        data = self._values[place]
+        if data is None:
+            return None
+        if isinstance(data, str):
+            raise NotHere(f"{what} is not there in a worker process: {data}")
+        return values.decode(data)
+
+
+class FarPeer:
+    """Who calls."""
+
+    __slots__ = ("_packed", "address", "transport")
+
+    proxied: Final = None
+    forwarded: Final = ""
+    """A worker has one call at a time, and shares nothing out."""
+
+    def __init__(self, transport: str, address: str, packed: _Packed) -> None:
+        """As home says."""
+        self.transport = transport
+        self.address = address
+        self._packed = packed
+
+    @property
+    def auth(self) -> Any:
+        """What is known of them."""
+        return self._packed.get(1, "ctx.auth")
+
+    @property
+    def principal(self) -> Any:
+        """Whose call it is."""
+        return self._packed.get(2, "ctx.principal")
+
+
+class FarFacts:
+    """Of one call's session."""
+
+    __slots__ = ("_packed", "client_capabilities", "client_info", "peer", "session_id", "version")
+
+    def __init__(self, errand: Errand, data: list[bytes | str | None]) -> None:
+        """As home says."""
+        self._packed = _Packed(data)
+        self.session_id = errand.session_id
+        self.version = errand.version
+        self.peer = FarPeer(errand.transport, errand.address, self._packed)
+        self.client_info: Mapping[str, Any] = errand.client_info
+        self.client_capabilities: Mapping[str, Any] = errand.client_capabilities
+
+    @property
+    def state(self) -> Any:
+        """What the server's own `init` made for the session."""
+        return self._packed.get(0, "ctx.state")
+
+
+# --- What home and a worker say to each other: lists that begin with one of these numbers, and small structs as bytes.
+# ::
+#     home -> seat     PLAN n, plan          what handler n is; before the first call of it
+#                      RUN call, n, errand   begin with this call
+#                      CANCEL call, why      nobody wants it any more: raise its flag
+#                      STOP call             end it, as far as that can be done from inside
+#                      ANSWER call, q, ok, value
+#                      HEARD call, count     so many of its words have arrived
+#     seat -> home     SAID call, method, params
+#                      LOG call, level, data, logger
+#                      TOUCH call            its handler has reported something that is not sent
+#                      ASK call, q, method, params, timeout
+#                      UNASK call, q         whoever asked does not wait any more
+#                      EXPECT call, ids
+#                      UPDATED call, uri, extra
+#                      CHANGED call, kind
+#                      VISITED call, id      a user has done with the page that they were sent to
+#                      AWAY call, retry      close the call's stream for now
+#                      PART call, piece      of a long response, before the last
+#                      DONE call, *outcome   the last of a call; its body is empty when that came in parts
+# Calls are counted by home, and a seat has one at a time. All of it goes over one link, which keeps the order: nothing that a handler says
+# arrives behind its result.
+
+PLAN: Final = 1
+RUN: Final = 2
+CANCEL: Final = 3
+STOP: Final = 4
+ANSWER: Final = 5
+HEARD: Final = 6
+
+SAID: Final = 11
+LOG: Final = 12
+ASK: Final = 13
+UNASK: Final = 14
+EXPECT: Final = 15
+AWAY: Final = 16
+UPDATED: Final = 18
+CHANGED: Final = 19
+PART: Final = 20
+VISITED: Final = 21
+TOUCH: Final = 22
+DONE: Final = 17
+
+TOUCHES: Final = 0.25
+"""How many seconds lie between two `TOUCH` of a call at least; home adds them to its time of silence, so that none is missed."""
+PIECE: Final = 255 * 1024
+"""How long a part is: it fits into one frame of the link, with what stands around it."""
+
+
+class Errand(msgspec.Struct, array_like=True, frozen=True):
+    """What a worker has to know of one call."""
+
+    request_id: str | int
+    method: str
+    params: dict[str, Any]
+    task: str | None
+    session_id: str
+    version: str
+    transport: str
+    address: str
+    client_info: dict[str, Any]
+    client_capabilities: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """How a call has ended in its worker: exactly one of the first three. It travels as a list, so that a large body is not wrapped twice."""
+
+    body: bytes | None = None
+    """The whole encoded response."""
+    error: list[Any] | None = None
+    """A JSON-RPC error: code, message, data."""
+    why: str | None = None
+    """There is neither, and this is why: a clause that follows "Tool execution failed:"."""
+    crash: list[str] | None = None
+    """What was raised, if it crashed besides: its type, what it says, and where."""
+    worn: bool = False
+    """Whether the worker had better be replaced."""
+
+
+errand_to_bytes: Final = msgspec.json.Encoder().encode
+errand_of: Final = msgspec.json.Decoder(Errand, float_hook=to_float).decode

@@ -1,0 +1,425 @@
+"""The one in a worker process who runs handlers: one call at a time, as a company's own workers would run it.
+
+A call is a `Job` here as well, with a house of its own, and `work` is what is done with it: arguments are bound, the result is fitted and
+encoded in this process, and so is the answer to a crash. Only bytes go home. An `async def` runs in this process's loop, and so
+does a `def` that has no context to say anything by (`plans`): the link waits for it, and home is patient. A `def` with a context runs in a
+thread, so that the link goes on meanwhile, unless the handler holds the interpreter's lock.
+
+Home sends it messages (`words`). When it dies, home hears so and answers. A call is over when its thread is: until then no other begins.
+A long response goes home in parts, so that neither home nor its other calls are held up by any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.bulkheads import Bulkheads
+from greenroom.actors.cancellation import Cancellation
+from greenroom.actors.jobs import Failed, Finished, Job
+from greenroom.actors.peer_channels import AHEAD
+from greenroom.actors.settings import Settings
+from greenroom.actors.worker import crashed, work
+from greenroom.protocol.messages import encode_notification
+from greenroom.protocol.wire import plain
+from greenroom.supervision import (
+    SHUTDOWN,
+    Crash,
+    Down,
+    GenServer,
+    Shutdown,
+    Stop,
+    current_node,
+    exit,
+    monitor,
+    send_after,
+    start_task_alone,
+)
+from greenroom.supervision.behaviours.threads import in_thread
+from greenroom.supervision.cluster.framing import LARGEST
+from greenroom.supervision.cluster.peers import Peers
+from greenroom.supervision.kernel import clock
+from greenroom.supervision.kernel.current import current_process
+from greenroom.supervision.kernel.tracebacks import told
+
+from . import remote_call as words
+from .at_home import at_home
+from .handler_spec import NOT_LOADED, NotLoaded, become_worker, entry_of
+from .process_provider import Claims
+from .remote_call import ASK, AWAY, LOG, SAID, TOUCH, TOUCHES, UNASK, FarFacts, Outcome, errand_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from greenroom.actors.catalogue import Kind, Shelf
+    from greenroom.supervision import ExitReason, Monitor, Pid, Ref
+
+_STOPPED: Final = Shutdown("the call is not wanted any more")
+_POLL: Final = 0.01
+_GO_ON: Final = object()
+_MIB: Final = 1024 * 1024
+_AT_A_TIME: Final = 64
+"""How many parts are said before it is waited until the system has taken them: this process has no room for all of them twice."""
+
+
+class _House:
+    """What of a company a job needs, in a worker."""
+
+    def __init__(self, seat: Seat, shelf: Shelf, call: int) -> None:
+        self.settings = seat.settings
+        self.shelf = shelf
+        self.bulkheads = seat.threads
+        self.own: Mapping[str, Any] = {}
+        self.around = None  # that is done at home
+        self.pools: Any = None
+        self._seat = seat
+        self._call = call
+
+    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:  # noqa: ARG002 - home knows whose call it is
+        """The peer is about to hear of these pages."""
+        self._seat.home.send([words.EXPECT, self._call, list(ids)])
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        """A resource is not what it was."""
+        self._seat.home.send([words.UPDATED, self._call, uri, dict(extra)])
+
+    def list_changed(self, kind: Kind) -> None:
+        """What is offered has changed."""
+        self._seat.home.send([words.CHANGED, self._call, kind])
+
+    def completed(self, elicitation_id: str) -> bool:
+        """A user has done with the page that they were sent to: home is asked to tell it, and knows whom."""
+        return self._seat.home.send([words.VISITED, self._call, elicitation_id])
+
+
+class _Desk:
+    """Where a job's end is put down; it stands where the session's ref stands at home."""
+
+    def __init__(self) -> None:
+        self.ending: Finished | Failed | None = None
+
+    def send(self, message: Any) -> bool:
+        self.ending = message
+        return True
+
+
+class _Call:
+    """The one call that is under way."""
+
+    __slots__ = ("cancelled", "crash", "desk", "job", "number", "task", "voice", "watching")
+
+    def __init__(self, number: int, voice: FarVoice, cancelled: Cancellation) -> None:
+        self.number = number
+        self.voice = voice
+        self.cancelled = cancelled
+        self.desk = _Desk()
+        self.job: Job | None = None
+        self.crash: BaseException | None = None
+        self.task: Pid
+        self.watching: Monitor
+
+
+class Seat(GenServer):
+    """A worker's own. Started from home, by whoever minds the worker."""
+
+    def __init__(
+        self,
+        home: Ref[Any],
+        settings: Mapping[str, Any],
+        plans: Mapping[int, bytes],
+        *,
+        cpu: float | None = None,
+        memory: int | None = None,
+        claims: str | None = None,
+    ) -> None:
+        """`plans` are the handlers that it is to have loaded before it is ready."""
+        self.home = home
+        self.settings = Settings(**settings)
+        self.threads = Bulkheads(per_tool=1_000_000, per_principal=1_000_000)
+        self._plans = dict(plans)
+        self._shelves: dict[int, Shelf] = {}
+        self._cpu = cpu
+        self._memory = memory
+        self._call: _Call | None = None
+        self._next: deque[tuple[int, int, bytes, Any]] = deque()
+        self._claims = Claims.opened(claims)
+
+    async def init(self) -> None:
+        """Load what is known to be needed. If that cannot be done, there is no seat, and the starter hears why."""
+        become_worker()
+        watchdog = current_node().watchdog
+        if watchdog is not None and self._claims is not None:
+            watchdog.stop()  # handlers may hold up this loop for as long as they like
+        monitor(self.home)
+        for number in self._plans:
+            await self._shelf(number)
+
+    async def _shelf(self, number: int) -> Shelf:
+        shelf = self._shelves.get(number)
+        if shelf is None:
+            # In a thread, where a program may run a loop of its own until it comes to what ends its import.
+            shelf = self._shelves[number] = await in_thread(lambda: None, entry_of, self._plans[number])
+        return shelf
+
+    def handle_info(self, message: Any) -> Any:
+        """What home says."""
+        match message:
+            case [words.PLAN, int() as number, data]:
+                self._plans[number] = data
+            case [words.RUN, int() as number, int() as plan, bytes() as errand, facts]:
+                self._next.append((number, plan, errand, facts))
+                if self._call is None:
+                    self._go_on()
+            case [kind, number, *rest] if kind in (words.CANCEL, words.STOP, words.ANSWER, words.HEARD):
+                call = self._call
+                if call is not None and call.number == number:
+                    self._told(call, kind, rest)
+            case Down(ref=ref, reason=reason) if self._call is not None and ref is self._call.watching:
+                return self._down(self._call, reason)
+            case _ if message is _GO_ON:
+                if self._call is None:
+                    self._go_on()
+            case Down():
+                return Stop(SHUTDOWN)  # whoever minds this worker is gone, and nobody would hear of anything
+            case _:
+                super().handle_info(message)
+        return None
+
+    def _told(self, call: _Call, kind: int, rest: list[Any]) -> None:
+        match kind, rest:
+            case words.CANCEL, [str() as why]:
+                call.cancelled.set(why)
+            case words.STOP, []:
+                call.cancelled.set("the call is not wanted any more")
+                exit(call.task, _STOPPED)
+            case words.ANSWER, [int() as question, bool() as ok, value]:
+                call.voice.answered(question, value, ok=ok)
+            case words.HEARD, [int() as count]:
+                call.voice.heard = count
+            case _:
+                self._otp_unexpected("message", str(kind))
+
+    def takes_ahead(self) -> bool:
+        """Whether calls may be sent here before their turn."""
+        return self._claims is not None
+
+    def _go_on(self) -> None:
+        """Begin with the next call that is still ours; but not before home has all that was said of the last one."""
+        if self._next and not self._is_heard():
+            send_after(_POLL, self.pid, _GO_ON)
+            return
+        while self._next:
+            number, plan, errand, facts = self._next.popleft()
+            if self._claims is None or self._claims.begin(number):
+                self._begin(number, plan, errand, facts)
+                return
+
+    def _is_heard(self) -> bool:
+        """Whether all that was said to home is on its way there, and would arrive if this process were lost now."""
+        peers = current_node().elsewhere
+        return not isinstance(peers, Peers) or peers.drained(self.home.pid.node)
+
+    def _begin(self, number: int, plan: int, errand: bytes, facts: Any) -> None:
+        cancelled = Cancellation()
+        call = self._call = _Call(number, FarVoice(self.home, number, cancelled), cancelled)
+        self._limit_processor()
+        task = start_task_alone(self._perform, call, plan, errand, facts)
+        call.task = task.pid
+        call.watching = monitor(task.pid)
+
+    async def _perform(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
+        """Run a call. What it raises is told to home, which reports it: a crash of this process's own task would be in the log twice."""
+        try:
+            await self._run(call, plan, data, facts)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError | GeneratorExit) or current_process("run a call").life:
+                raise
+            if call.job is None or self._is_limit(error):
+                raise  # of these home hears a clause, and no more: the report is this process's
+            call.crash = error
+
+    def _is_limit(self, error: BaseException) -> bool:
+        """Whether it ran into the memory that its process may have."""
+        return isinstance(error, MemoryError) and self._memory is not None
+
+    async def _run(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
+        shelf = self._shelves.get(plan) or await self._shelf(plan)
+        errand = errand_of(data)
+        seen: Any = FarFacts(errand, facts)
+        session: Any = call.desk
+        house = _House(self, shelf, call.number)
+        at_home(house)
+        call.job = Job(
+            call.number,
+            session,
+            errand.request_id,
+            errand.method,
+            errand.params,
+            seen,
+            call.voice,
+            call.cancelled,
+            house,
+            errand.task,
+        )
+        await work(call.job)
+
+    def _down(self, call: _Call, reason: ExitReason) -> Any:
+        return self._over(call, reason) if self.threads.running == 0 else self._wait_for_thread(call, reason)
+
+    async def _wait_for_thread(self, call: _Call, reason: ExitReason) -> None:
+        """It was ended while its function runs on in a thread; home decides how long it looks at that."""
+        while self.threads.running:  # noqa: ASYNC110 - threads tell of nothing
+            await asyncio.sleep(_POLL)
+        last_words = self._over(call, reason)
+        if last_words is not None:
+            await last_words
+
+    def _over(self, call: _Call, reason: ExitReason) -> Awaitable[None] | None:
+        self._limit_processor(off=True)
+        outcome = self._outcome(call, reason)
+        if outcome.body is not None and len(outcome.body) > words.PIECE:
+            return self._over_in_parts(call.number, outcome, outcome.body)
+        self._done(call.number, outcome)
+        return None
+
+    async def _over_in_parts(self, call: int, outcome: Outcome, body: bytes) -> None:
+        if len(body) > LARGEST:
+            self._done(call, Outcome(why=f"its result has {len(body) // _MIB} MiB, and may have {LARGEST // _MIB}"))
+            return
+        for sent, start in enumerate(range(0, len(body), words.PIECE), start=1):
+            self.home.send([words.PART, call, body[start : start + words.PIECE]])
+            while sent % _AT_A_TIME == 0 and not self._is_heard():  # noqa: ASYNC110 - the system tells nobody
+                await asyncio.sleep(_POLL)
+        self._done(call, outcome._replace(body=b""))
+
+    def _done(self, call: int, outcome: Outcome) -> None:
+        self._call = None
+        self.home.send([words.DONE, call, *outcome])
+        self._go_on()
+
+    def _outcome(self, call: _Call, reason: ExitReason) -> Outcome:
+        error = reason.error if isinstance(reason, Crash) else call.crash
+        crash = None if error is None else _told_of(error)
+        if error is not None and self._is_limit(error) and self._memory is not None:
+            limit = f"{self._memory // _MIB} MiB"
+            return Outcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
+        if isinstance(error, NotLoaded):
+            return Outcome(why=str(error) if self.settings.expose_errors else NOT_LOADED, crash=crash)
+        ending = call.desk.ending
+        if ending is None and error is not None and call.job is not None:
+            ending = crashed(call.job, error)
+        match ending:
+            case Finished(body=body):
+                return Outcome(body=body, crash=crash)
+            case Failed(error=answer):
+                return Outcome(error=[int(answer.code), str(answer.message), plain(answer.data)], crash=crash)
+            case None:
+                return Outcome(why=f"its worker ended it ({reason})", crash=crash)
+
+    def _limit_processor(self, *, off: bool = False) -> None:
+        """The soft limit counts what this process has used since it began, so it moves on before each call."""
+        if self._cpu is None:
+            return
+        import resource  # noqa: PLC0415 - there is none where there are no such limits
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        soft = hard
+        if not off:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            soft = math.ceil(used.ru_utime + used.ru_stime + self._cpu)
+            if hard != resource.RLIM_INFINITY:
+                soft = min(soft, hard)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def _told_of(error: BaseException) -> list[str]:
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
+        text = "(its str raised)"
+    return [type(error).__qualname__, text, told(error)[-20_000:]]
+
+
+# --- What a handler in a worker says to the peer: the voice of its call, at the far end of the link.
+# Telling does not wait for home, so nobody can say whether the peer will get it; but home says how much has arrived, and a handler that is
+# too far ahead is told that it speaks to nobody.
+
+
+class FarVoice:
+    """The voice of one call."""
+
+    __slots__ = ("_call", "_cancelled", "_home", "_loop", "_numbers", "_questions", "_said", "_touched", "heard")
+
+    def __init__(self, home: Ref[Any], call: int, cancelled: Cancellation) -> None:
+        """`home` is whoever passes it on."""
+        self._home = home
+        self._call = call
+        self._cancelled = cancelled
+        self._said = 0
+        self._loop = asyncio.get_running_loop()
+        self._touched = -math.inf
+        self._numbers = count(1)
+        self._questions: dict[int, asyncio.Future[Any]] = {}
+        self.heard = 0
+        """How many words have arrived at home; threads may miscount a little."""
+
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Send a notification. False when nobody will get it."""
+        encode_notification(
+            method, params
+        )  # what cannot be said is the handler's own error, and raised where it says it
+        return self._say([SAID, self._call, method, dict(params)])
+
+    def log(self, level: str, data: Any, logger: str | None) -> bool:
+        """Send a log message."""
+        encode_notification("notifications/message", {"data": data})
+        return self._say([LOG, self._call, level, data, logger])
+
+    def touch(self, ahead: float = 0.0) -> None:  # noqa: ARG002 - home adds what is to be added
+        """Begin the call's time of silence anew. Home is told a few times a second at most, however often a handler reports."""
+        now = clock.now(self._loop)
+        if now - self._touched >= TOUCHES and not self._cancelled:
+            self._touched = now
+            self._home.send([TOUCH, self._call])
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Send a request to the peer, and wait for its result."""
+        number = next(self._numbers)
+        answer = self._questions[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._home.send([ASK, self._call, number, method, dict(params), timeout])
+            result: dict[str, Any] = await answer
+        except asyncio.CancelledError:
+            self._home.send([UNASK, self._call, number])
+            raise
+        finally:
+            del self._questions[number]
+        return result
+
+    def interrupt_stream(self, retry: float | None) -> bool:
+        """Close the call's stream for now."""
+        return not self._cancelled and self._home.send([AWAY, self._call, retry])
+
+    def answered(self, number: int, value: Any, *, ok: bool) -> None:
+        """The peer has answered, or home says why it has not."""
+        question = self._questions.get(number)
+        if question is None or question.done():
+            return
+        if ok:
+            question.set_result(value)
+        else:
+            question.set_exception(value)
+
+    def _say(self, word: list[Any]) -> bool:
+        if self._cancelled:
+            return False
+        if self._said - self.heard >= AHEAD:
+            self.touch()
+            return False
+        if not self._home.send(word):
+            return False
+        self._said += 1
+        return True

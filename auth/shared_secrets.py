@@ -1,0 +1,555 @@
+"""Keys: whoever has one is let in as whom it was given to.
+
+::
+
+    APIKeyAuth({"k-123…": {"subject": "ci", "scopes": ["deploy"]}})
+    APIKeyAuth({hash_key(key, pepper): {"subject": "ci"}}, hash_keys=True, pepper=pepper)
+    APIKeyAuth(verifier=look_it_up)
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import inspect
+import logging
+import re
+import secrets
+import time
+from collections import OrderedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from greenroom.errors import ConfigError
+from greenroom.supervision import Threads
+from greenroom.transports.seam import Refusal
+
+from .errors import STATUS, Denied
+from .grants import AuthInfo, check_alive, found_by, granted, refusal
+from .headers import challenge, extract_api_key, extract_basic_auth, extract_bearer_token
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from .grants import Asking
+
+if TYPE_CHECKING:
+    Found = AuthInfo | Mapping[str, Any] | None
+    Verifier = Callable[[str], Found | Awaitable[Found]]
+
+_REQUIRED: Final = "API key required"
+_INVALID: Final = "Invalid API key"
+
+
+class APIKeyAuth:
+    """The provider."""
+
+    def __init__(
+        self,
+        keys: Mapping[str, Mapping[str, Any]] | Sequence[str] | None = None,
+        *,
+        verifier: Verifier | None = None,
+        header_name: str = "x-api-key",
+        hash_keys: bool = False,
+        pepper: str | bytes | None = None,
+    ) -> None:
+        """`keys` are the keys, or with `hash_keys` what `hash_key` made of them; a mapping says besides whose they are.
+
+        A key of a list is its own subject's, which is called after its digest. `verifier` is asked instead, and says None to those that it does
+        not know.
+        """
+        if (keys is None) == (verifier is None):
+            raise ConfigError("APIKeyAuth wants either keys or a verifier")
+        if isinstance(keys, str):
+            raise ConfigError("keys is a mapping or a list of keys, not one key")
+        entries: Mapping[str, Mapping[str, Any]] = {} if keys is None else _entries(keys)
+        if any(not key for key in entries):
+            raise ConfigError("an empty API key lets everybody in")
+        if verifier is None:
+            _check_forms(entries, pepper, hashed=hash_keys)
+        self.headers: Sequence[str] = (header_name.lower(), "authorization")
+        self._header = header_name.lower()
+        self._hashed = hash_keys
+        self._pepper = pepper
+        self._blind = secrets.token_bytes(32)
+        self._index = {self._place(key): (key, granted(entry, key_name(key))) for key, entry in entries.items()}
+        self._verifier = verifier
+
+    def __repr__(self) -> str:
+        how = "a verifier" if self._verifier is not None else f"{len(self._index)} keys"
+        return f"APIKeyAuth({how}, header_name={self._header!r})"
+
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Whose key it is."""
+        key = extract_api_key(asking.headers, self._header)
+        if self._verifier is not None:
+            found = self._verifier(key)
+            if inspect.isawaitable(found):
+                found = await found
+            if found is None:
+                raise Denied("invalid_credentials", _INVALID)
+            return self._good(found_by(found, key_name(key)))
+        # Looked up by a digest that nobody outside can foresee, and then compared in constant time: how long it takes tells nothing.
+        for candidate in self._candidates(key):
+            stored, info = self._index.get(self._place(candidate), ("", None))
+            same = verify_key(key, stored, self._pepper) if self._hashed else _same(key, stored)
+            if same and info is not None:
+                return self._good(info)
+        raise Denied("invalid_credentials", _INVALID)
+
+    def _candidates(self, key: str) -> Sequence[str]:
+        """As what this key may be kept."""
+        if not self._hashed:
+            return (key,)
+        plain = plain_digest(key)
+        return (plain,) if self._pepper is None else (hash_key(key, self._pepper), plain)
+
+    def _place(self, kept: str) -> bytes:
+        kept = kept.lower() if self._hashed and not kept.startswith("hmac-") else kept
+        return hmac.digest(self._blind, kept.encode(), "sha256")
+
+    @staticmethod
+    def _good(info: AuthInfo) -> AuthInfo:
+        try:
+            return check_alive(info)
+        except Denied:
+            raise Denied("invalid_credentials", _INVALID, detail="a key that has expired") from None
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+        """Which header the key belongs in."""
+        error = {"missing": "invalid_request", "invalid_credentials": "invalid_key"}.get(denied.kind)
+        told = Denied("missing", _REQUIRED) if denied.kind == "missing" else denied
+        return refusal(told, challenge("ApiKey", header=self._header), error=error)
+
+
+def _entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    if isinstance(keys, str | bytes):
+        raise ConfigError("keys is a mapping or a list of keys, not one key")
+    if hasattr(keys, "items"):
+        return cast("Mapping[str, Mapping[str, Any]]", keys)
+    return {key: {} for key in keys}
+
+
+def _check_forms(keys: Collection[str], pepper: str | bytes | None, *, hashed: bool) -> None:
+    """Refuse what could never match a key that is shown. Keys are counted and not quoted: they are secrets."""
+    if not hashed:
+        hashes = sum(map(says_it_is_a_hash, keys))
+        if hashes:
+            raise ConfigError(
+                f"{hashes} of {len(keys)} keys are hashes: pass hash_keys=True, and the pepper they were made with"
+            )
+        if pepper is not None:
+            raise ConfigError("a pepper is for hashed keys: pass hash_keys=True, with keys from hash_key(key, pepper)")
+        return
+    if pepper is not None and not pepper:
+        raise ConfigError("the pepper is empty: pass the one that hash_key was given")
+    plain = sum(not is_hash_of_key(key) for key in keys)
+    if plain:
+        raise ConfigError(
+            f"with hash_keys=True, {plain} of {len(keys)} keys are no hashes and would never match: keep hash_key(key, pepper) of each"
+        )
+    if pepper is None and any(map(says_it_is_a_hash, keys)):
+        raise ConfigError("these keys were hashed with a pepper: pass pepper=…")
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+# --- Users and passwords. It is for machines that know nothing better: over anything but TLS, everybody on the way reads them.
+
+if TYPE_CHECKING:
+    BasicVerifier = Callable[[str, str], Found | Awaitable[Found]]
+
+_BASIC_INVALID = "Invalid user or password"
+AT_ONCE: Final = 4
+"""How many passwords are hashed at a time: each keeps a core busy for a good while."""
+QUEUE: Final = 100
+"""How many more may wait for that."""
+GOOD: Final = 1000
+FOR: Final = 300.0
+"""So many right passwords are known again without hashing, for so many seconds; what is kept of them is a digest with a key of this process."""
+
+
+class BasicAuth:
+    """The provider. Hashing happens in threads, a few at a time, so that a flood of guesses costs no other request its turn."""
+
+    headers = ("authorization",)
+
+    def __init__(
+        self,
+        credentials: Mapping[str, str | Mapping[str, Any]] | None = None,
+        *,
+        verifier: BasicVerifier | None = None,
+        hash_passwords: bool = True,
+        realm: str = "mcp",
+    ) -> None:
+        """`credentials` say by user what was kept of the password, alone or as `password` beside `scopes` and `metadata`."""
+        if (credentials is None) == (verifier is None):
+            raise ConfigError("BasicAuth wants either credentials or a verifier")
+        entries = {user: _entry(entry) for user, entry in (credentials or {}).items()}
+        if any(not entry.get("password") for entry in entries.values()):
+            raise ConfigError("a user without a password lets everybody in")
+        for user, entry in entries.items():
+            _check_form(user, entry["password"], hashed=hash_passwords)
+        self._users = {user: (entry["password"], granted(entry, user)) for user, entry in entries.items()}
+        self._nobody = dummy_like([stored for stored, _ in self._users.values()]) if hash_passwords else "\0"
+        self._verifier = verifier
+        self._hashed = hash_passwords
+        self._realm = realm
+        self._threads = Threads(AT_ONCE)
+        self._good = Remembered(GOOD, FOR)
+
+    def __repr__(self) -> str:
+        return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
+
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Which user it is. An unknown one takes as long to refuse as a known one with a wrong password."""
+        user, password = extract_basic_auth(asking.headers)
+        if self._verifier is not None:
+            found = self._verifier(user, password)
+            if inspect.isawaitable(found):
+                found = await found
+            if found is None:
+                raise Denied("invalid_credentials", _BASIC_INVALID)
+            return self._alive(found_by(found, user))
+        stored, info = self._users.get(user, (self._nobody, None))
+        if not await self._same(user, password, stored) or info is None:
+            raise Denied("invalid_credentials", _BASIC_INVALID)
+        return self._alive(info)
+
+    async def _same(self, user: str, password: str, stored: str) -> bool:
+        if not self._hashed:
+            return hmac.compare_digest(_digest(password), _digest(stored))
+        if self._good.has(user, password):  # found to be right a moment ago: every request would take that long again
+            return True
+        if self._threads.waiting >= QUEUE:
+            raise Denied("too_many_failures", detail="too many passwords wait to be looked at")
+        same = await self._threads.run(verify_password, password, stored)
+        if same:
+            self._good.add(user, password)
+        return same
+
+    @staticmethod
+    def _alive(info: AuthInfo) -> AuthInfo:
+        try:
+            return check_alive(info)
+        except Denied:
+            raise Denied("invalid_credentials", _BASIC_INVALID, detail="a user whose time is over") from None
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+        """Ask for user and password."""
+        return refusal(denied, challenge("Basic", realm=self._realm, charset="UTF-8"))
+
+
+def _entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(entry, str):
+        return {"password": entry}
+    if not hasattr(entry, "get"):
+        raise ConfigError(
+            f'an entry is what was kept of a password, or {{"password": …, "scopes": […]}}, not {type(entry).__name__}'
+        )
+    return entry
+
+
+def _check_form(user: str, password: Any, *, hashed: bool) -> None:
+    """Refuse what could never match a password that is shown. It is not quoted."""
+    if not isinstance(password, str):
+        raise ConfigError(f"the password of {user!r} is a text, not {type(password).__name__}")
+    if hashed and not is_hash_of_password(password):
+        raise ConfigError(
+            f"the password of {user!r} is not hashed and would never match: keep hash_password(password); in tests, pass hash_passwords=False"
+        )
+    if not hashed and says_it_is_a_hash(password):
+        raise ConfigError(f"the password of {user!r} is a hash: leave out hash_passwords=False")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+# --- Keys and passwords as they may be kept: never as they are. Formats are text, say what they are, and are compared in constant time.
+# Keys are random already, so one HMAC with a pepper is enough, and quick: `hmac-sha256$…`. Passwords are not, so they get many rounds:
+# `pbkdf2-sha256$…`. Plain SHA-256 in hex is what older stores have; it is still recognised, with a warning. Of keys it is not made any more, of
+# passwords only where it is asked for by name.
+
+log = logging.getLogger(__name__)
+
+Algorithm: TypeAlias = Literal["pbkdf2-sha256", "sha256-hex"]
+
+ROUNDS: Final = 100_000
+MOST_ROUNDS: Final = 10_000_000
+"""Whoever can write into the store could otherwise have each attempt take an hour."""
+SALT: Final = 16
+_HMAC: Final = "hmac-sha256$"
+_PBKDF2: Final = "pbkdf2-sha256$"
+_HEX: Final = re.compile(r"[0-9a-fA-F]{64}\Z")
+_KEPT_KEY: Final = re.compile(r"hmac-sha256\$[A-Za-z0-9+/]{43}=\Z")
+
+
+class PepperRequired(ConfigError):
+    """A key is hashed with a pepper, or was, and none was given."""
+
+
+def hash_key(key: str, pepper: str | bytes | None = None) -> str:
+    """What to keep of an API key: its HMAC-SHA256 with `pepper`. Raises `PepperRequired` without one."""
+    if not pepper:
+        raise PepperRequired(
+            "hash_key wants a pepper, a secret that is kept apart from the hashes: hash_key(key, os.environ[…]); without one it would be plain SHA-256"
+        )
+    digest = hmac.new(_bytes(pepper), key.encode(), hashlib.sha256).digest()
+    return _HMAC + base64.b64encode(digest).decode()
+
+
+def verify_key(key: str, stored: str, pepper: str | bytes | None = None) -> bool:
+    """Whether it is that key, in constant time. Raises `PepperRequired`."""
+    if stored.startswith(_HMAC):
+        if pepper is None:
+            raise PepperRequired("this key was hashed with a pepper: pass pepper=…")
+        return hmac.compare_digest(hash_key(key, pepper).encode(), stored.encode(errors="replace"))
+    if not _HEX.match(stored):
+        return False
+    matches = hmac.compare_digest(plain_digest(key), stored.lower())
+    if matches:
+        _warn_once(
+            "an API key is kept as plain SHA-256, which will not be accepted for ever: hash it again, with a pepper"
+        )
+    return matches
+
+
+def plain_digest(secret: str) -> str:
+    """Plain SHA-256 in hexadecimal, as older stores have it."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_hash_of_key(stored: str) -> bool:
+    """Whether it has one of the forms in which hashed keys are kept."""
+    return _KEPT_KEY.match(stored) is not None or _HEX.match(stored) is not None
+
+
+def says_it_is_a_hash(stored: str) -> bool:
+    """Whether it begins as `hash_key` and `hash_password` begin. Hexadecimal does not count: random keys are written so, too."""
+    return stored.startswith((_HMAC, _PBKDF2))
+
+
+def is_hash_of_password(stored: str) -> bool:
+    """Whether it has one of the forms in which hashed passwords are kept."""
+    return _read(stored) is not None or _HEX.match(stored) is not None
+
+
+def key_name(key: str) -> str:
+    """What a key without a subject is called: the same each time, and of no use to whoever reads it."""
+    return f"key-{hashlib.sha256(b'greenroom key name ' + key.encode()).hexdigest()[:16]}"
+
+
+def hash_password(password: str, *, algorithm: Algorithm = "pbkdf2-sha256", iterations: int = ROUNDS) -> str:
+    """What to keep of a password. It takes tens of milliseconds, on purpose: call it in a thread."""
+    if algorithm == "sha256-hex":
+        return plain_digest(password)
+    if algorithm != "pbkdf2-sha256":
+        raise ConfigError(f'algorithm is "pbkdf2-sha256" or "sha256-hex", not {algorithm!r}')
+    if not 1 <= iterations <= MOST_ROUNDS:
+        raise ConfigError(f"iterations is from 1 to {MOST_ROUNDS}, not {iterations}")
+    salt = secrets.token_bytes(SALT)
+    digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    return f"{_PBKDF2}{iterations}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+
+
+def verify_password(password: str, stored: str) -> bool:
+    """Whether it is that password, in constant time. What is stored in no known form matches nothing."""
+    if stored.startswith(_PBKDF2):
+        parts = _read(stored)
+        if parts is None:
+            return False
+        rounds, salt, digest = parts
+        return hmac.compare_digest(hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds), digest)
+    if not _HEX.match(stored):
+        return False
+    matches = hmac.compare_digest(plain_digest(password), stored.lower())
+    if matches:
+        _warn_once(
+            "a password is kept as plain SHA-256, which is easily guessed from: hash it again with hash_password"
+        )
+    return matches
+
+
+def dummy_like(stored: Sequence[str]) -> str:
+    """Something that no password matches, and that takes as long to find out as the most expensive of these does."""
+    rounds = [parts[0] for each in stored if (parts := _read(each)) is not None]
+    if stored and not rounds:
+        return secrets.token_hex(32)
+    salt, digest = secrets.token_bytes(SALT), secrets.token_bytes(32)
+    return (
+        f"{_PBKDF2}{max(rounds, default=ROUNDS)}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+    )
+
+
+def _read(stored: str) -> tuple[int, bytes, bytes] | None:
+    rounds, _, rest = stored.removeprefix(_PBKDF2).partition("$")
+    salt, _, digest = rest.partition("$")
+    if (
+        not stored.startswith(_PBKDF2)
+        or not rounds.isascii()
+        or not rounds.isdecimal()
+        or len(rounds) > len(str(MOST_ROUNDS))
+    ):
+        return None
+    try:
+        parts = int(rounds), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
+    except ValueError:  # also for what is not ASCII
+        return None
+    return parts if 1 <= parts[0] <= MOST_ROUNDS and parts[2] else None
+
+
+@lru_cache
+def _warn_once(text: str) -> None:
+    """Each request would say it again."""
+    log.warning("%s", text)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+# --- Credentials that were found to be good of late: as digests with a key that nobody else has, so many at most, and for a while at most.
+
+
+class Remembered:
+    """The book. Of more than `most`, the one that was not seen for longest is forgotten."""
+
+    def __init__(self, most: int, seconds: float, key: bytes | None = None) -> None:
+        """`seconds` counts from when it was found to be good, however often it is seen again. The key is nobody else's unless one is given."""
+        self._most = most
+        self._seconds = seconds
+        self._key = secrets.token_bytes(32) if key is None else key
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def __repr__(self) -> str:
+        return f"<Remembered {len(self)}>"
+
+    def has(self, *parts: str) -> bool:
+        """Whether it was good a moment ago."""
+        return self.knows(self.digest(*parts))
+
+    def knows(self, digest: bytes) -> bool:
+        """The same, by what is kept of it."""
+        until = self._until.get(digest)
+        if until is None:
+            return False
+        if until <= time.monotonic():
+            del self._until[digest]
+            return False
+        self._until.move_to_end(digest)
+        return True
+
+    def add(self, *parts: str) -> None:
+        """It is good."""
+        self.keep(self.digest(*parts))
+
+    def keep(self, digest: bytes) -> None:
+        """The same, by what is kept of it."""
+        self._until[digest] = time.monotonic() + self._seconds
+        self._until.move_to_end(digest)
+        while len(self._until) > self._most:
+            self._until.popitem(last=False)
+
+    def drop(self, digest: bytes) -> None:
+        """It is good no more."""
+        self._until.pop(digest, None)
+
+    def digest(self, *parts: str) -> bytes:
+        """What is kept of it. Parts do not run into each other."""
+        whole = "".join([f"{len(part)}:{part}" for part in parts]).encode(errors="surrogatepass")
+        return hashlib.blake2b(whole, key=self._key, digest_size=32).digest()
+
+
+# --- A provider of somebody's own: an object with `authenticate(token)`, or a function, that says who it is.
+
+
+class CustomAuth:
+    """Asks a function about the bearer token, or else the API key, of a request. What it gives is believed as it is.
+
+    It returns an `AuthInfo`, a mapping (`subject`, `scopes`, `metadata`; whatever else is in it is kept as claims), or None for nobody. What it
+    raises is logged, and never told.
+    """
+
+    headers = ("authorization", "x-api-key")
+
+    def __init__(self, authenticate: Callable[[str], Found | Awaitable[Found]], *, realm: str = "mcp") -> None:
+        """`authenticate` may be async, or an object that has it as a method. A `Denied` that it raises is the answer."""
+        asked: Any = getattr(authenticate, "authenticate", authenticate)
+        if not callable(asked):
+            raise ConfigError(f"CustomAuth wants a function of the token, not a {type(authenticate).__name__}")
+        self._ask: Any = asked
+        self._realm = realm
+
+    def __repr__(self) -> str:
+        return "CustomAuth()"
+
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:
+        """Whoever the function says."""
+        try:
+            token = extract_bearer_token(asking.headers)
+        except Denied as denied:
+            if denied.kind != "missing":
+                raise
+            token = extract_api_key(asking.headers)
+        found = self._ask(token)
+        if inspect.isawaitable(found):
+            found = await found
+        if found is None:
+            raise Denied("invalid_token")
+        return check_alive(found_by(found, key_name(token)))
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+        """No word of why; only which scopes are missing, since nobody could ask for more otherwise."""
+        if denied.kind in ("server_error", "too_many_failures"):
+            return Refusal(STATUS[denied.kind])
+        lacking = denied.kind == "insufficient_scope"
+        asked = challenge(
+            "Bearer",
+            realm=self._realm,
+            error=denied.kind if lacking else None,
+            scope=" ".join(denied.scopes) or None if lacking else None,
+        )
+        return Refusal(STATUS[denied.kind], [("www-authenticate", asked)])
+
+
+# --- No authentication: everybody is `anonymous`, and may do nothing that needs a scope.
+
+
+class NoAuth:
+    """Lets everybody in."""
+
+    headers = ()
+
+    def __repr__(self) -> str:
+        return "NoAuth()"
+
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
+    async def authenticate(self, asking: Asking) -> AuthInfo:  # noqa: ARG002 - nothing is looked at
+        """Anonymous."""
+        return AuthInfo("anonymous", scopes=frozenset(), anonymous=True)
+
+    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - there is no other way to ask
+        """Nothing that could be sent would help."""
+        return refusal(denied)

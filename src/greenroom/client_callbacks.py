@@ -1,0 +1,455 @@
+"""A client's handler made of plain functions: one for each thing that a server may ask or say, each sync or async.
+
+What is declared to the server follows from the functions that there are. Each question is answered in a process of its own; a plain `def` runs
+in a thread, so that one that blocks (on a model, on a user) delays nobody. What is only told goes to its function in order.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from greenroom.actors.client.handler import ClientHandler
+from greenroom.actors.client.seam import Told
+from greenroom.actors.consent.rules import ConsentDenied
+from greenroom.actors.hooks import takes
+from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
+from greenroom.protocol.content import is_block
+from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.meter import Meter
+from greenroom.protocol.problems import Mismatch, Problem, Reason
+from greenroom.protocol.received import read_log, read_message, text_of
+from greenroom.protocol.results import Message, ToolUse, blocks, check_sampling, said_blocks, uses_tools
+from greenroom.protocol.wire import is_array, is_object, plain
+from greenroom.supervision import Threads
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from greenroom.actors.client.seam import Line
+    from greenroom.protocol.received import LogMessage
+
+Sampler: TypeAlias = "Callable[[SamplingRequest], Any]"
+Elicitor: TypeAlias = "Callable[[ElicitationRequest], Any]"
+Usher: TypeAlias = "Callable[[UrlElicitationRequest], Any]"
+Roots: TypeAlias = "Iterable[Any] | Callable[[], Any]"
+Logger: TypeAlias = "Callable[[LogMessage], Any]"
+Listener: TypeAlias = "Callable[[Told], Any]"
+
+_log: Final = logging.getLogger("greenroom.client")
+_THREADS = 8
+"""How many plain functions of one client may block at once; more wait."""
+
+
+class Callbacks(ClientHandler):
+    """Answers with the functions that there are, and leaves the rest to another handler."""
+
+    def __init__(  # noqa: PLR0913 - a function for each thing
+        self,
+        *,
+        sampling: Sampler | None = None,
+        elicitation: Elicitor | None = None,
+        url_elicitation: Usher | None = None,
+        roots: Roots | None = None,
+        on_log: Logger | None = None,
+        on_notification: Listener | None = None,
+        rest: ClientHandler | None = None,
+        allowed: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`rest` answers what none of these does, and hears of everything. `allowed` raises `ConsentDenied` where the user is not to be asked."""
+        self._sampling = sampling
+        self._elicitation = elicitation
+        self._url_elicitation = url_elicitation
+        self.roots: Roots | None = roots
+        self._on_log = on_log
+        self._on_notification = on_notification
+        self._rest = ClientHandler() if rest is None else rest
+        self._allowed = allowed
+        self._threads = Threads(_THREADS)
+        self.model_uses_tools = False
+        """Whether `sampling.tools` was declared."""
+
+    def capabilities(self) -> Mapping[str, Any]:
+        """What there is a function for."""
+        modes = {"form": self._elicitation, "url": self._url_elicitation}
+        asked: dict[str, Any] = {mode: {} for mode, function in modes.items() if function is not None}
+        own: dict[str, Any] = {"elicitation": asked} if asked else {}
+        if self._sampling is not None:
+            own["sampling"] = {}
+        if self.roots is not None:
+            own["roots"] = {"listChanged": True}
+        return {**self._rest.capabilities(), **own}
+
+    def init(self, line: Line) -> Awaitable[None] | None:
+        """The connection has begun."""
+        return self._rest.init(line)
+
+    def terminate(self) -> Awaitable[None] | None:
+        """It is over."""
+        return self._rest.terminate()
+
+    async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask the function for it."""
+        url = params.get("mode") == "url"
+        if method == "elicitation/create" and not await self._may_ask():
+            return {"action": "decline"}
+        match method:
+            case "sampling/createMessage" if self._sampling is not None:
+                request = SamplingRequest.of(params, tools=self.model_uses_tools)
+                return request.to_result(await self._ask(self._sampling, request))
+            case "elicitation/create" if url and self._url_elicitation is not None:
+                visit = UrlElicitationRequest.of(params)
+                return visit.to_result(await self._ask(self._url_elicitation, visit))
+            case "elicitation/create" if not url and self._elicitation is not None:
+                form = ElicitationRequest.of(params)
+                return form.to_result(await self._ask(self._elicitation, form))
+            case "roots/list" if self.roots is not None:
+                roots = self.roots
+                return roots_result(await self._ask(roots) if callable(roots) else roots)
+            case _:
+                answer = self._rest.handle_request(method, params)
+                return await answer if inspect.isawaitable(answer) else answer
+
+    async def handle_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Tell the functions for it, and the other handler."""
+        if method == "notifications/message" and self._on_log is not None:
+            await told(self._on_log, read_log(params))
+        if self._on_notification is not None:
+            await told(self._on_notification, Told(method, params))
+        heard = self._rest.handle_notification(method, params)
+        if heard is not None:
+            await heard
+
+    async def _may_ask(self) -> bool:
+        """Whether the server may ask the user at all; it is told no more than that nobody wanted to answer."""
+        if self._allowed is None:
+            return True
+        try:
+            await self._allowed()
+        except ConsentDenied as error:
+            _log.info("a question was declined: %s", error)
+            return False
+        return True
+
+    async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - an object may have an async one
+            return await function(*arguments)
+        answer = await self._threads.run(function, *arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+async def told(function: Callable[[Any], Any], value: Any) -> None:
+    """Call it, and wait for it if there is something to wait for."""
+    answer = function(value)
+    if inspect.isawaitable(answer):
+        await answer
+
+
+_GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "sampling": ("request",),
+    "elicitation": ("request",),
+    "url_elicitation": ("request",),
+    "roots": (),
+    "on_log": ("message",),
+    "on_progress": ("step",),
+    "on_notification": ("told",),
+}
+"""What each function is called with."""
+
+
+def check_callbacks(functions: Mapping[str, Any], *first: str) -> None:
+    """Raise `ConfigError` for what cannot be called with what it would be given; `first` comes before the rest."""
+    for name, function in functions.items():
+        given = (*first, *_GIVEN[name])
+        if function is not None and not takes(function, len(given)):
+            raise ConfigError(f"{name} is a function of {len(given)} ({', '.join(given)}), not {function!r}")
+
+
+def check_roots(roots: Any) -> Any:
+    """The places, or the function that names them. Raises `TypeError` for what are none."""
+    if roots is None or callable(roots):
+        return roots
+    if isinstance(roots, str | bytes) or is_object(roots) or not (is_array(roots) or hasattr(roots, "__iter__")):
+        raise TypeError(f"roots are a list of paths, URIs or Root, or a function that returns one; not {roots!r}")
+    found = list(roots)
+    roots_result(found)
+    return found
+
+
+# --- What a server asks its client, as values for whoever answers: a conversation to go on with, a form to fill in, a page to visit.
+# Each says what was asked, and makes the answer: `request.accept(…)`, `request.decline()`, `request.cancel()`; `request.answer(…)` for a
+# conversation. What is made is checked where it is made, so that a mistake is seen by who made it, and not by a stranger's server.
+
+REJECTED: Final = "User rejected sampling request"
+
+
+# --- sampling
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRequest:
+    """A server wants your model to go on with a conversation. Answer with a text, with blocks, or with `answer(…)`."""
+
+    messages: Sequence[Message]
+    """What was said so far. `content` is a block, or a list of blocks."""
+    max_tokens: int
+    system_prompt: str | None = None
+    temperature: float | None = None
+    stop_sequences: Sequence[str] = ()
+    model_preferences: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    include_context: str = "none"
+    tools: Sequence[Mapping[str, Any]] = ()
+    """What the model may use, as the server defined it: `name`, `description`, `inputSchema`."""
+    tool_choice: str = "auto"
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any], *, tools: bool = True) -> SamplingRequest:
+        """Read it from the wire. `tools` is whether your model may use some. Raises `McpError` for what is no conversation."""
+        try:
+            check_sampling(params)
+            messages = [read_message(one) for one in params["messages"]]
+        except (LocalProtocolError, BadAnswer) as error:
+            raise McpError(ErrorCode.INVALID_PARAMS, str(error)) from None
+        if not tools and uses_tools(params):
+            raise McpError(
+                ErrorCode.INVALID_PARAMS, "this client's model uses no tools: sampling.tools is not declared"
+            )
+        choice: Any = params.get("toolChoice")
+        return cls(
+            messages,
+            params["maxTokens"],
+            params.get("systemPrompt"),
+            params.get("temperature"),
+            params.get("stopSequences") or (),
+            params.get("modelPreferences") or {},
+            params.get("includeContext") or "none",
+            params.get("tools") or (),
+            choice.get("mode", "auto") if is_object(choice) else "auto",
+            params.get("metadata") or {},
+            params,
+        )
+
+    @property
+    def text(self) -> str:
+        """What was said last, as far as it is text."""
+        if not self.messages:
+            return ""
+        content = self.messages[-1].content
+        return text_of(content if is_array(content) else [content])
+
+    def answer(self, content: Any, *, model: str = "unknown", stop_reason: str | None = None) -> Sampled:
+        """What your model said: text, a block, or several, `ToolUse` among them. The reason for stopping follows, unless it is given."""
+        wire = _content(content)
+        uses = any(block.get("type") == "tool_use" for block in wire)
+        result = {
+            "role": "assistant",
+            "content": wire[0] if len(wire) == 1 else wire,
+            "model": model,
+            "stopReason": stop_reason or ("toolUse" if uses else "endTurn"),
+        }
+        return Sampled("assistant", result["content"], model, str(result["stopReason"]), result, said_blocks(wire))
+
+    def refusal(self, message: str = REJECTED) -> McpError:
+        """What to raise when the user does not want it: `raise request.refusal()`."""
+        return McpError(ErrorCode.USER_REJECTED, message)
+
+    def to_result(self, said: Any) -> dict[str, Any]:
+        """The result for the server, of whatever a handler returned. Raises `TypeError` for what is no answer."""
+        if isinstance(said, Message):
+            said = said.content
+        if is_object(said) and "role" in said and "content" in said:
+            whole: dict[str, Any] = plain(said)
+            return {"model": "unknown", **whole}
+        if not isinstance(said, Sampled):
+            said = self.answer(said)
+        return {name: value for name, value in _of_sampled(said).items() if value is not None}
+
+
+def _of_sampled(said: Sampled) -> dict[str, Any]:
+    model = said.model or "unknown"
+    return {"role": said.role, "content": plain(said.content), "model": model, "stopReason": said.stop_reason}
+
+
+def _content(content: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for one in content if is_array(content) else [content]:
+        if isinstance(one, ToolUse) or (is_object(one) and one.get("type") == "tool_use"):
+            found.append(plain(one))
+        elif isinstance(one, str) or is_block(one):
+            found += blocks(one)
+        else:
+            raise TypeError(f"a model says text, blocks and uses of tools; {type(one).__name__} is none of these")
+    if not found:
+        raise TypeError("a model says something: there is nothing in the answer")
+    return found
+
+
+# --- elicitation
+
+
+class _Elicitation:
+    """What both kinds have in common: the user may say no, or nothing."""
+
+    __slots__ = ()
+
+    def decline(self) -> Declined:
+        """The user has said no."""
+        return Declined()
+
+    def cancel(self) -> Dismissed:
+        """The user has not answered: closed the form, went away."""
+        return Dismissed()
+
+
+@dataclass(frozen=True, slots=True)
+class ElicitationRequest(_Elicitation):
+    """A server wants your user to fill in a form. Answer with `accept(…)`, `decline()` or `cancel()`."""
+
+    message: str
+    """Why the user is asked. Show it, and who asks."""
+    schema: Mapping[str, Any]
+    """The form: `properties` is a field each, and `required` names those that cannot be left out."""
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> ElicitationRequest:
+        """Read it from the wire. Raises `McpError` for what is no form."""
+        schema: Any = params.get("requestedSchema")
+        if not is_object(schema) or not is_object(schema.get("properties", {})):
+            raise McpError(ErrorCode.INVALID_PARAMS, "a form has a requestedSchema with properties")
+        return cls(str(params.get("message", "")), schema, params)
+
+    @property
+    def fields(self) -> Mapping[str, Mapping[str, Any]]:
+        """The fields by name, in the order in which they are asked for."""
+        found: Any = self.schema.get("properties", {})
+        return cast("Mapping[str, Mapping[str, Any]]", found)
+
+    @property
+    def required(self) -> Sequence[str]:
+        """The fields that cannot be left out."""
+        found: Any = self.schema.get("required")
+        return [name for name in found if name in self.fields] if is_array(found) else []
+
+    def defaults(self) -> dict[str, Any]:
+        """What the form is filled in with before the user has done anything."""
+        return {
+            name: one["default"]
+            for name, one in self.fields.items()
+            if is_object(one) and one.get("default") is not None
+        }
+
+    def accept(self, content: Mapping[str, Any] | None = None, /, **fields: Any) -> Accepted[dict[str, Any]]:
+        """The user's answer, with the defaults for what they left alone. Raises `Mismatch`, with all that does not fit the form.
+
+        A field that is None, and can be, is left out.
+        """
+        given = {**(content or {}), **fields}
+        left_out = {name for name, value in given.items() if value is None and name not in self.required}
+        answer: dict[str, Any] = {**self.defaults(), **plain({**given})}
+        answer = {name: value for name, value in answer.items() if name not in left_out}
+        if problems := self._problems(answer):
+            raise Mismatch(problems)
+        return Accepted(answer)
+
+    def _problems(self, answer: Mapping[str, Any]) -> list[Problem]:
+        from greenroom.protocol.validation import AnswerValidator, BadSchema, TooMuch  # noqa: PLC0415 - much to load, and few are asked
+
+        strange = [
+            Problem(
+                (name,), Reason(f"the form has no such field; it has {', '.join(self.fields)}", "unexpected_property")
+            )
+            for name in answer
+            if name not in self.fields
+        ]
+        try:
+            validator = AnswerValidator(self.schema, meter=Meter())
+        except (BadSchema, TooMuch):
+            return strange  # a form that cannot be checked is the server's own affair
+        return strange + validator.errors(answer)
+
+    def to_result(self, said: Any) -> dict[str, Any]:
+        """The result for the server, of whatever a handler returned."""
+        if is_object(said):
+            if said.get("action") in ("accept", "decline", "cancel") and said.keys() <= {"action", "content", "_meta"}:
+                return dict(said)
+            said = self.accept(said)
+        answer = decision(said, self.accept)
+        return {"action": answer.action} | ({"content": answer.value} if isinstance(answer, Accepted) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class UrlElicitationRequest(_Elicitation):
+    """A server wants your user to visit a page. Show all of `url`, ask, and only then open it in a browser of theirs.
+
+    Never fetch it yourself: what happens there is between the user and the page. `accept()` means that they agreed to go there.
+    """
+
+    message: str
+    url: str = field(repr=False)
+    elicitation_id: str = field(default="", repr=False)
+    """By which `notifications/elicitation/complete` says later that they are done there."""
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> UrlElicitationRequest:
+        """Read it from the wire. Raises `McpError` for what is no address to send anybody to."""
+        url: Any = params.get("url")
+        if not isinstance(url, str) or not url.lower().startswith(("https://", "http://")):
+            raise McpError(ErrorCode.INVALID_PARAMS, "the url of an elicitation is an http(s) address")
+        return cls(str(params.get("message", "")), url, str(params.get("elicitationId", "")), params)
+
+    def accept(self) -> Accepted[None]:
+        """The user has agreed to go there."""
+        return Accepted(None)
+
+    def to_result(self, said: Any) -> dict[str, Any]:
+        """The result for the server, of whatever a handler returned."""
+        return {"action": decision(said, self.accept).action}
+
+
+def decision(said: Any, accept: Any) -> Elicited[Any]:
+    """What the user decided. True accepts, False declines, and nothing is no answer. Raises `TypeError` for what is none of these."""
+    match said:
+        case Accepted() | Declined() | Dismissed():
+            return said  # pyright: ignore[reportUnknownVariableType] - of anything
+        case True:
+            return cast("Elicited[Any]", accept())
+        case False:
+            return Declined()
+        case None:
+            return Dismissed()
+        case _:
+            kind = type(said).__name__
+            raise TypeError(
+                f"answer with request.accept(…), request.decline() or request.cancel(); {kind} is none of them"
+            )
+
+
+# --- roots
+
+
+def roots_result(roots: Any) -> dict[str, Any]:
+    """The `roots/list` result of some places: paths, URIs, `Root`s."""
+    return {"roots": [_root(one) for one in ([roots] if isinstance(roots, str) else roots)]}
+
+
+def _root(one: Root | Path | str | Mapping[str, Any]) -> dict[str, Any]:
+    from pathlib import Path, PurePath  # noqa: PLC0415 - few have roots
+
+    if isinstance(one, Root):
+        return {"uri": one.uri} | ({"name": one.name} if one.name else {})
+    if is_object(one):
+        return dict(one)
+    text = str(one)
+    if not isinstance(one, PurePath) and "://" in text:
+        return {"uri": text}
+    path = Path(text).expanduser().absolute()
+    return {"uri": path.as_uri(), "name": path.name or text}

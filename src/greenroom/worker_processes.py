@@ -1,0 +1,539 @@
+"""Serving on several processes: `server.run("http", workers=4)`. What stands in the tree of the program that was run, which itself serves nobody.
+
+::
+
+    workers (one_for_one)
+    ├─ cluster      what starts processes, and ends with them
+    ├─ handover     the listening sockets, which every process gets
+    ├─ roster       tells each node where the others are
+    ├─ wings        a station for each process, restarted a little later each time
+    ├─ lookout      if somebody wants to look at all this
+    └─ doors        open when all are there; the first to stop: has all of them let their peers go, at once
+
+A process that ends takes its own sessions with it, and nobody else's; connections that nobody had accepted yet are the others'. The program's own end,
+however it comes, is that of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import secrets
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from greenroom.actors.catalogue import KINDS
+from greenroom.actors.ensemble.desk import DESK, Desk
+from greenroom.actors.ensemble.node_messages import MOST
+from greenroom.actors.ensemble.spreading import Place
+from greenroom.actors.handlers import MAIN, RUN_AS, Found, Main, main_program
+from greenroom.actors.pools.handler_spec import load
+from greenroom.supervision import (
+    NO_CONNECTION,
+    SHUTDOWN,
+    ActorError,
+    Backoff,
+    CallTimeout,
+    ChildSpec,
+    Crash,
+    Exit,
+    GenServer,
+    NotRegistered,
+    On,
+    Options,
+    ProcessExited,
+    Quit,
+    Ref,
+    Reject,
+    Shutdown,
+    StartFailed,
+    Stop,
+    Supervisor,
+    child,
+    current_node,
+    exit,
+    kill,
+    send_after,
+    start_link,
+    terminate_child,
+    wait_down,
+)
+from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster.crash_output import PRINTED
+from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
+from greenroom.supervision.cluster.ushering import launch_on
+from greenroom.supervision.kernel.spelling import visible
+from greenroom.transports.access_log import is_on
+from greenroom.transports.access_log import log as access
+from greenroom.transports.binding import handover_child, shared_page, taken_over, ticket
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+
+    from greenroom.supervision import Continue, ExitReason, Ignore, NoReply
+    from greenroom.supervision.cluster.engine import Engine
+    from greenroom.transports.binding import Binding, Ticket
+    from greenroom.transports.http_config import HttpConfig
+
+    from .server import Server
+
+log: Final = logging.getLogger("greenroom.worker_processes")
+
+HUNG: Final = 30
+"""Seconds without a sign of life after which a process is taken for hung, and replaced."""
+RESTARTS: Final = 20
+"""How often each may be replaced in a minute, before the program gives up."""
+_START: Final = 120.0
+_STOP: Final = 2.0
+_BACKOFF: Final = Backoff(first=0.05, factor=2.0, longest=2.0, jitter=0.25, quiet=30.0)
+"""With longer pauses there would not be so many in a minute, and nobody would ever give up."""
+_PRELOAD: Final = (
+    "greenroom.server",
+    "greenroom.transports.listener",
+    "greenroom.transports.quart_app",
+    "greenroom.worker_processes",
+)
+
+
+def check_workers(workers: Any) -> int:
+    """How many. Raises `ConfigError`."""
+    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST:
+        raise ConfigError(
+            f"workers must be a whole number, 1 to {MOST}, or None to serve in this process, not {workers!r}"
+        )
+    return workers
+
+
+class Workers:
+    """All that a program has for its workers."""
+
+    def __init__(
+        self,
+        count: int,
+        application: Application,
+        config: HttpConfig,
+        binding: Binding,
+        grace: float,
+        seen: Sequence[ChildSpec[Any]] = (),
+    ) -> None:
+        """`binding` is that of the whole, and has listened since it was made. They have `grace` seconds to let their peers go.
+
+        With `seen`, by which this program is looked at, each of them can be looked at as well.
+        """
+        if config.is_tls:
+            paths = {word: getattr(config, word) for word in ("certfile", "keyfile", "cacertfile")}
+            config = replace(config, **{word: os.path.abspath(path) for word, path in paths.items() if path})  # noqa: PTH100
+        self.names = tuple(f"worker-{number}" for number in range(1, count + 1))
+        self._application = application
+        self._config = config
+        self._binding = binding
+        self._grace = grace
+        self._seen = seen
+        self._key = secrets.token_bytes(32)
+        self._ticket = ticket()
+        self._page = shared_page(count)
+        self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
+        self._known: dict[str, Sequence[str]] = {}
+        self.doors = Doors(self.names, grace, close_sockets=binding.shut_down)
+        """They open when all are there."""
+
+    def child_spec(self) -> ChildSpec[Any]:
+        """The whole, as a child of the program's topmost supervisor."""
+        wings = [self._wing(number) for number in range(len(self.names))]
+        often = RESTARTS * len(self.names)
+        children: list[ChildSpec[Any]] = [
+            self._cluster.child_spec(),
+            handover_child(self._binding, self._ticket, self._page),
+            child(Roster, self._known).but(id="roster", name=ROSTER),
+            child(Supervisor, wings, intensity=often, period=60.0, backoff=_BACKOFF).but(
+                id="wings", restart="transient", significant=True
+            ),
+            *self._seen,
+            porter_child(self.doors),
+        ]
+        # Who gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
+        return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
+
+    def _wing(self, number: int) -> ChildSpec[Any]:
+        name = self.names[number]
+        place = Place(number, self.names, self._key)
+        spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
+        wing = (self._application, self._config, place, self._ticket, bool(self._seen), is_on())
+        made = child(Station, self._cluster.engine, spec, wing, self.doors, self._grace)
+        return made.but(id=name, shutdown=self._grace + _STOP + 1.0)
+
+
+@contextlib.contextmanager
+def printing() -> Generator[None]:
+    """While this lasts, what workers print is printed."""
+    logger, echo = logging.getLogger(PRINTED), _Echo()
+    before, level = logger.propagate, logger.level
+    logger.addHandler(echo)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(echo)
+        logger.propagate = before
+        logger.setLevel(level)
+
+
+class _Echo(logging.Handler):
+    """Prints."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As a line where the worker has printed it."""
+        with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+            print(
+                visible(record.getMessage(), lines=True),
+                file=sys.stdout if record.levelno < logging.WARNING else sys.stderr,
+                flush=True,
+            )
+
+
+# --- A worker, as the program that was run sees it: the process, and what serves in it. It lives as long as both do.
+# Its supervisor starts another one in its place. When the process has ended, the links to it are gone a little before anybody knows how it ended: that is
+# waited for, so that whoever reads the log learns of the signal, and not of a connection.
+
+_PATIENCE: Final = 2.0
+"""Seconds until it is known how a process has ended that cannot be reached."""
+_SLACK: Final = 1.0
+_LATE: Final = object()
+
+
+class Station(GenServer):
+    """One for each worker."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, engine: Ref[Engine], spec: NodeSpec, wing: tuple[Any, ...], doors: Doors, grace: float) -> None:
+        """`wing` is what a `Wing` is made of. It has `grace` seconds to stop, and its process as many as `spec` says."""
+        assert spec.name is not None
+        self._engine = engine
+        self._spec = spec
+        self._name: str = spec.name
+        self._arguments = wing
+        self._doors = doors
+        self._grace = grace
+        self._host: Ref[Host] | None = None
+        self._wing: Ref[Wing] | None = None
+
+    async def init(self) -> None:
+        """Start the process, and what serves in it. It begins to serve when all are there, or at once if they have been."""
+        self._host = await start_link(Host, self._engine, self._spec)
+        try:
+            self._wing = wing = await launch_on(self._name, Options(name=WING), Wing, self._arguments, link=True)
+        except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
+            raise Quit(Shutdown(worker_error(failed))) from None
+        addresses = await wing.call(Wing.addresses)
+        await self._doors.roster.call(
+            Roster.arrived, self._name, addresses
+        )  # before anybody comes to it for another's session
+        if self._doors.open:
+            await wing.within(None).call(Wing.open)
+
+    def handle_info(self, message: Any) -> Stop | None:
+        """One of the two has ended."""
+        match message:
+            case Exit(reason=reason) if reason == NO_CONNECTION:
+                send_after(_PATIENCE, self.pid, _LATE)
+            case Exit(reason=reason):
+                return Stop(_why(reason))
+            case _ if message is _LATE:
+                return Stop(Shutdown("its node cannot be reached"))
+            case _:
+                super().handle_info(message)
+        return None
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """First what serves, in order; then the process."""
+        await _ended(self._wing, self._grace)
+        await _ended(self._host, self._spec.stop_timeout + _SLACK)
+
+
+def worker_error(failed: BaseException) -> BaseException:
+    """Why a worker, or what stands above it, did not start: the first cause."""
+    reason: Any = getattr(failed, "reason", None)
+    while isinstance(reason, Crash | Shutdown):
+        cause: Any = reason.error if isinstance(reason, Crash) else reason.detail
+        if isinstance(cause, BaseException):
+            failed = cause
+        reason = getattr(cause, "reason", None)
+    return failed
+
+
+def _why(reason: ExitReason) -> ExitReason:
+    """In a word, for a report: it was reported in full already, by whoever it has happened to."""
+    return Shutdown(str(reason.error)) if isinstance(reason, Crash) else reason
+
+
+async def _ended(who: Ref[Any] | None, seconds: float) -> None:
+    if who is None:
+        return
+    exit(who, SHUTDOWN)
+    try:
+        await wait_down(who, seconds)
+    except CallTimeout:
+        kill(who)
+        with contextlib.suppress(ActorError):
+            await wait_down(who, _SLACK)
+
+
+# --- What all workers have in common, in the program that was run: who is where, and whether the doors are open.
+
+ROSTER: Final = "greenroom.worker_processes"
+_ROSTER_SLACK: Final = 0.5
+
+
+class Roster(GenServer):
+    """Brings nodes together: whoever comes is told of those who are there, and they of it."""
+
+    def __init__(self, known: dict[str, Sequence[str]]) -> None:
+        """`known` outlives this process."""
+        self._known = known
+
+    def arrived(self, name: str, addresses: Sequence[str]) -> None:
+        """A node is there."""
+        for other, theirs in self._known.items():
+            if other != name:
+                Ref[Desk](On(DESK, other)).cast(Desk.meet, name, addresses)
+                Ref[Desk](On(DESK, name)).cast(Desk.meet, other, theirs)
+        self._known[name] = addresses
+
+
+@dataclass(slots=True)
+class Doors:
+    """Whether workers serve as soon as they are there: not before all are, or the first would get everybody."""
+
+    names: tuple[str, ...]
+    grace: float
+    """For how many seconds what is running may take to end, when they close."""
+    announce: Callable[[], object] = lambda: None
+    """Called when they are open for the first time."""
+    close_sockets: Callable[[], object] = lambda: None
+    """Called when they close, before anything else: from then on, who connects is refused."""
+    open: bool = False
+    roster: Ref[Roster] = field(default_factory=lambda: Ref[Roster](ROSTER))
+
+
+class Porter(GenServer):
+    """The last child of the program's tree: opens the doors when all is there, and closes them before anything else stops."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, doors: Doors) -> None:
+        """They are closed."""
+        self._doors = doors
+
+    async def init(self) -> None:
+        """Open them. A worker that cannot serve, the first time, keeps the program from starting."""
+        first, self._doors.open = not self._doors.open, True
+        await self._all(None, lambda wing: _opened(wing, first=first))
+        if first:
+            self._doors.announce()
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Refuse new connections, and let what is running finish, in all workers at once."""
+        if not isinstance(reason, Crash):
+            self._doors.open = False
+            self._doors.close_sockets()
+        await self._all(self._doors.grace + _ROSTER_SLACK, _drained)
+
+    async def _all(self, seconds: float | None, act: Callable[[Ref[Wing]], Coroutine[None, None, None]]) -> None:
+        await asyncio.gather(*(act(Ref[Wing](On(WING, name), seconds)) for name in self._doors.names))
+
+
+async def _opened(wing: Ref[Wing], *, first: bool) -> None:
+    try:
+        await wing.call(Wing.open)
+    except ProcessExited as error:  # one that is being replaced just now sees by itself how things are
+        match error.reason:
+            case Shutdown(detail=ActorError() as why) if first:
+                raise why from None
+            case _:
+                pass
+
+
+async def _drained(wing: Ref[Wing]) -> None:
+    with contextlib.suppress(ProcessExited, CallTimeout):  # whoever has not done it by now is stopped next
+        await wing.call(Wing.drain)
+
+
+def porter_child(doors: Doors) -> ChildSpec[Ref[Porter]]:
+    """As a child."""
+    return child(Porter, doors).but(id="doors", shutdown=doors.grace + 2 * _ROSTER_SLACK)
+
+
+# --- One of several processes that serve: what runs in it, and how it is told to let its peers go.
+# The supervisor of a node's own: it imports the application, is handed the sockets that all accept on, and starts the company with a desk beside it. Who
+# starts it is the program that was run, from its own process, and to that it is linked: it ends when that does.
+
+WING: Final = "greenroom.worker_processes"
+_INTENSITY: Final = 3
+
+
+class Wing(Supervisor):
+    """One on each node that serves."""
+
+    def __init__(
+        self,
+        application: Application,
+        config: HttpConfig,
+        place: Place,
+        ticket: Ticket,
+        inspect: bool = False,  # noqa: FBT001, FBT002 - it comes from afar, in its place
+        logs_access: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> None:
+        """All of it has come from the program that was run. With `inspect` its user may look at this process as well.
+
+        `logs_access` says whether that program writes an access log: what is logged here goes there.
+        """
+        super().__init__()
+        self._logs_access = logs_access
+        self._application = application
+        self._config = config
+        self._place = place
+        self._ticket = ticket
+        self._inspect = inspect
+        self._company: Any = None
+        self._serving: ChildSpec[Any] | None = None
+
+    async def init(self) -> Continue | NoReply | Ignore | Stop | None:
+        """Import, be handed the sockets, and have the desk ready."""
+        try:
+            server = await asyncio.to_thread(self._application.load)
+        except (
+            ConfigError
+        ) as error:  # a message for the user, who hears it where the program was started: nothing has crashed
+            raise Quit(Shutdown(error)) from None
+        access.setLevel(logging.INFO if self._logs_access else logging.CRITICAL)
+        binding = await taken_over(self._ticket, self._place.number)
+        self._company = server.company.name("company")
+        desk, self._serving = server.children_at(self._place, self._config, binding, inspect=self._inspect)
+        super().__init__([desk], intensity=_INTENSITY)
+        return await super().init()
+
+    async def open(self) -> None:
+        """Serve, if it does not yet. Where that cannot be (what a lifespan opens is away), all of this is of no use, and ends."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            try:
+                await self.start_child(serving)
+            except Reject as refused:  # else its caller alone would hear of it; whoever did not start has been reported
+                raise Quit(Shutdown(refused.error)) from None
+
+    def addresses(self) -> Sequence[str]:
+        """Where the other nodes reach this one."""
+        elsewhere: Any = current_node().elsewhere
+        return tuple(elsewhere.addresses)
+
+    async def drain(self) -> None:
+        """Accept nobody any more, and let end what is running, within the listeners' grace."""
+        with contextlib.suppress(NotRegistered):  # it has never served
+            await terminate_child(self._company, "listeners")
+
+
+# --- Finding the server of this program again in another process: by the module that it stands in, and its name there.
+
+_SHOWN: Final = 10
+"""Registrations that a message names."""
+_INSTEAD: Final = (
+    "other processes import it by its name, so give it one at the top of a module: `server = Server(…)`, "
+    "or `server = make_server()`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """Where a server is found, and what this program has registered with it."""
+
+    found: Found
+    main: Main | None
+    registered: tuple[tuple[str, str], ...] = ()
+    """Each registration, and the module that its function is in."""
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The settings that were changed where the program was started."""
+
+    def __str__(self) -> str:
+        return str(self.found)
+
+    def load(self) -> Server:
+        """Import the module, and take the server from it. Blocks for as long as that takes. Raises `NotLoaded`, and `ConfigError`."""
+        from .server import Server  # noqa: PLC0415 - which runs workers, which are found by this
+
+        server: Any = load(self.found, self.main)
+        if not isinstance(server, Server):
+            raise ConfigError(f"{self.found} is no Server when another process imports it, but {server!r}")
+        self._compare(server)
+        if self.changes:
+            server.set_up(**self.changes)
+        return server
+
+    def _compare(self, server: Server) -> None:
+        """Raise `ConfigError` where the import has registered less than the program has: a worker would serve that in silence."""
+        here = {what for what, _ in registrations_of(server)}
+        missing = [(what, module) for what, module in self.registered if what not in here]
+        if not missing:
+            return
+        shown = ", ".join(f"{what} (of {module})" for what, module in missing[:_SHOWN])
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        home = self.main.file or self.main.module if self.main is not None else f"the module {self.found.module}"
+        modules = sorted({module for _, module in missing} - {MAIN, self.found.module})
+        if modules:
+            hint = f'write `import {", ".join(modules)}` in it, above `if __name__ == "__main__":`'
+        elif self.main is None and any(module == MAIN for _, module in missing):
+            hint = "register it in a module that it imports, or make the server in the program's own file"
+        else:
+            hint = 'register it above `if __name__ == "__main__":`, where an import comes by'
+        raise ConfigError(
+            f"worker processes import {home}, and there {self.found.name} has not got all that it has in this program: "
+            f"{shown}{more} would be missing; {hint}"
+        )
+
+
+def application_of(server: Server) -> Application:
+    """Where that one is. Raises `ConfigError` where another process could not find it."""
+    for module, names in sorted(_importable().items()):
+        for name, value in names:
+            if value is server:
+                return Application(Found(module, name), None, registrations_of(server), server.changes)
+    main = main_program()
+    for name, value in tuple(vars(sys.modules[MAIN]).items()):
+        if value is server:
+            if main is None:
+                raise ConfigError(f"this program is in no file, from which workers could import it: {_INSTEAD}")
+            return Application(Found(MAIN, name), main, registrations_of(server), server.changes)
+    raise ConfigError(f"workers cannot find this server: {_INSTEAD}")
+
+
+def registrations_of(server: Server) -> tuple[tuple[str, str], ...]:
+    """All that is registered with it, each with the module of its function; and whatever else workers would lack in silence."""
+    found = [
+        (f"{kind.replace('_', ' ')} {name!r}", _module_of(entry.handler.function))
+        for kind in KINDS
+        for name, entry in server.registry.catalogue.all(kind).items()
+    ]
+    lifespans = [(f"lifespan {name}", module) for name, module in server.lifespans()]
+    return (*found, *lifespans, *((f"mounted host {number}", MAIN) for number in range(1, server.mounted + 1)))
+
+
+def _module_of(function: Any) -> str:
+    module: Any = getattr(inspect.unwrap(function), "__module__", None)
+    return MAIN if module == RUN_AS or not isinstance(module, str) else module
+
+
+def _importable() -> dict[str, list[tuple[str, Any]]]:
+    """What stands in modules that another process can import by their name; the program itself is found in another way."""
+    return {
+        name: list(vars(module).items())
+        for name, module in tuple(sys.modules.items())
+        if name != MAIN and getattr(module, "__spec__", None) is not None
+    }

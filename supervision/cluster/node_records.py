@@ -1,0 +1,224 @@
+"""What the engine keeps of each node's process, what it tells that node's host, and what the clock tells it about one. Values."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.supervision.kernel.errors import ActorError
+
+if TYPE_CHECKING:
+    from greenroom.supervision.behaviours.caller import Caller
+    from greenroom.supervision.behaviours.calls import Ref
+    from greenroom.supervision.kernel.links import Monitor
+    from greenroom.supervision.kernel.messages import Pid
+
+    from .specs import NodeSpec
+
+
+class Started:
+    """What a host learns of its process: its pid, and who ends the node."""
+
+    __slots__ = ("os_pid", "steward")
+
+    def __init__(self, os_pid: int, steward: Pid) -> None:
+        """The node is ready."""
+        self.os_pid = os_pid
+        self.steward = steward
+
+
+class Ended:
+    """To a host: its process has ended, so."""
+
+    __slots__ = ("ending",)
+
+    def __init__(self, ending: Ending) -> None:
+        """It is gone."""
+        self.ending = ending
+
+
+class Charge:
+    """A node's process, from the moment when somebody wants it until it has ended."""
+
+    def __init__(self, name: str, spec: NodeSpec, host: Pid, caller: Caller[Any], watch: Monitor) -> None:
+        """`host` is told of its end, `caller` waits for it to be ready."""
+        self.name = name
+        self.spec = spec
+        self.host = host
+        self.watch = watch
+        self.starting: Caller[Any] | None = caller
+        self.ending: list[Caller[Any]] = []
+        self.steward: Pid | None = None
+        self.pid = 0
+        self.pidfd: int | None = None
+        self.placing = False
+        """Whether it is not known yet on which machine it is to be."""
+        self.watch_elsewhere: Monitor | None = None
+        self.landlord: Ref[Any] | None = None
+        """Who sees to it when it is on another machine."""
+        self.why = ""
+        self.words = ""
+        self.hung = False
+        self.asked = False
+        self.timers: list[Any] = []
+
+    def ended(self, status: int | None, words: str) -> Ending:
+        """How, when that is its exit status, or None since nobody could tell, and those were its last words."""
+        how = Ending(lost=True) if status is None else Ending.of_status(status)
+        return Ending(
+            signal=how.signal,
+            code=how.code,
+            lost=how.lost,
+            hung=self.hung,
+            asked=self.asked,
+            memory=self.spec.limits.memory,
+            words=words or self.words,
+        )
+
+
+class _Timed:
+    __slots__ = ("charge", "number")
+    __match_args__ = ("charge", "number")
+
+    def __init__(self, charge: Charge, number: int = 0) -> None:
+        self.charge = charge
+        self.number = number
+
+
+class Late(_Timed):
+    """It should be ready by now."""
+
+    __slots__ = ()
+
+
+class Again(_Timed):
+    """It is time to look for another place for it."""
+
+    __slots__ = ()
+
+
+class Silent(_Timed):
+    """Its link is gone, and nobody has told of its end."""
+
+    __slots__ = ()
+
+
+class Signal(_Timed):
+    """It had its time."""
+
+    __slots__ = ()
+
+
+# --- How a process ended, as a value that says it in words, and the error that carries it.
+
+EXIT_LOST: Final = 70
+"""The exit code of a node's process that has lost the application's node, and has stopped by itself."""
+EXIT_MEMORY: Final = 71
+"""... that ended of a `MemoryError` which no handler caught."""
+EXIT_BROKEN: Final = 72
+"""... whose event loop ended of an error."""
+_CODES: Final = {
+    EXIT_LOST: "stopped because it lost its connection to the application",
+    EXIT_MEMORY: "ended because it was out of memory",
+    EXIT_BROKEN: "ended because its event loop broke",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a process ended.
+
+    `signal` or `code` is what the system tells; neither is known of a process that is `lost`: nobody could tell any more. `hung`:
+    it did not answer, and was ended for that. `asked`: it was ended because somebody here wanted it to. `memory` is its limit,
+    when it had one. `words` are the last that it said of itself: where it was when a fatal signal came, for instance. They are for whoever
+    looks after it, and not for its callers: `str` leaves them out.
+    """
+
+    signal: int | None = None
+    code: int | None = None
+    hung: bool = False
+    lost: bool = False
+    asked: bool = False
+    memory: int | None = None
+    words: str = ""
+
+    @classmethod
+    def of_status(cls, status: int) -> Ending:
+        """From an exit status as Python tells it: a negative one is a signal."""
+        return cls(signal=-status) if status < 0 else cls(code=status)
+
+    @property
+    def orderly(self) -> bool:
+        """Whether it ended as it should: with exit code 0, and nobody had to end it."""
+        return self.code == 0 and not self.hung
+
+    def __str__(self) -> str:
+        if self.hung:
+            return "did not answer any more, and was killed"
+        if self.signal is not None:
+            return self._signalled()
+        if self.code == EXIT_MEMORY and self.memory is not None:
+            return f"{_CODES[EXIT_MEMORY]} (its limit is {_bytes(self.memory)})"
+        if self.code is not None:
+            return _CODES.get(self.code, f"exited with code {self.code}")
+        return "was lost: nobody could tell how it ended"
+
+    def _signalled(self) -> str:
+        assert self.signal is not None
+        name = signal_name(self.signal)
+        what = f"was ended by signal {self.signal} ({name})"
+        if name == "SIGXCPU":
+            return f"{what}: it used more CPU time than its limit"
+        if self.asked:
+            return f"{what}, which greenroom sent"
+        if name == "SIGKILL":
+            return f"{what}, which greenroom did not send: the system may have been out of memory"
+        if self.memory is not None and name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGTRAP"):
+            return f"{what}; its memory limit is {_bytes(self.memory)}, and C code that gets no memory may end so"
+        return what
+
+
+class NodeLost(ActorError):
+    """The process of a node has ended, or cannot be reached; `ending` says how."""
+
+    def __init__(self, node: str, ending: Ending) -> None:
+        """`node` is its name."""
+        super().__init__(node, ending)
+        self.node = node
+        self.ending = ending
+        if ending.words:
+            self.add_note(ending.words)
+
+    def __str__(self) -> str:
+        return f"the process of node {self.node} {self.ending}"
+
+
+class NodeFailed(ActorError):
+    """A node did not come up: what it was at, and what went wrong."""
+
+    def __init__(self, node: str, why: str) -> None:
+        """`why` is a sentence."""
+        super().__init__(node, why)
+        self.node = node
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"node {self.node} did not come up: {self.why}"
+
+
+class EngineFailed(ActorError):
+    """What starts processes does not run: why not, and what to do."""
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV, or SIG64 for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def _bytes(count: int) -> str:
+    mega = 1024 * 1024
+    return f"{count // mega} MiB" if count >= mega else f"{count} bytes"

@@ -1,0 +1,515 @@
+"""The way to a server by way of another process: what parses its words, and holds its sockets or its child process, runs there.
+
+The wire here stands for the one there. It finds out where there is room (`Place`), has an outpost started, and passes on what is said and
+heard; whoever owns it sees a wire like any other. When the other process is lost, that is this wire's end, and says how that one ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
+
+from greenroom.supervision import (
+    NORMAL,
+    SHUTDOWN,
+    CallTimeout,
+    Crash,
+    Down,
+    Exit,
+    GenServer,
+    GreenroomError,
+    NoConnection,
+    NoProcess,
+    Options,
+    Quit,
+    Ref,
+    Shutdown,
+    Stop,
+    current_node,
+    exit,
+    kill,
+    monitor,
+    receive,
+    self_pid,
+    spawn_link,
+    trap_exit,
+)
+from greenroom.supervision.cluster import CannotTravel, values
+from greenroom.supervision.cluster.node_records import NodeLost
+from greenroom.supervision.cluster.ushering import launch_on
+from greenroom.supervision.kernel.messages import INFO
+
+from . import far_words as words
+from .errors import ConnectFailed, ConnectionLost, NodeEnded, TransportError, WireFull
+from .seam import Inbound, Lost, check_travels, ticket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.protocol.messages import RequestId
+    from greenroom.supervision import ExitReason, Pid
+    from greenroom.supervision.kernel.process import Process
+
+    from .seam import Credentials, Route, Ticket, Wire
+
+WAITING: Final = 4096
+"""How many messages may wait for the other process to take them,"""
+WAITING_BYTES: Final = 64 * 1024 * 1024
+"""and how much they may weigh."""
+UNREAD: Final = 16
+"""So many mails of ours in the connection's mailbox, and no more is asked for until it has caught up."""
+LOOK_AGAIN: Final = 0.005
+OFTEN: Final = 8
+"""After so many mails, the other end is told that they were taken;"""
+MUCH: Final = 1024 * 1024
+"""or after so many bytes."""
+LAST_WORDS: Final = 0.5
+"""How long it may take, once the link is gone, until it is known how the process has ended."""
+
+
+class Lodging(NamedTuple):
+    """Room on a node."""
+
+    node: str
+    keeper: Pid
+    """Ends when the process of that node does, and then says how."""
+
+
+class Place(Protocol):
+    """Where there is room for wires. A value, used again for each new one."""
+
+    async def lodge(self) -> Lodging:
+        """Have a node for the calling process, for as long as that lives. Raises what keeps one from coming up."""
+        ...
+
+
+class _Settled(NamedTuple):
+    outpost: Ref[Outpost]
+    keeper: Pid
+
+
+class FarRoute:
+    """A route of which each wire is in another process."""
+
+    def __init__(self, route: Route, place: Place) -> None:
+        """Raises `ConfigError` for a route that leads through this process alone."""
+        check_travels(route)
+        self.route = route
+        self.place = place
+
+    def __repr__(self) -> str:
+        return f"FarRoute({self.route!r})"
+
+    @property
+    def description(self) -> str:
+        """Where it leads."""
+        return self.route.description
+
+    def open(self, owner: Pid) -> FarWire:
+        """Begin a wire for the calling process."""
+        return FarWire(self, owner)
+
+
+class FarWire:
+    """One wire, as it is seen here."""
+
+    def __init__(self, route: FarRoute, owner: Pid) -> None:
+        """Made by `FarRoute.open`, in the owner's process."""
+        self.description = route.description
+        self._route = route
+        self._owner: Process | None = current_node().process(owner)
+        self._outpost: Ref[Outpost] | None = None
+        self._ended: ExitReason | None = None
+        """Why whoever keeps the other process did."""
+        self._waiting: deque[list[Any]] = deque()
+        self._said = [0, 0]
+        self._closing: ExitReason | None = None
+        self._taken = [0, 0]
+        self._looking: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.pid: Pid = spawn_link(self._live)
+
+    def __repr__(self) -> str:
+        return f"<FarWire {self.description}, {'on a node' if self._outpost else 'not there yet'}>"
+
+    # --- what the connection does
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+        """Have it said there. Raises `WireFull`."""
+        self._post([words.SAY, frame, id, ordered], len(frame))
+
+    def forget(self, id: RequestId) -> None:
+        """Nobody waits for that answer any more."""
+        self._post([words.FORGET, id])
+
+    def agreed(self, version: str) -> None:
+        """The handshake is over."""
+        self._post([words.AGREED, version])
+
+    def _post(self, word: list[Any], weight: int = 0) -> None:
+        said = self._said
+        if weight:
+            if said[0] >= WAITING or (said[1] + weight > WAITING_BYTES and said[0]):
+                raise WireFull(f"{said[0]} messages, {said[1]:,} bytes, wait for the process that is to send them")
+            said[0] += 1
+            said[1] += weight
+        if self._outpost is None:
+            self._waiting.append(word)
+        else:
+            self._outpost.send(word)
+
+    # --- the process
+
+    async def _live(self) -> None:
+        trap_exit()
+        self._begin(self._settle())
+        try:
+            over: ExitReason | None = None
+            while over is None:
+                over = self._came(await receive())
+            reason = await self._known(over)
+        finally:
+            self._waiting.clear()
+            if self._looking is not None:
+                self._looking.cancel()
+            for task in self._tasks:
+                task.cancel()
+        raise Quit(reason)
+
+    async def _settle(self) -> None:
+        """Find room, and have an outpost there."""
+        me = Ref[Any](self.pid)
+        try:
+            ticket = ticket_of(self._route.route)
+            lodging = await self._route.place.lodge()
+            options = Options(label=f"wire of {current_node().name}")
+            outpost = await launch_on(lodging.node, options, Outpost, (self.pid, ticket), link=True)
+        except Exception as error:  # noqa: BLE001 - whatever kept it from beginning is this wire's end, and its reason
+            me.send([words.ENDED, Shutdown(_vain(error))])
+        else:
+            me.send(_Settled(outpost, lodging.keeper))
+
+    def _came(self, message: Any) -> ExitReason | None:
+        """One message; the reason to end for, if it brings one."""
+        match message:
+            case [words.CAME, data, plain]:
+                self._hear(data, plain=plain)
+            case [words.ENDED, reason]:
+                return self._closing or reason
+            case [words.TOOK, mails, size]:
+                self._said[0] -= mails
+                self._said[1] -= size
+            case [words.ASK, number, what, args]:
+                self._begin(self._answer(number, what, args))
+            case [words.LINE, text]:
+                self._line(text)
+            case _Settled(outpost, keeper):
+                self._outpost = outpost
+                monitor(keeper)
+                while self._waiting:
+                    outpost.send(self._waiting.popleft())
+                if self._closing is not None:
+                    outpost.send([words.CLOSE])
+            case Down(reason=reason):
+                self._ended = reason
+            case Exit(pid=pid, reason=reason) if self._outpost is not None and pid == self._outpost.pid:
+                return self._closing or reason
+            case Exit(reason=reason):
+                return self._close(reason)
+            case _:
+                pass  # whatever else has found its way here
+        return None
+
+    def _close(self, reason: ExitReason) -> ExitReason | None:
+        """In order, there as well; at once when nothing is there yet."""
+        if self._closing is not None:
+            return None
+        self._closing = reason if isinstance(reason, Shutdown) else Shutdown()
+        if self._outpost is None:
+            return self._closing
+        self._outpost.send([words.CLOSE])
+        self._thank()  # whatever still comes is little, and nobody waits for who does not read
+        return None
+
+    async def _known(self, reason: ExitReason) -> ExitReason:
+        """The same, or how the node's process has ended, which is known a moment after it is out of reach."""
+        if not isinstance(reason, NoConnection | NoProcess) or self._closing is not None:
+            return Shutdown(ConnectionLost(f"the wire has ended: {reason}")) if reason == NORMAL else reason
+        try:
+            ended = self._ended or (await receive(_is_down, timeout=LAST_WORDS)).reason
+        except CallTimeout:
+            return Shutdown(NodeEnded("cannot be reached any more"))
+        lost = getattr(ended, "detail", getattr(ended, "error", None))
+        return Shutdown(NodeEnded(str(lost.ending) if isinstance(lost, NodeLost) else f"was stopped ({ended})"))
+
+    # --- what comes
+
+    def _hear(self, data: bytes, *, plain: bool) -> None:
+        owner = self._owner
+        if owner is None:
+            return
+        owner.deliver((INFO, Inbound(self.pid, words.unpack(data, plain=plain))))
+        self._taken[0] += 1
+        self._taken[1] += len(data)
+        if self._taken[0] >= OFTEN or self._taken[1] >= MUCH:
+            self._thank()
+
+    def _thank(self) -> None:
+        """Say that it was taken, as soon as that is so."""
+        owner = self._owner
+        behind = owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD
+        if behind and self._closing is None:
+            if self._looking is None:
+                self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_again)
+        elif self._outpost is not None:
+            self._outpost.send([words.HEARD, *self._taken])
+            self._taken = [0, 0]
+
+    def _look_again(self) -> None:
+        self._looking = None
+        self._thank()
+
+    async def _answer(self, number: int, what: str, args: list[Any]) -> None:
+        """Who we are: said here, by whoever knows."""
+        route: Any = self._route.route
+        credentials: Credentials = route.credentials
+        try:
+            if what == "headers":
+                said = dict(await credentials.headers())
+                value: Any = {_plain(name): _plain(each) for name, each in said.items()}
+            else:
+                value = bool(await credentials.refused(*args))
+            values.encode(value, "")  # what cannot travel is found here: who asked would wait for it for ever
+            ok = True
+        except Exception as error:  # noqa: BLE001 - somebody else's code; told to who asked
+            ok, value = False, error
+        self._post([words.TOLD, number, ok, value])
+
+    def _line(self, text: str) -> None:
+        sink = getattr(self._route.route, "sink", None)
+        if sink is not None:
+            sink(text)
+
+    def _begin(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _plain(text: Any) -> str:
+    """What is in it: a text of somebody's own class may show something else, and does not travel."""
+    if not isinstance(text, str):
+        raise TypeError(f"headers are texts, and credentials have given a {type(text).__name__}")
+    return str.__str__(text)
+
+
+def _is_down(message: object) -> bool:
+    return isinstance(message, Down)
+
+
+def _vain(error: Exception) -> TransportError:
+    if isinstance(error, TransportError):
+        return error
+    root: Any = getattr(error, "reason", None)
+    found: Any = getattr(root, "detail", None) or (root.error if isinstance(root, Crash) else None) or error
+    kind = "" if isinstance(found, GreenroomError) else f"{type(found).__name__}: "
+    failed = ConnectFailed(f"there is no process for the connection: {kind}{found}")
+    failed.__cause__ = error
+    return failed
+
+
+# --- The other end of a wire that runs in another process: opens the real one there, says what it is given, and sends back what is heard.
+# Two processes of that node, tied to each other: the outpost takes what comes from home, and the ear owns the wire. The ear stops reading when
+# too much of what it has sent was not taken at home; then the wire does, as with any owner that does not keep up.
+
+MAILS: Final = 32
+"""How many mails may be on their way to home,"""
+BYTES: Final = 4 * 1024 * 1024
+"""and how much they may weigh: beyond that nothing more is read."""
+FAR_OUTPOST_OFTEN: Final = 64
+"""After so many messages from home, it is told that they were taken;"""
+
+
+class Desk:
+    """What stayed at home, as a route there sees it: the credentials, and whoever wants the lines of a program's stderr."""
+
+    def __init__(self, home: Ref[Any]) -> None:
+        """`home` is the wire that stands for this one there."""
+        self._home = home
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+
+    @property
+    def credentials(self) -> Credentials:
+        """Those that are at home."""
+        return self
+
+    def line(self, text: str) -> None:
+        """The server has written this to stderr."""
+        self._home.send([words.LINE, text])
+
+    async def headers(self) -> Mapping[str, str]:
+        """Who we are, asked for anew each time."""
+        said: Mapping[str, str] = await self._ask("headers")
+        return said
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+        """The server did not take that."""
+        return bool(await self._ask("refused", status, challenge, dict(sent)))
+
+    async def _ask(self, what: str, *args: Any) -> Any:
+        number = next(self._numbers)
+        asked = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._home.send([words.ASK, number, what, list(args)])
+            return await asked
+        finally:
+            del self._asked[number]
+
+    def told(self, number: int, *, ok: bool, value: Any) -> None:
+        """Home has answered."""
+        asked = self._asked.get(number)
+        if asked is None or asked.done():
+            return
+        if ok:
+            asked.set_result(value)
+        else:
+            asked.set_exception(value)
+
+
+class Credit:
+    """How much more may be sent before home has taken some of it."""
+
+    def __init__(self) -> None:
+        """All of it."""
+        self._mails = 0
+        self._bytes = 0
+        self._free = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    async def spend(self, size: int) -> None:
+        """One more mail goes."""
+        while not self._free and (self._mails >= MAILS or self._bytes >= BYTES):
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        self._mails += 1
+        self._bytes += size
+
+    def earn(self, mails: int, size: int) -> None:
+        """So much was taken."""
+        self._mails -= mails
+        self._bytes -= size
+        self._wake()
+
+    def free(self) -> None:
+        """Nobody takes anything any more, so nobody waits for that."""
+        self._free = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class Outpost(GenServer):
+    """One for each wire."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, home: Pid, ticket: Ticket) -> None:
+        """`home` is the wire that stands for this one; the ticket says where the server is."""
+        self._home: Ref[Any] = Ref(home)
+        self._ticket = ticket
+        self._credit = Credit()
+        self._desk = Desk(self._home)
+        self._wire: Wire | None = None
+        self._ear: Pid
+        self._taken = [0, 0]
+
+    async def init(self) -> None:
+        """Begin the wire."""
+        self._otp_process.await_death(self)
+        begun = asyncio.get_running_loop().create_future()
+        self._ear = spawn_link(_listen, self._home, self._ticket, self._desk, self._credit, begun)
+        self._wire = await begun
+
+    def handle_info(self, message: Any) -> Stop | None:
+        """From home; or somebody has ended."""
+        wire = self._wire
+        match message:
+            case [words.SAY, frame, id, ordered]:
+                if wire is not None:
+                    self._say(wire, frame, id, ordered=ordered)
+            case [words.FORGET, id]:
+                if wire is not None:
+                    wire.forget(id)
+            case [words.AGREED, version]:
+                if wire is not None:
+                    wire.agreed(version)
+            case [words.HEARD, mails, size]:
+                self._credit.earn(mails, size)
+            case [words.TOLD, number, ok, value]:
+                self._desk.told(number, ok=ok, value=value)
+            case [words.CLOSE]:
+                if wire is not None:
+                    exit(wire.pid, SHUTDOWN)
+            case Exit(pid=pid, reason=reason) if pid == self._ear:
+                return Stop(reason)
+            case _:
+                super().handle_info(message)
+        return None
+
+    def _say(self, wire: Wire, frame: bytes, id: Any, *, ordered: bool) -> None:
+        self._taken[0] += 1
+        self._taken[1] += len(frame)
+        if self._taken[0] >= FAR_OUTPOST_OFTEN or self._taken[1] >= MUCH:
+            self._home.send([words.TOOK, *self._taken])
+            self._taken = [0, 0]
+        try:
+            wire.send(frame, id, ordered=ordered)
+        except WireFull as full:
+            if id is not None:
+                data, plain = words.pack([Lost(id, full, resend=True)])
+                self._home.send([words.CAME, data, plain])
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - the ear is told
+        """It is gone, with home or without, and takes no more thanks: an ear that waits for some would never hear of it."""
+        self._credit.free()
+
+
+async def _listen(
+    home: Ref[Any], ticket: Ticket, desk: Desk, credit: Credit, begun: asyncio.Future[Wire | None]
+) -> None:
+    """The ear."""
+    trap_exit()
+    try:
+        wire = ticket.route(desk).open(self_pid())
+    except Exception as error:  # noqa: BLE001 - a route is anybody's code, and this is an attempt in vain
+        cause = error if isinstance(error, TransportError) else ConnectFailed(f"{type(error).__name__}: {error}")
+        _last(home, Shutdown(cause))
+        begun.set_result(None)
+        return
+    begun.set_result(wire)
+    while True:
+        message = await receive()
+        if isinstance(message, Inbound):
+            data, plain = words.pack(message.heard)
+            await credit.spend(len(data))
+            home.send([words.CAME, data, plain])
+        elif isinstance(message, Exit):
+            if message.pid == wire.pid:
+                _last(home, message.reason)
+                return
+            if isinstance(message.reason, Shutdown | NoConnection):  # home's end, or that of the way there
+                exit(wire.pid, SHUTDOWN)
+            else:
+                kill(wire.pid)
+
+
+def _last(home: Ref[Any], reason: ExitReason) -> None:
+    try:
+        home.send([words.ENDED, reason])
+    except CannotTravel:
+        home.send([words.ENDED, Shutdown(ConnectionLost(f"the wire has ended: {reason}"))])

@@ -1,0 +1,294 @@
+"""All connections of one listener, whatever they speak: how many there may be, and how they end together."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import struct
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from greenroom.errors import ConfigError
+from greenroom.supervision.acceptor import connections_within, kept_free, open_files_limit
+
+from .access_log import log_refusal
+
+if TYPE_CHECKING:
+    from asyncio import BaseTransport
+    from collections.abc import Callable, Sequence
+
+    from .asgi import App
+    from .http_config import HttpConfig
+    from .seam import Peer
+
+log: Final = logging.getLogger("greenroom.http")
+
+HARD: Final = 0.2
+"""Seconds for a connection that was cut to be gone, before its tasks are cancelled; and as many after that."""
+_MINUTE: Final = 60.0
+SHARE: Final = 4
+"""One address may have one in so many of the connections, unless the settings say otherwise."""
+LEAST_SHARE: Final = 8
+"""And so many in any case: one client needs two or three, for its calls and its stream."""
+
+
+def _number(transport: Any) -> int:
+    """A connection's descriptor. POSIX gives the lowest that is free, so at least as many are in use."""
+    sock = transport.get_extra_info("socket")
+    return -1 if sock is None else int(sock.fileno())
+
+
+class Guest(Protocol):
+    """One connection, as its hall sees it. It says `left` when nothing of it is left."""
+
+    def leave(self) -> None:
+        """Go when what is running is over; at once, if nothing is."""
+
+    def cut(self) -> None:
+        """Go now, whatever is running."""
+
+    def kill(self) -> None:
+        """End what was told to go, and has not."""
+
+
+class Hall:
+    """All connections of one listener."""
+
+    def __init__(self, app: App, config: HttpConfig) -> None:
+        """None are open yet."""
+        self.app = app
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.open: dict[Guest, str | None] = {}
+        """All connections, and which source each counts for: None for a trusted proxy's."""
+        self.ending = False
+        self._proxies = TrustedProxies(config.trusted_proxies)
+        self._of_source: dict[str, int] = {}
+        self._empty = asyncio.Event()
+        self._complained: dict[str, float] = {}
+
+    def source_of(self, transport: Any) -> str | None:
+        """What a connection counts for: its address, its /64 for IPv6; None for a trusted proxy, and where there is no address."""
+        peer: tuple[str, int] | str | None = transport.get_extra_info("peername")
+        if not isinstance(peer, tuple) or peer[0] in self._proxies:
+            return None
+        return source_of(peer[0])
+
+    def has_room(self, transport: Any) -> bool:
+        """Whether one more connection may come in, which is this one."""
+        if self.ending:
+            return False
+        files = open_files_limit()
+        most = min(self.config.max_connections, connections_within(files))
+        count = len(self.open)
+        if count >= most:
+            if most == self.config.max_connections:
+                self._complain("there are %d connections, which is all that max_connections allows", count)
+            else:
+                self._complain("there are %d connections, which is all that the limit of open files, %d, leaves room for: raise ulimit -n", count, files)  # fmt: skip
+            return False
+        if _number(transport) >= files - kept_free(files):
+            self._complain("a connection is refused: the process has %d files open, and may have %d: raise ulimit -n", _number(transport), files)  # fmt: skip
+            return False
+        source = self.source_of(transport)
+        share = min(most, self.config.max_connections_per_address or max(LEAST_SHARE, most // SHARE))
+        if source is not None and (own := self._of_source.get(source, 0)) >= share:
+            self._complain("%s has %d connections, which is one address's share (max_connections_per_address)", source, own)  # fmt: skip
+            return False
+        return True
+
+    def _complain(self, text: str, *values: object) -> None:
+        log_refusal(text % values, status=503)
+        now = self.loop.time()
+        if now - self._complained.get(text, -_MINUTE) >= _MINUTE:
+            self._complained[text] = now
+            log.warning(text, *values)
+
+    def enter(self, guest: Guest, transport: Any) -> None:
+        """A connection is open."""
+        source = self.open[guest] = self.source_of(transport)
+        if source is not None:
+            self._of_source[source] = self._of_source.get(source, 0) + 1
+        self._empty.clear()
+
+    def left(self, guest: Guest) -> None:
+        """A connection is gone. Again is a no-op."""
+        source = self.open.pop(guest, None)
+        if source is not None:
+            self._of_source[source] -= 1
+            if not self._of_source[source]:
+                del self._of_source[source]
+        if not self.open:
+            self._empty.set()
+
+    async def drain(self, grace: float, end_calls: Callable[[], bool] | None = None) -> None:
+        """Hang up on idle connections, and let what is running end, for so long; then cut what is left.
+
+        `end_calls` has it answered before, and returns whether there was anything to answer.
+        """
+        self.ending = True
+        for guest in tuple(self.open):
+            guest.leave()
+        if not await self._gone(grace):
+            if end_calls is not None and end_calls():
+                await self._gone(HARD)
+            self.cut()
+            if not await self._gone(HARD):
+                for guest in tuple(self.open):
+                    guest.kill()
+                await self._gone(HARD)
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        self.ending = True
+        for guest in tuple(self.open):
+            guest.cut()
+
+    async def _gone(self, seconds: float) -> bool:
+        if not self.open:
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        return not self.open
+
+
+# --- Where connections come from, as limits and guesses are counted: by address, all ports of it, and by /64 for IPv6.
+# A customer is given a whole /64, so counting single addresses of IPv6 would bound nothing. An address of a trusted proxy stands for all the proxy's
+# clients and is not counted; unless the settings say otherwise those are the loopback addresses, from which a proxy on the same machine connects.
+
+if TYPE_CHECKING:
+    Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+    Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_PREFIX: Final = 64
+_HOPS: Final = 16
+"""Proxies in a row whose addresses are looked at."""
+
+
+@lru_cache(maxsize=1024)
+def address_of(host: str) -> Address | None:
+    """The address that a text is, an IPv4 one also where it is written as IPv6; None for a name or a path."""
+    try:
+        found = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
+@lru_cache(maxsize=1024)
+def source_of(host: str) -> str:
+    """What a host is counted as: its IPv4 address, its IPv6 network, or itself if it is neither."""
+    found = address_of(host)
+    if found is None:
+        return host
+    return str(ipaddress.ip_network((int(found), _PREFIX), strict=False)) if found.version == 6 else str(found)  # noqa: PLR2004 - the version's name
+
+
+def host_in(address: str) -> str:
+    """The host of `host:port`; a text without a colon is a host already. An IPv6 address has to come with its port."""
+    return address.rpartition(":")[0] or address
+
+
+class TrustedProxies:
+    """Addresses whose connections are not counted, since many clients come by each of them."""
+
+    __slots__ = ("_known", "_networks")
+
+    def __init__(self, listed: Sequence[str] | None = None) -> None:
+        """Addresses and networks; None for the loopback addresses. Raises `ConfigError` for what is neither."""
+        self._networks: tuple[Network, ...] | None = (
+            None if listed is None else tuple(_network(each) for each in listed)
+        )
+        self._known = lru_cache(maxsize=1024)(self._look_up)
+
+    def __contains__(self, host: str) -> bool:
+        return self._known(host)
+
+    def client_in(self, forwarded: str) -> str:
+        """The client's address in `X-Forwarded-For`: the last one there that is not a trusted proxy's own. Empty where there is none.
+
+        What stands before it came from the client, and may be anything. Without a list of proxies none of it counts: then any program of this
+        machine could write what it likes.
+        """
+        if self._networks is None:
+            return ""
+        for each in reversed(forwarded.rsplit(",", _HOPS)[-_HOPS:]):
+            text = each.strip()
+            found = address_of(text.partition(":")[0] if text.count(":") == 1 else text)
+            if found is None:
+                break
+            if str(found) not in self:
+                return str(found)
+        return ""
+
+    def _look_up(self, host: str) -> bool:
+        found = address_of(host)
+        if found is None:
+            return False
+        if self._networks is None:
+            return found.is_loopback
+        return any(found in each for each in self._networks)
+
+
+_LOOPBACK: Final = TrustedProxies()
+
+
+def is_proxied(peer: Peer) -> bool:
+    """Whether a peer's address is a trusted proxy's, which brings many clients."""
+    return host_in(peer.address) in _LOOPBACK if peer.proxied is None else peer.proxied
+
+
+def _network(text: str) -> Network:
+    try:
+        found = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"trusted_proxies must have addresses and networks, as 192.0.2.7 or 10.0.0.0/8, not {text!r}: {error}"
+        ) from None
+    mapped = found.network_address.ipv4_mapped if isinstance(found, ipaddress.IPv6Network) else None
+    if mapped is not None and found.prefixlen >= 96:  # noqa: PLR2004 - where the IPv4 address begins
+        return ipaddress.ip_network((int(mapped), found.prefixlen - 96))
+    return found
+
+
+# --- What the kernel is told of a connection: how soon it is to find that a peer is gone, how much to take ahead, what to forget.
+
+AHEAD: Final = 16 * 1024
+"""How many bytes the kernel takes for a connection beyond what is on its way; it would take megabytes for who does not read."""
+_FORGET: Final = struct.pack("ii", 1, 0)
+
+
+def prepare(transport: BaseTransport, config: HttpConfig) -> None:
+    """Have it noticed when the peer is gone, or does not read."""
+    seconds = config.write_timeout
+    with suppress(OSError):  # of a connection that is gone already
+        raw: socket.socket = transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, AHEAD)
+        if hasattr(
+            socket, "TCP_USER_TIMEOUT"
+        ):  # for what the kernel holds; it gives up in silence, so we are to be first
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1400)))
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(config.heartbeat)))
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / 2)))
+
+
+def forget(transport: BaseTransport) -> None:
+    """Let the kernel forget what was not read: else it goes on for whoever does not read, who never hears of the end."""
+    with suppress(OSError):  # it is closed already
+        raw: socket.socket = transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
+
+
+def is_broken(transport: BaseTransport) -> bool:
+    """Whether the kernel knows that the peer is gone, which a loop does not hear of that has stopped reading."""
+    with suppress(OSError):
+        raw: socket.socket = transport.get_extra_info("socket")
+        return raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+    return True
