@@ -37,8 +37,7 @@ from .client_callbacks import Callbacks, check_callbacks, check_roots, told
 from .client_words import ClientWords
 from .errors import GreenroomError, suggests
 from .hosting import Hosting
-from .server import Server
-from .targets import Guest, name_of, route_of
+from .targets import Guest, name_of, route_of, server_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -447,7 +446,7 @@ class Client(ClientTools):
         self._line = ConnectionLine(name or name_of(target, self._route), self.settings)
         self._line.board.tools_changed = self.promises.forget
         self._hosting = Hosting(self.child_spec)
-        self._server = target if isinstance(target, Server) else None
+        self._server = server_of(target)
         self._guests: list[Guest] = []
 
     def __repr__(self) -> str:

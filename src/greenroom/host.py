@@ -43,8 +43,7 @@ from .errors import ConfigError, suggests
 from .host_files import HostFiles
 from .host_words import NOT_OPEN, HostedServer, HostWords
 from .hosting import Hosting
-from .server import Server
-from .targets import Guest, origin_of, route_of
+from .targets import Guest, origin_of, route_of, server_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -464,7 +463,8 @@ class Host(HostFiles, HostWords):
 
 
 def _guest(server: SomeServer) -> Guest | None:
-    return Guest(server) if isinstance(server, Server) else None
+    ours = server_of(server)
+    return None if ours is None else Guest(ours)
 
 
 @asynccontextmanager

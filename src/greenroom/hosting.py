@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from greenroom.actors.pools.handler_spec import begins
 from greenroom.supervision import Node, ProcessExited, Supervisor, is_alive, start, stop
 from greenroom.supervision.kernel.current import current, install_node, node_of
 
@@ -29,6 +29,13 @@ _guests: WeakKeyDictionary[Node, int] = WeakKeyDictionary()
 """How many live in each node that was opened here."""
 _endings: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
 """The loops whose node is just being closed."""
+
+
+def _begins(what: str) -> None:
+    """Refuse this in a worker process that only imports the program. A worker has that module; a program that is none need not load it."""
+    module = sys.modules.get("greenroom.actors.pools.handler_spec")
+    if module is not None:
+        module.begins(what)
 
 
 class Hosting:
@@ -47,14 +54,14 @@ class Hosting:
 
     async def ensure(self) -> None:
         """See to it that it runs in this loop, until `close`. Raises `StartFailed` when it does not come up."""
-        begins("what lives in this loop")
+        _begins("what lives in this loop")
         lodging = self._lodging()
         if lodging.top is None or not is_alive(lodging.top):
             await lodging.settle(self._spec)
 
     async def hold(self) -> None:
         """The same, until it is let go. Who began with `ensure` keeps it beyond that."""
-        begins("what lives in this loop")
+        _begins("what lives in this loop")
         lodging = self._lodging()
         lodging.holders += 1
         try:

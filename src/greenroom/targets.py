@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -12,7 +13,6 @@ from greenroom.supervision.kernel.current import node_of
 from greenroom.transports.client.memory import MemoryRoute
 
 from .errors import ConfigError
-from .server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from greenroom.auth.client.door import Auth
     from greenroom.transports.client.seam import Credentials, Route
 
+    from .server import Server
+
     Target: TypeAlias = str | Sequence[str] | Server | Company | Route
+
+
+def server_of(target: object) -> Server | None:
+    """The target, if it is a `Server` of this program. A program that has none has not loaded that module, and a client does not load it either."""
+    module = sys.modules.get("greenroom.server")
+    return target if module is not None and isinstance(target, module.Server) else None
 
 
 def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Route:
@@ -37,8 +45,9 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
                 "write Client(HttpRoute(url, headers=…, credentials=…)), or Client(url, headers=…, auth=…)"
             )
         raise ConfigError("headers and auth are for a server at a URL: a command gets its secrets with env=")
-    if isinstance(target, Server):
-        return Guest(target).route()
+    server = server_of(target)
+    if server is not None:
+        return Guest(server).route()
     if hasattr(target, "open") and hasattr(target, "description"):
         return cast("Route", target)
     if hasattr(target, "enter") and hasattr(target, "connect"):
@@ -74,7 +83,8 @@ def _advice(target: Any) -> str:
 
 def name_of(target: Target, route: Route) -> str:
     """What the server is called here, if nobody says otherwise."""
-    return target.settings.name if isinstance(target, Server) else route.description
+    server = server_of(target)
+    return route.description if server is None else server.settings.name
 
 
 def origin_of(route: Route) -> str:

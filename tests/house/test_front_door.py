@@ -90,6 +90,24 @@ def test_server_client_and_host_come_from_one_door() -> None:
 
 
 @pytest.mark.row("FM-05")
+def test_an_http_client_loads_nothing_of_servers_hosts_gateways_or_clusters() -> None:
+    program = "import sys, greenroom; greenroom.Client('http://127.0.0.1:9/mcp'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True)
+    ours = [name.removeprefix("greenroom.") for name in done.stdout.split() if name.startswith("greenroom.")]
+    others = (
+        "server",
+        "host",
+        "actors.federation",
+        "actors.gateway",
+        "actors.pools",
+        "actors.guest",
+        "supervision.cluster",
+    )
+    assert [name for name in ours if f"{name}.".startswith(tuple(f"{other}." for other in others))] == []
+    assert "thespian" not in done.stdout.split()
+    assert len(ours) <= 130
+
+
 def test_no_models_library_is_loaded_or_needed() -> None:
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     needed = [

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.cluster import CannotTravel
-from greenroom.supervision.cluster.values import encode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -207,6 +205,9 @@ def ticket_of(route: Route) -> Ticket:
 
 def check_travels(route: Route) -> None:
     """Raises `ConfigError` for a route that cannot be followed in another process."""
+    from greenroom.supervision.cluster import CannotTravel  # noqa: PLC0415 - a client in one process loads none of what links several
+    from greenroom.supervision.cluster.values import encode  # noqa: PLC0415
+
     try:
         encode(ticket_of(route), "")
     except CannotTravel as error:
