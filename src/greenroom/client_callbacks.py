@@ -19,6 +19,7 @@ from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Eli
 from greenroom.protocol.content import is_block
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.meter import Meter
+from greenroom.protocol.methods import check_params
 from greenroom.protocol.problems import Mismatch, Problem, Reason
 from greenroom.protocol.received import read_log, read_message, text_of
 from greenroom.protocol.results import Message, ToolUse, blocks, check_sampling, said_blocks, uses_tools
@@ -212,6 +213,8 @@ class SamplingRequest:
     @classmethod
     def of(cls, params: Mapping[str, Any], *, tools: bool = True) -> SamplingRequest:
         """Read it from the wire. `tools` is whether your model may use some. Raises `McpError` for what is no conversation."""
+        params = dict(params)
+        check_params("sampling/createMessage", params)
         try:
             check_sampling(params)
             messages = [read_message(one) for one in params["messages"]]

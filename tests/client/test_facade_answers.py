@@ -391,3 +391,28 @@ async def test_a_model_that_uses_tools_is_declared_by_the_settings() -> None:
     settings = ClientSettings(capabilities={"sampling": {"tools": {}}})
     async with Client(server, sampling=model, settings=settings) as client:
         assert await client.call("buy") == "price"
+
+
+@pytest.mark.parametrize(
+    ("params", "wrong"),
+    [
+        ({}, "messages"),
+        ({"messages": 1, "maxTokens": 1}, "messages"),
+        ({"messages": [], "maxTokens": "x"}, "maxTokens"),
+        ({"messages": [], "maxTokens": None}, "maxTokens"),
+        ({"messages": [], "maxTokens": 1, "tools": True}, "tools"),
+        ({"messages": [], "maxTokens": 1, "systemPrompt": 7}, "systemPrompt"),
+        ({"messages": [], "maxTokens": 1, "temperature": "hot"}, "temperature"),
+        ({"messages": [], "maxTokens": 1, "stopSequences": ["x", 1]}, "stopSequences"),
+        ({"messages": [], "maxTokens": 1, "modelPreferences": []}, "modelPreferences"),
+    ],
+)
+def test_a_malformed_conversation_is_refused_with_the_member_that_is_wrong(params: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(McpError, match=wrong) as refused:
+        SamplingRequest.of(params)
+    assert refused.value.code == -32602
+
+
+def test_members_of_a_conversation_that_are_null_are_left_out() -> None:
+    asked = SamplingRequest.of({"messages": [], "maxTokens": 1, "systemPrompt": None, "tools": None})
+    assert (asked.system_prompt, asked.tools) == (None, ())

@@ -133,6 +133,12 @@ class CreateMessage(Params):
 
     messages: list[Object]
     max_tokens: int
+    system_prompt: str | None = None
+    temperature: float | None = None
+    stop_sequences: list[str] | None = None
+    model_preferences: Object | None = None
+    include_context: str | None = None
+    metadata: Object | None = None
     tools: list[Object] | None = None
     tool_choice: Object | None = None
     task: TaskWish | None = None
