@@ -13,10 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-@pytest.fixture(scope="package", autouse=True)
-def _parsed_files_are_dropped() -> Generator[None]:
-    """The repository's syntax trees are millions of objects, which every full collection in the tests behind these would go through."""
-    yield
-    tree.standing.cache_clear()
-    tree.parsed.cache_clear()
-    gc.collect()
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """The repository's syntax trees are millions of objects, which no collection has to go through."""
+    gc.disable()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Nor in the tests behind these."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not nextitem.nodeid.startswith("tests/house/"):
+            tree.forget()
+        gc.enable()

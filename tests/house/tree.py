@@ -160,17 +160,29 @@ class Tree:
 @cache
 def parsed(path: str, text: str) -> ast.Module:
     """A file of Python. All modules of tests share what was parsed."""
+    was = gc.isenabled()
     gc.disable()  # otherwise four fifths of the time go into looking for cycles in what is all kept
     try:
         return ast.parse(text, path)
     finally:
-        gc.enable()
+        if was:
+            gc.enable()
 
 
 @cache
 def standing(root: Path) -> Tree:
     """The repository as it stands, read once for all modules of tests."""
     return Tree.of(root)
+
+
+def forget() -> None:
+    """Drop all that was read and parsed. pytest holds the trees themselves for longer, in cycles, so they are emptied."""
+    if standing.cache_info().currsize:
+        house = standing(Path(__file__).parents[2])
+        for each in (*house.sources, house):
+            vars(each).clear()
+    standing.cache_clear()
+    parsed.cache_clear()
 
 
 def module_of(path: str) -> str | None:
