@@ -6,6 +6,7 @@ when it is first used. That keeps the import of a command line tool, or of a wor
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -511,6 +512,22 @@ if not TYPE_CHECKING:  # a checker that saw this function would believe in every
         value: object = getattr(import_module(home), name)
         globals()[name] = value
         return value
+
+
+class _Moved:
+    """Asked last: for a module that none of Python's own finders has found."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> object:  # noqa: ARG004 - as `importlib` calls it
+        """How to load a module under a path that it no longer has."""
+        if not name.startswith("greenroom."):
+            return None
+        from .moved import spec_of_moved  # noqa: PLC0415 - a program that imports what there is needs none of it
+
+        return spec_of_moved(name)
+
+
+sys.meta_path.append(_Moved)  # type: ignore[arg-type]
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,223 @@
+"""Modules that have moved: their old paths can be imported until the next minor version, with a warning that says the new one."""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_MOVED: Final = {
+    "actors.calls": "inflight",
+    "actors.catalogue": "lists",
+    "actors.client.connection": "errands attendant",
+    "actors.client.pending": "board readers",
+    "actors.client.reach": "greeting reports",
+    "actors.company": "handle others peers",
+    "actors.consent.consent": "turns memory",
+    "actors.consent.rules": "globs errors",
+    "actors.elicitation.bridge": "forms",
+    "actors.ensemble.desk": "lending",
+    "actors.ensemble.door": "elsewhere",
+    "actors.ensemble.node_messages": "words marks",
+    "actors.entries": "listed binding",
+    "actors.federation.federation": "lines",
+    "actors.federation.federation_errors": "errors agent_errors",
+    "actors.federation.list_refresher": "curator sentry vital",
+    "actors.federation.offering": "seam",
+    "actors.federation.specs": "annex",
+    "actors.federation.upstream_requests": "requests gate fan_out",
+    "actors.gateway.client_connections": "lodgings desk seam",
+    "actors.gateway.gateway": "following keeper",
+    "actors.gateway.view": "addresses",
+    "actors.guest.guest": "pending followers",
+    "actors.guest.guest_session": "visit answers",
+    "actors.guest.guest_wire": "wire keys",
+    "actors.guest.listener": "reception door knocking reports",
+    "actors.guest.messages": "asking",
+    "actors.handlers": "options actors.pools.places",
+    "actors.mentions.reader": "grammar expansion shelf",
+    "actors.names": "card",
+    "actors.output.limits": "keeper spill",
+    "actors.peer_channels": "voice outbound",
+    "actors.pools.handler_spec": "plans loading",
+    "actors.pools.pools": "crews lodging",
+    "actors.pools.process_provider": "premises claims",
+    "actors.pools.remote_call": "order facts words",
+    "actors.pools.scheduler": "foreman hands attempts",
+    "actors.pools.worker_main": "seat far_voice",
+    "actors.pools.worker_proxy": "minder losses",
+    "actors.registry": "registrar readiness",
+    "actors.reply_sinks": "outlets channel",
+    "actors.scopes": "callers",
+    "actors.server_questions": "asking_calls asker questions",
+    "actors.session": "agreement handshake",
+    "actors.sessions": "tidying",
+    "actors.streams": "feeds",
+    "actors.task_collector": "task_listeners task_voice",
+    "actors.task_record": "task_words task_endings",
+    "actors.task_store_sqlite": "task_file",
+    "actors.tasks": "task_keeper task_calls",
+    "actors.worker": "answers tool_calls prompts reads completions local calling",
+    "auth.bearer": "claims resource_document",
+    "auth.client.code_flow": "landing browsers device_flow",
+    "auth.client.credential": "keeper challenges",
+    "auth.client.discovery": "metadata pkce words",
+    "auth.client.door": "reaching per_caller",
+    "auth.client.oauth": "revoking",
+    "auth.client.registration": "identity",
+    "auth.client.stores": "locks sealing record",
+    "auth.client.token_calls": "ways",
+    "auth.gate": "failures",
+    "auth.grants": "answers info seam",
+    "auth.headers": "urls",
+    "auth.introspection": "keyset own_fetcher",
+    "auth.shared_secrets": "api_key basic hashing remembered custom nobody",
+    "auth.testing.book": "words faults",
+    "auth.testing.server": "wire signing",
+    "auth.testing.tokens": "pages giving",
+    "cli.asking": "prompting",
+    "cli.calling": "progress",
+    "cli.door": "completing words",
+    "cli.endings": "spelling writing",
+    "cli.entries": "program_file toml_file",
+    "cli.inspecting": "listing oddities",
+    "cli.installing": "attaching",
+    "cli.serve_options": "option_types",
+    "cli.serving": "gateway renewing",
+    "client": "client_tools",
+    "client_callbacks": "answering asked",
+    "config.config_sync": "household reconciler watcher steps regime",
+    "config.documents": "json_lines toml_lines",
+    "config.fields": "kinds",
+    "config.reader": "building lookup",
+    "config.variables": "environment places",
+    "decorators": "registrations words",
+    "host": "guests",
+    "host_words": "hosted",
+    "listening": "working",
+    "mounting": "lifespans",
+    "protocol.collisions": "probing",
+    "protocol.conversions": "library_values",
+    "protocol.forms": "elicitations form_rules",
+    "protocol.keywords": "canonical",
+    "protocol.messages": "salvage",
+    "protocol.methods": "complaints",
+    "protocol.negotiation": "automaton",
+    "protocol.patterns": "pattern_syntax",
+    "protocol.provider_rules": "provider_names provider_schemas",
+    "protocol.results": "sampling",
+    "protocol.schema_nodes": "keyword_shapes subschemas",
+    "protocol.sse": "lines",
+    "protocol.validation": "metaschemas",
+    "running": "last_resort",
+    "server": "outside gateways",
+    "service": "callbacks",
+    "supervision.behaviours.caller": "actions",
+    "supervision.behaviours.calls": "requests",
+    "supervision.behaviours.gen_server": "serving methods",
+    "supervision.behaviours.server": "reporting",
+    "supervision.behaviours.starting": "becoming",
+    "supervision.behaviours.task": "streams",
+    "supervision.cluster.addresses": "naming",
+    "supervision.cluster.bootstrap": "boots inherited lifeline guests",
+    "supervision.cluster.crash_output": "last_words utterances",
+    "supervision.cluster.daemon_protocol": "orders lodging",
+    "supervision.cluster.engine": "placing",
+    "supervision.cluster.foreign": "attendants",
+    "supervision.cluster.framing": "sealing",
+    "supervision.cluster.keeper": "thespian_system",
+    "supervision.cluster.machines": "placement",
+    "supervision.cluster.node_main": "hosting mains node_host",
+    "supervision.cluster.node_records": "charges endings",
+    "supervision.cluster.peers": "dialling silence peering",
+    "supervision.cluster.remote_process": "far abroad incoming",
+    "supervision.cluster.thespian_taming": "thespian_door hardening versions leftovers",
+    "supervision.introspect": "snapshot tracing",
+    "supervision.kernel.guard": "interrupts",
+    "supervision.kernel.messages": "pid reasons",
+    "supervision.kernel.watchdog": "stacks",
+    "supervision.registry": "key_locks",
+    "supervision.statem.events": "results",
+    "supervision.statem.machine": "agenda",
+    "supervision.statem.plan": "drawing",
+    "supervision.supervisors.base": "children shutdown intensity",
+    "supervision.supervisors.spec": "strategy backoff errors",
+    "supervision.supervisors.tree": "clients",
+    "supervision.testing.faults": "holding sabotage taps",
+    "supervision.testing.histories": "checking",
+    "supervision.testing.injection": "targets",
+    "supervision.testing.recorder": "collected",
+    "supervision.testing.replay": "shrinking kept",
+    "supervision.testing.stage": "performing",
+    "supervision.testing.virtual_time": "waits outside",
+    "testing.rough": "sockets",
+    "thespian_tools": "actors.guest.actor_tools",
+    "transports.binding": "shares handover",
+    "transports.channel": "memory",
+    "transports.client.command_child": "command_guardian",
+    "transports.client.command_wire": "command_ears command_outlet",
+    "transports.client.http_address": "guard",
+    "transports.client.http_pool": "http_connection http_dial",
+    "transports.client.http_posts": "http_old",
+    "transports.client.http_reader": "http_carrier http_stream",
+    "transports.client.http_settings": "http_tls",
+    "transports.client.http_visit": "http_refusal",
+    "transports.client.http_wire": "http_listening http_letterhead",
+    "transports.client.remote_wire": "far_route far_outpost",
+    "transports.client.seam": "tickets",
+    "transports.http1": "http1_head",
+    "transports.http1_wire": "turn",
+    "transports.http2": "http2_gate http2_pipe",
+    "transports.http_answers": "http_checks",
+    "transports.http_engine": "http_old",
+    "transports.http_exchange": "interruption body_budget",
+    "transports.listener": "acceptor",
+    "transports.open_connections": "hall sources sockets",
+    "transports.stdio": "lingering standard",
+    "transports.tls": "tls_wire",
+    "worker_processes": "workers station roster wing applications",
+}
+"""The modules that others have become a part of; one of the same package by its last name, another one by its path below `greenroom`."""
+
+
+def _places() -> dict[str, str]:
+    places: dict[str, str] = {}
+    for place, names in _MOVED.items():
+        package = place.rpartition(".")[0]
+        for name in names.split():
+            old = name if "." in name or not package else f"{package}.{name}"
+            places[f"greenroom.{old}"] = f"greenroom.{place}"
+    return places
+
+
+PLACES: Final = _places()
+"""The path of each module today, by the path that it had."""
+
+
+class _Alias:
+    """Loads a module under the path that it had."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002 - the module is there already
+        module = import_module(self._place)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import has put its own in this place
+
+
+def spec_of_moved(name: str) -> ModuleSpec | None:
+    """How to load a module that has moved, by the path that it had; None for any other."""
+    place = PLACES.get(name)
+    if place is None:
+        return None
+    warnings.warn(f"{name} has moved: import {place}", DeprecationWarning, stacklevel=3)
+    return ModuleSpec(name, _Alias(place), origin=place)  # type: ignore[arg-type]
