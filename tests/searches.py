@@ -27,10 +27,13 @@ def examples(deep: int) -> int:
 
 def one_in(step: int, cases: Iterable[Any]) -> list[Any]:
     """For `parametrize`: the first of each `step` cases is for `make test`, the others are deep."""
-    return [
-        case if number % step == 0 else pytest.param(*_arguments(case), marks=pytest.mark.deep)
-        for number, case in enumerate(cases)
-    ]
+    return [case if number % step == 0 else _deep(case) for number, case in enumerate(cases)]
+
+
+def _deep(case: Any) -> Any:
+    if isinstance(case, type(pytest.param())):
+        return pytest.param(*case.values, marks=(*case.marks, pytest.mark.deep), id=case.id)
+    return pytest.param(*_arguments(case), marks=pytest.mark.deep)
 
 
 def _arguments(case: object) -> tuple[object, ...]:
