@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def server_of(target: object) -> Server | None:
     """The target, if it is a `Server` of this program. A program that has none has not loaded that module, and a client does not load it either."""
-    module = sys.modules.get("greenroom.server")
+    module: Any = sys.modules.get("greenroom.server")
     return target if module is not None and isinstance(target, module.Server) else None
 
 
