@@ -60,7 +60,7 @@ ROOM_pools       := blast isolation once pools survival workers
 ROOM_protocol    := fuzz protocol schemas
 ROOM_supervision := behaviours kernel otp statem sups supervision
 ROOM_testing     := faults testing
-ROOM_transports  := client_command client_http hostile http stdio tls
+ROOM_transports  := client_command client_http frames hostile http stdio tls
 ifneq ($(filter quick,$(MAKECMDGOALS)),)
 $(if $(filter $(ROOM),$(ROOMS)),,$(error make quick ROOM=…: one of $(ROOMS)))
 endif
