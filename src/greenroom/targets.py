@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 def server_of(target: object) -> Server | None:
     """The target, if it is a `Server` of this program. A program that has none has not loaded that module, and a client does not load it either."""
     module: Any = sys.modules.get("greenroom.server")
-    return target if module is not None and isinstance(target, module.Server) else None
+    ours = module is not None and isinstance(target, module.Server)
+    return cast("Server", target) if ours else None
 
 
 def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Route:

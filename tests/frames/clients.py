@@ -141,16 +141,19 @@ async def play(name: str) -> list[list[str]]:
             program = Command(sys.executable, "-I", "-S", Path(peer.__file__), revision, came)
             await _act(Client(program, **options), ACTIONS[action])
             return [["> lines", *came.read_text(encoding="utf-8").splitlines()]]
-    async with _served(revision, old=transport == "client-sse") as (url, lanes):
+    async with _served(revision, old=transport == "client-sse") as (url, server):
         target = SseRoute(url) if transport == "client-sse" else url
-        await _act(Client(target, **options), ACTIONS[action])
-    return lanes
+        await _act(Client(target, **options), ACTIONS[action], server.listening)
+        return [server.posts, server.gets]
 
 
-async def _act(client: Client, action: Action) -> None:
+async def _act(client: Client, action: Action, listening: asyncio.Event | None = None) -> None:
+    """Do it. A client may be done before its stream is asked for, and then never asks: so it stays until then."""
     async with client:
         with suppress(GreenroomError, ValueError):
             await action(client)
+        if listening is not None:
+            await listening.wait()
 
 
 # --- a server on HTTP
@@ -165,6 +168,7 @@ class _Server:
         self.posts: list[str] = ["> posts"]
         self.gets: list[str] = ["> streams"]
         self.tasks: set[asyncio.Task[None]] = set()
+        self.listening = asyncio.Event()
         self._stream: asyncio.StreamWriter | None = None
         self._asking: asyncio.StreamWriter | None = None
 
@@ -189,6 +193,8 @@ class _Server:
         writer.close()
 
     async def _answer(self, verb: str, message: Any, writer: asyncio.StreamWriter) -> None:
+        if verb == "GET":
+            self.listening.set()
         if verb == "GET" and self.old:
             self._stream = writer
             await _write(writer, _STREAM + b"event: endpoint\ndata: /messages?session_id=1\n\n")
@@ -241,12 +247,12 @@ async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 @asynccontextmanager
-async def _served(revision: str, *, old: bool) -> AsyncGenerator[tuple[str, list[list[str]]]]:
+async def _served(revision: str, *, old: bool) -> AsyncGenerator[tuple[str, _Server]]:
     server = _Server(revision, old=old)
     listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}/{'sse' if old else 'mcp'}", [server.posts, server.gets]
+        yield f"http://127.0.0.1:{port}/{'sse' if old else 'mcp'}", server
     finally:
         listening.close()
         for each in server.tasks:

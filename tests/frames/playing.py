@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Talking = Callable[[str, scenarios.Conversation], AbstractAsyncContextManager[wires.Talk]]
 
-PATIENCE = 30.0
+PATIENCE = 100.0
 """Seconds for one scenario, which takes milliseconds: one that hangs is recorded as such, and the others are played."""
 
 STILL: dict[str, Any] = {
@@ -168,7 +168,10 @@ async def _visit(transport: str, way: wires.Way, visit: scenarios.Visit) -> list
 
 async def _bytes(way: Any, data: bytes) -> list[list[str]]:
     try:
-        return [(await way.raw(data)).split("\r\n")]
+        head, _, body = (await way.raw(data)).partition("\r\n\r\n")
+        status, *lines = head.split("\r\n")
+        headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
+        return [[wires.shown_head(status, headers, body.encode("latin-1")), *body.split("\r\n")]]
     finally:
         await way.close()
 
@@ -208,6 +211,11 @@ async def _way(transport: str, server: Server) -> Callable[[], Any]:
         return lambda: wires.Asgi(app)
     url = await server.listen(config=HttpConfig(**STILL, **CONFIGS[transport]))
     port = int(url.rpartition(":")[2].partition("/")[0])
+    # The first request for a page loads Quart in a thread, which on a busy machine takes longer than a scenario may.
+    warm = wires.Sockets(port)
+    page = await warm.send("GET", "/", {"accept": "text/html"}, None)
+    await page.head()
+    await warm.close()
     return lambda: wires.Sockets(port)
 
 

@@ -423,13 +423,13 @@ class HttpTalk(Talk):
             lane.append(status)
             place = len(lane) - 1
             if folded.get("content-type") == "text/event-stream":
-                lane[place] = _head(status, got, None)
+                lane[place] = shown_head(status, got, None)
                 if first is not None and not self.waits_for_event:
                     first.set()
                 await self._events(exchange, lane, first)
             else:
                 data = b"" if verb == "HEAD" else b"".join([each async for each in exchange.pieces()])
-                lane[place] = _head(status, got, None if verb == "HEAD" else data)
+                lane[place] = shown_head(status, got, None if verb == "HEAD" else data)
                 if data:
                     await self._take(lane, data.decode(), is_text=folded.get("content-type") == "text/plain")
         except (ConnectionError, asyncio.IncompleteReadError, Unanswered):
@@ -459,7 +459,7 @@ class HttpTalk(Talk):
                     await self.post(reply)
 
 
-def _head(status: str, headers: list[tuple[str, str]], body: bytes | None) -> str:
+def shown_head(status: str, headers: list[tuple[str, str]], body: bytes | None) -> str:
     """A status and headers as they are kept. A length that is the body's is not written as a number, which would change with the words of an error."""
     shown: list[str] = []
     is_html = any(value.startswith("text/html") for _, value in headers)
@@ -478,6 +478,7 @@ class OldTalk(HttpTalk):
     sse: str = "/sse"
     waits_for_event: bool = True
     _place: str = ""
+    _apart: list[str] = field(default_factory=list[str])
 
     async def greet(self) -> None:
         await Talk.greet(self)
@@ -511,12 +512,13 @@ class OldTalk(HttpTalk):
     async def close(self) -> None:
         await self.way.close()
         await asyncio.gather(*self._streams)
-        self.tape.lanes = [[each for each in lane if each != "hung up"] for lane in self.tape.lanes]
+        self.tape.lanes = [[each for each in lane if each != "hung up"] for lane in (*self.tape.lanes, self._apart)]
 
     async def _take(self, lane: list[str], text: str, *, is_text: bool = False) -> None:
         if text.startswith("event: endpoint\n"):
             self._place = f"/{text.partition('data: ')[2]}"
-        await super()._take(lane, text, is_text=is_text)
+        apart = any(f'"method":"{each}"' in text for each in APART)
+        await super()._take(self._apart if apart else lane, text, is_text=is_text)
 
 
 # --- lines
