@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import instructions
 from .catalogue import BENCHMARKS, CURVES
 from .client import over_http as client_http
 from .client import over_stdio as client_stdio
@@ -33,17 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = named(client_http.NAME, options.only)
     started = named(client_stdio.NAME, options.only)
     apart = named(isolation.NAME, options.only)
+    counting = named(instructions.NAME, options.only)
     if options.list:
-        everything: list[Benchmark | Curve] = [*benchmarks, *curves]
-        for one in everything:
-            print(f"{one.name}\n    {one.about}")
-        clients = [(client_http.NAME, client_http.ABOUT)] * asked + [(client_stdio.NAME, client_stdio.ABOUT)] * started
-        clients += [(isolation.NAME, isolation.ABOUT)] * apart
-        for name, about in [(contest.NAME, contest.ABOUT)] * serving + [(stdio.NAME, stdio.ABOUT)] * piped + clients:
-            print(f"{name}\n    {' '.join(about.split())}")
+        print("\n".join(listed(options.only)))
         return 0
-    if not benchmarks and not curves and not serving and not piped and not asked and not started and not apart:
-        print(f"nothing is named like {' or '.join(options.only)}; --list says what there is", file=sys.stderr)
+    if refused := _refused(options.only):
+        print(refused, file=sys.stderr)
         return 2
     plan = Plan.quick() if options.quick else Plan()
     if options.largest is not None:
@@ -87,7 +83,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         isolated = isolation.hold(effort)
         missed += [each.name for each in isolated.milestones if not each.met]
         print(f"\n{isolation.table(isolated)}\n\n{milestones.table(isolated.milestones)}", flush=True)
-    files = write(options.into, plan, results, drawn, held, told, called=called, programs=programs, isolated=isolated)
+    counted = None
+    if counting:
+        counted = instructions.hold(instructions.Size.quick() if options.quick else instructions.Size())
+        missed += counted.missed
+        print(f"\n{instructions.table(counted)}", flush=True)
+    files = write(
+        options.into,
+        plan,
+        results,
+        drawn,
+        held,
+        told,
+        called=called,
+        programs=programs,
+        isolated=isolated,
+        counted=counted,
+    )
     for path in files:
         print(path)
     return 1 if missed and options.strict else 0
@@ -96,6 +108,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def choose(only: Sequence[str]) -> tuple[list[Benchmark], list[Curve]]:
     """Those in whose names one of the words occurs; without words, all."""
     return [each for each in BENCHMARKS if named(each.name, only)], [each for each in CURVES if named(each.name, only)]
+
+
+def listed(only: Sequence[str]) -> list[str]:
+    """The name of each, and what it measures."""
+    benchmarks, curves = choose(only)
+    contests = (contest, stdio, client_http, client_stdio, isolation, instructions)
+    return [
+        *(f"{one.name}\n    {one.about}" for one in benchmarks),
+        *(f"{one.name}\n    {one.about}" for one in curves),
+        *(f"{one.NAME}\n    {' '.join(one.ABOUT.split())}" for one in contests if named(one.NAME, only)),
+    ]
+
+
+def _refused(only: Sequence[str]) -> str | None:
+    """Why nothing is measured. Without words everything is, and what cannot be is left out."""
+    if not listed(only):
+        return f"nothing is named like {' or '.join(only)}; --list says what there is"
+    asked = bool(only) and named(instructions.NAME, only)
+    return instructions.MISSING if asked and not instructions.installed() else None
 
 
 def named(name: str, only: Sequence[str]) -> bool:

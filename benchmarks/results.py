@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import instructions
 from .client import over_http as client_http
 from .client import over_stdio as client_stdio
 from .cluster import isolation
@@ -37,6 +38,7 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
     called: client_http.Held | None = None,
     programs: client_stdio.Held | None = None,
     isolated: isolation.Held | None = None,
+    counted: instructions.Held | None = None,
 ) -> list[Path]:
     """Write the files, and return where they are; without curves there is no picture."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,6 +55,8 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
         told["client-stdio"] = client_stdio.as_data(programs)
     if isolated is not None:
         told["isolation"] = isolation.as_data(isolated)
+    if counted is not None:
+        told["instructions"] = instructions.as_data(counted)
     data.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if not curves:
         return [data]

@@ -8,6 +8,7 @@ it is a result, and that it is no error.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -109,12 +110,21 @@ class Line:
     def greet(self) -> None:
         """Shake hands."""
         info = {"name": "load", "version": "1"}
-        hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info}
-        os.write(self._in, encoded({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}) + b"\n")
-        (answer,) = self._lines()
-        if b'"result"' not in answer:
-            raise Unexpected(answer)
+        self._ask(0, "initialize", {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info})
         os.write(self._in, encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Make one call, and wait for its answer; no other may be in flight."""
+        self.sent += 1
+        return self._ask(self.sent, "tools/call", {"name": tool, "arguments": arguments})
+
+    def _ask(self, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        os.write(self._in, encoded({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + b"\n")
+        (line,) = self._lines()
+        answer: dict[str, Any] = json.loads(line)
+        if "result" not in answer or answer.get("id") != number:
+            raise Unexpected(line)
+        return answer
 
     def drive(self, crowd: int, seconds: float) -> float:
         """Keep so many calls in flight for so long, wait for those that are then; calls a second."""

@@ -1,0 +1,28 @@
+"""Our HTTP client, whose instructions are counted: `python -m benchmarks.client.counted URL CALLS…`, see `benchmarks.instructions`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from benchmarks.counting import without_watchdog
+from greenroom import Client
+
+from .driving import TEXT
+
+
+async def main(url: str, counts: list[int]) -> None:
+    """Make so many calls, end the count of instructions, make so many more, and so on."""
+    async with Client(url) as client:
+        for count in counts:
+            for _ in range(count):
+                result: Any = await client.call_tool("echo", {"text": TEXT})
+                assert result.content[0].text == TEXT, result
+            os.ctermid()  # Callgrind is told to write its count and begin anew when this C function is entered
+
+
+if __name__ == "__main__":
+    without_watchdog()
+    asyncio.run(main(sys.argv[1], [int(each) for each in sys.argv[2:]]))
