@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -133,15 +134,17 @@ def hold(size: Size) -> Held:
 
 def _http_server(folder: Path, size: Size) -> list[int]:
     with serving((*alike(folder), sys.executable, "-m", SERVER, "PORT"), folder / "log") as served:
-        driven(Caller(served.port).call, FIRST)
+        caller = Caller(served.port)
+        with closing(caller.line):
+            driven(caller.call, FIRST)
     port = free_port()
     with (folder / "log").open("wb") as said:
         served = Served([*callgrind(folder), sys.executable, "-m", SERVER, str(port)], port, said, core=None)
         try:
             served.wait_until_it_listens(PATIENCE)
             caller = Caller(port, timeout=PATIENCE)
-            driven(caller.call, size)
-            caller.line.close()
+            with closing(caller.line):
+                driven(caller.call, size)
         except NotServing:
             raise NotServing((folder / "log").read_text(encoding="utf-8", errors="replace")) from None
         finally:

@@ -95,7 +95,7 @@ def test_the_command_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("instructions\n")
 
 
-@pytest.mark.deep
+@pytest.mark.soak
 @pytest.mark.time_limit(600)
 def test_everything_is_counted_where_valgrind_is_installed() -> None:
     held = instructions.hold(SMALL)
