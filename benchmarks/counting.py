@@ -29,4 +29,4 @@ def unwatched() -> None:
     from greenroom.transports import asgi  # noqa: PLC0415 - a stdio server does not load it
 
     assert "WATCH_AFTER" in vars(asgi)
-    vars(asgi)["WATCH_AFTER"] = NEVER
+    setattr(asgi, "WATCH_AFTER", NEVER)  # noqa: B010 - it is Final for all others

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from greenroom.actors.pools.handler_spec import NotLoaded
 from greenroom.actors.settings import Settings
-from greenroom.supervision import ActorError
-from greenroom.supervision.kernel.spelling import visible
-from greenroom.transports.binding import NotHandedOver
 from greenroom.transports.http_config import HttpConfig
 
 from . import running
-from .errors import ConfigError, GreenroomError, unknown_option
-from .lookout import lookout_child
-from .worker_processes import Workers, application_of, check_workers, printing, worker_error
+from .errors import ConfigError, unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -28,7 +21,6 @@ if TYPE_CHECKING:
     from greenroom.auth.grants import Provider
     from greenroom.transports.binding import Binding
 
-    from .server import Server
 
 _ELSEWHERE: Final = {
     "host": 'server.run("http", host=…)',
@@ -179,34 +171,3 @@ def unless_it_fails(config: HttpConfig) -> Generator[Binding]:
         undone.callback(binding.close)
         yield binding
         undone.pop_all()
-
-
-# --- Running a server with workers: the address is bound here, once, and named; then the workers are looked after until a signal comes.
-
-
-def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *, inspect: bool = False) -> None:
-    """Until they are told to stop, and have. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
-    application = application_of(server)
-    check_workers(count)
-    binding = bound(config)
-    try:
-        urls = urls_of(binding, config)
-        seen = [lookout_child(server.settings.name, lambda: urls)] if inspect else []
-        workers = Workers(count, application, config, binding, grace, seen)
-        workers.doors.announce = lambda: _announce(server.settings.name, urls)
-        with printing():
-            running.run(lambda: [workers.child_spec()], grace=grace)
-    except (ActorError, NotLoaded, NotHandedOver) as error:
-        sys.exit(f"greenroom: no worker could be started: {_in_words(worker_error(error))}")
-    finally:
-        binding.close()
-
-
-def _in_words(error: BaseException) -> str:
-    ours = isinstance(error, GreenroomError)  # which say it whole
-    return str(error) if ours else f"{type(error).__name__}: {error}"
-
-
-def _announce(name: str, urls: Sequence[str]) -> None:
-    for url in urls:
-        print(f"greenroom: {visible(name)} serves on {url}", file=sys.stderr)  # noqa: T201

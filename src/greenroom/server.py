@@ -22,14 +22,13 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakSet
 
 from greenroom.actors.cancellation import Cancellation
-from greenroom.actors.catalogue import KINDS, LISTINGS, Shelf
+from greenroom.actors.catalogue import KINDS, Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context
-from greenroom.actors.gateway.gateway import Gateway
 from greenroom.actors.hooks import Hooks
 from greenroom.actors.jobs import Facts
 from greenroom.actors.pools.at_home import home_of_call
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Peers
     from greenroom.actors.ensemble.spreading import Place
+    from greenroom.actors.gateway.gateway import Gateway
     from greenroom.actors.pools.at_home import Home
     from greenroom.actors.registry import WaitFor
     from greenroom.actors.task_store import TaskStore
@@ -235,7 +235,7 @@ class Server(Decorators, Lifespans, ThespianWords):
 
     def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
-            from .listening import run_workers  # noqa: PLC0415 - most servers have none, and it loads Thespian
+            from .working import run_workers  # noqa: PLC0415 - most servers have none, and it loads Thespian
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return
@@ -324,6 +324,8 @@ class Server(Decorators, Lifespans, ThespianWords):
         """
         if self._runs:
             raise ConfigError("a host is mounted before the server runs")
+        from .gateways import mount  # noqa: PLC0415 - few servers are gateways, and it is much to load
+
         made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
         self._gateways.append(made)
 
@@ -500,87 +502,3 @@ class _Voice:
     def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that anybody waits for
         """There is no stream of a call."""
         return False
-
-
-# --- Mounting a host on a server: the server then serves all of the host's servers as well as what is registered at itself.
-
-_ALL: Final[dict[str, Any]] = {
-    "tools": {"listChanged": True},
-    "resources": {"subscribe": True, "listChanged": True},
-    "prompts": {"listChanged": True},
-    "completions": {},
-}
-"""What upstreams may have or come to have is not known when a client introduces itself, so all of it is declared."""
-
-
-def check_host(server: Server, host: object, prefix: object) -> None:
-    """Raises `ConfigError` for what is no host, and says what to write."""
-    from .host import Host  # noqa: PLC0415 - which may not be loaded, and then this is none
-
-    if not isinstance(prefix, str):
-        raise ConfigError(f"the prefix of a mounted host must be a text, not {prefix!r}")
-    if isinstance(host, Host):
-        return
-    if isinstance(host, type(server)):
-        called = host.settings.name
-        raise ConfigError(
-            f"a server mounts a Host, and {host!r} is a server: write server.mount(Host({{{called!r}: the_server}})), which serves its tools "
-            f"as {called}__its_tool; or register its functions here"
-        )
-    raise ConfigError(f'a server mounts a Host, as in server.mount(Host({{"there": "https://…/mcp"}})), not {host!r}')
-
-
-def mount(  # noqa: PLR0913 - as the server's method
-    server: Server,
-    host: Host,
-    prefix: str,
-    *,
-    before: Sequence[Gateway],
-    shared: bool | Collection[str],
-    most: int,
-    idle: float,
-) -> Gateway:
-    """The gateway, which answers from now on beside those that were mounted `before`. Raises `ConfigError` where it could not."""
-    check_host(server, host, prefix)
-    company = server.company
-    listed = {listing.method for listing in LISTINGS} & company.hooks.answers.keys()
-    if listed and not before:
-        raise ConfigError(
-            f"{server!r} answers {', '.join(sorted(listed))} itself: mount the host on a server of its own"
-        )
-    if prefix in {each.prefix for each in before}:
-        raise ConfigError(f"a host is mounted with the prefix {prefix!r} already: give this one another")
-    settings = replace(server.settings, capabilities={**_ALL, **server.settings.capabilities})
-    server.settings = settings
-    company.set_up(settings)
-    gateway = Gateway(
-        host,
-        company,
-        outside=server.session,
-        completed=server.elicitation_complete,
-        beside=before[-1] if before else None,
-        prefix=prefix,
-        shared=shared,
-        most=most,
-        idle=idle,
-    )
-    heeded = company.hooks.roots_changed
-
-    async def roots_changed(params: Any, facts: Any) -> None:
-        await gateway.roots_changed(facts.session_id)
-        if heeded is not None:
-            answer = heeded(params, facts)
-            if answer is not None:
-                await answer
-
-    levelled = company.hooks.level
-
-    async def level(wanted: str, facts: Any) -> None:
-        await gateway.level(facts.session_id, wanted)
-        if levelled is not None:
-            answer = levelled(wanted, facts)
-            if answer is not None:
-                await answer
-
-    company.hooks = replace(company.hooks, answers=gateway.answers(), roots_changed=roots_changed, level=level)
-    return gateway

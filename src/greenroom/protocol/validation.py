@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
-from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
-from jsonschema.exceptions import SchemaError
 
 from .json import read
 from .keywords import KEYWORDS
 from .meter import AT_ONCE, IN_ALL, Meter, TooMuch
 from .patterns import TooLong
 from .problems import Problem, Reason, too_much
-from .reasons import Telling, reason_of
+from .reasons import Telling
 from .schema_nodes import BadSchema, Compiler, Document, Enough, Findings, dialect_of, measure
 from .wire import is_object, plain
 
@@ -57,6 +55,7 @@ def check_schema(schema: Any, *, root_object: bool = False) -> None:
     if root_object and schema.get("type") != "object":
         raise BadSchema(("type",), f'its root must have the type "object", and has {schema.get("type")!r}')
     Validator(schema)
+    from .metaschemas import complaint  # noqa: PLC0415 - jsonschema is much to load, and few ask
 
     if found := complaint(schema, dialect_of(schema)):
         raise BadSchema(*found)
@@ -216,23 +215,3 @@ class AnswerValidator(FormValidator):
     """For the user's answer to a form of a server's: it is bounded and read as any foreign schema is, and its formats are checked."""
 
     dialect = None
-
-
-# --- jsonschema's only door: whether a schema is one, by the drafts' own schemas of schemas.
-# This is for authors, who want to know of all that is wrong, a title that is no text included. It is slow, and nothing bounds it but the
-# schema's size, so a peer's schema never comes here: what compiles is used.
-
-_CLASSES: Final[Mapping[str, Any]] = {
-    "2020-12": Draft202012Validator,
-    "2019-09": Draft201909Validator,
-    "draft-07": Draft7Validator,
-}
-
-
-def complaint(schema: Mapping[str, Any], dialect: str) -> tuple[Path, str] | None:
-    """What is wrong with a schema, and where; None when nothing is."""
-    try:
-        _CLASSES[dialect].check_schema(schema)
-    except SchemaError as error:
-        return tuple(error.absolute_path), str(reason_of(str(error.validator), error.validator_value, error.instance))
-    return None

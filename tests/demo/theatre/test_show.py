@@ -10,9 +10,8 @@ import pytest
 
 from greenroom.demo.theatre.book import Book
 from greenroom.demo.theatre.company import PERFORMERS, open_house
-from greenroom.demo.theatre.mishaps import bad_luck, prompt
 from greenroom.demo.theatre.picture import Scene, clipped, paint, picture, uncoloured
-from greenroom.demo.theatre.show import Show, look
+from greenroom.demo.theatre.show import Show, bad_luck, look, prompt
 from greenroom.supervision import Node, kill, spawn, stop, whereis, which_children
 from greenroom.supervision.testing import VirtualLoop
 
