@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import ConfigError, HttpConfig, Server, running
-from greenroom import listening as working
+from greenroom import ConfigError, HttpConfig, Server, running, working
 from greenroom.listening import graces
 
 if TYPE_CHECKING:

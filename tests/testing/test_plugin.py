@@ -85,19 +85,19 @@ def test_the_marker_passes_options_on(play: Callable[..., pytest.RunResult]) -> 
     text = """
         pytestmark = pytest.mark.greenroom(kill_grace=7, name="outer")
 
-        def watched():
-            return any(each.name.startswith("greenroom-watchdog") for each in threading.enumerate())
+        def watched(node):
+            return f"greenroom-watchdog-{node.name}" in [each.name for each in threading.enumerate()]
 
         @pytest.mark.greenroom(name="inner")
         async def test_options(node):
-            assert (node.name, node.kill_grace, watched()) == ("inner", 7, False)
+            assert (node.name, node.kill_grace, watched(node)) == ("inner", 7, False)
 
         @pytest.mark.greenroom(clock="real", watchdog=0.5)
         async def test_real(node):
             before = time.monotonic()
             await asyncio.sleep(0.05)
             assert time.monotonic() - before >= 0.04
-            assert watched()
+            assert watched(node)
     """
     play(text).assert_outcomes(passed=2)
 
