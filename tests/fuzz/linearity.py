@@ -58,6 +58,8 @@ class Reader(NamedTuple):
     """Where a limit ends reading earlier, sizes below it say more. They are four."""
     short: tuple[int, ...] = SHORT
     """The same for steps: sizes below which something is not done at all say nothing."""
+    moves: float = 0.0
+    """Of a cost, how much of it depends on where memory comes to lie: instructions of the same code that differ from run to run."""
 
 
 class Cost(NamedTuple):
@@ -67,6 +69,7 @@ class Cost(NamedTuple):
     shape: str
     sizes: tuple[int, ...]
     counts: tuple[int, ...]
+    moves: float = 0.0
 
     @property
     def growth(self) -> float:
@@ -77,7 +80,7 @@ class Cost(NamedTuple):
         first, rate = self.counts[0], self._rate
         worst = 0.0
         for size, count in zip(self.sizes[2:], self.counts[2:], strict=True):
-            grown = count - first - NOISE * first
+            grown = count - first - NOISE * first - self.moves * count
             worst = max(worst, grown / (rate * (size - self.sizes[0])))
         return worst
 
@@ -202,9 +205,8 @@ def instructions(names: Sequence[str]) -> Iterator[Cost]:
         for line in done.stdout.decode().splitlines():
             told = json.loads(line)
             base = counts[told["base"]]
-            yield Cost(
-                name, told["shape"], tuple(told["sizes"]), tuple(counts[child] - base for child in told["children"])
-            )
+            found = tuple(counts[child] - base for child in told["children"])
+            yield Cost(name, told["shape"], tuple(told["sizes"]), found, readers()[name].moves)
 
 
 def _counted(log: str) -> int:
