@@ -302,7 +302,7 @@ class Registrar(GenStatem[RegistrarState]):
                 try:
                     self._put(entries, **kwargs)
                 except RegistrationError as error:
-                    self._otp_unexpected("registration", str(error))
+                    self.report_unexpected("registration", str(error))
             case Call(Registrar.drop, (kind, name), caller=caller):
                 return Keep(Reply(caller, self._write({kind}, lambda catalogue: catalogue.drop(kind, name))))
             case Cast(Registrar.drop, (kind, name)):

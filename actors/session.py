@@ -35,7 +35,6 @@ from greenroom.supervision import (
     send_after,
     stopping,
 )
-from greenroom.supervision.kernel import clock
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 
 from .asking import Questions, Unanswered
@@ -112,7 +111,7 @@ class Session(GenServer):
     def init(self) -> None:
         """Nothing was said yet; only the clocks run."""
         self.own_ref = self.ref()
-        process = self._otp_process
+        process = self.process
         process.await_death(self)
         settings = self.company.settings
         self.used = self.now()
@@ -393,7 +392,7 @@ class Session(GenServer):
         try:
             body = encode_notification(method, params)
         except LocalProtocolError as error:
-            self._otp_unexpected("announcement", f"{method}: {error}")
+            self.report_unexpected("announcement", f"{method}: {error}")
         else:
             self.outlet.say(None, body, self.agreed.version)
 
@@ -425,7 +424,7 @@ class Session(GenServer):
 
     def now(self) -> float:
         """The loop's clock."""
-        return clock.now(self._otp_process.node.loop)
+        return self.process.node.now()
 
 
 def _last_words(id: str | int) -> bytes:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import GreenroomError
 from greenroom.supervision import DynamicSupervisor, Exit, Options, Ref, Reject, child, self_pid, send_after
-from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.names import find
 
@@ -93,18 +92,15 @@ class Sessions(DynamicSupervisor):
                 self._counts[caller] = left
 
     def _complain(self, caller: Caller) -> None:
-        now = clock.now(self._otp_process.node.loop)
+        now = self.process.node.now()
         if now - self._complained >= _MINUTE:
             self._complained = now
             kind = caller[0]  # who it is may be a secret
             log.warning("one %s has %d sessions, all that max_sessions_per_principal allows", kind, self._of_one)
 
-    def __len__(self) -> int:
-        return len(self._otp_by_pid)
-
     def cards(self) -> list[Card]:
         """All that are alive, in the order in which they came."""
-        node = self._otp_process.node
+        node = self.process.node
         found = (node.process(each.pid) for each in self.children() if each.pid is not None)
         return [card for each in found if each is not None and (card := card_of(each)) is not None]
 

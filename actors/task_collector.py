@@ -105,7 +105,7 @@ class TaskCollector(GenServer):
     def init(self) -> Continue:
         """Whoever started us goes on; we do not, before the record is safe."""
         self.own_ref = self.ref()
-        self._otp_process.await_death(self)
+        self.process.await_death(self)
         return Continue(_BEGIN)
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
@@ -114,7 +114,7 @@ class TaskCollector(GenServer):
         try:
             await self._put(self.record)
         except Exception as error:  # noqa: BLE001 - whatever a store has: nobody was promised anything yet
-            self._otp_unexpected("store", f"a new task could not be kept: {error}")
+            self.report_unexpected("store", f"a new task could not be kept: {error}")
             self._tasks.store.remove(self.record.id)
             refusal = McpError(ErrorCode.INTERNAL_ERROR, "The task cannot be kept")
             self.record = error_of(refusal).of(self.record, self._tasks.now())  # so that nothing is left to be ended
@@ -155,7 +155,7 @@ class TaskCollector(GenServer):
                 TaskSupervisor.begin_job, run_job, args, (self.pid,), "temporary"
             )
         except Exception as error:  # noqa: BLE001 - whatever keeps it from starting: it has failed
-            self._otp_unexpected("worker", f"a task's work could not be begun: {error}")
+            self.report_unexpected("worker", f"a task's work could not be begun: {error}")
             busy = McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again")
             return await self._end(error_of(busy))
         self._working = monitor(self._worker)
@@ -244,7 +244,7 @@ class TaskCollector(GenServer):
         try:
             await self._put(self.record)
         except Exception as error:  # noqa: BLE001 - whatever a store has: readers have the end all the same
-            self._otp_unexpected("store", f"the end of a task could not be kept: {error}")
+            self.report_unexpected("store", f"the end of a task could not be kept: {error}")
         self._announce()
         self._listeners.tell_all()
         if won is not None and won.session is not None:

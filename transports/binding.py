@@ -256,7 +256,7 @@ class Handover(GenServer):
         """Listen."""
         self._binding.open()
         self._loop = asyncio.get_running_loop()
-        self._otp_process.await_death(self)
+        self.process.await_death(self)
         path = _path(self._ticket.address)
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.setblocking(False)  # noqa: FBT003 - its only argument

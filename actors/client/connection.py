@@ -110,7 +110,7 @@ class Connection(GenStatem[Phase]):
 
     def init(self) -> Next[Phase]:
         """Take the line over, and begin."""
-        process, board = self._otp_process, self.board
+        process, board = self.process, self.board
         hello = greeting(self.settings, self.handler.capabilities())
         encode_request(0, "initialize", hello)  # what cannot be said raises now, and not at each attempt
         enter(process, board.key)
@@ -176,11 +176,11 @@ class Connection(GenStatem[Phase]):
     @property
     def random(self) -> Random:
         """What decides where chance is wanted."""
-        return self._otp_process.node.random
+        return self.process.node.random
 
     def report(self, kind: type[ConnectionReport], **fields: Any) -> None:
         """Tell whoever listens to the node."""
-        process = self._otp_process
+        process = self.process
         process.node.reports.emit(kind(pid=process.pid, label=process.label, server=self.board.name, **fields))
 
     # --- events by reference
@@ -306,7 +306,7 @@ class Connection(GenStatem[Phase]):
         elif kind is Overlong:
             self.reach.overlong(message.wire)
         else:
-            self._otp_unexpected("message", f"a {kind.__name__}")
+            self.report_unexpected("message", f"a {kind.__name__}")
 
     def _called(self, call: Call) -> Result[Phase]:
         if call.method == Connection.say:

@@ -16,7 +16,6 @@ from greenroom.actors.client.seam import Phase
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
 from greenroom.supervision import Backoff, GenServer
-from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import current_node, current_process
 
 from .offering import PARTS, Part
@@ -197,7 +196,7 @@ class Sentry(GenServer):
         self._task = vital(self._watch())
 
     def _now(self) -> float:
-        return clock.now(self._otp_process.node.loop)
+        return self.process.node.now()
 
     async def _watch(self) -> None:
         upstream = self._upstream

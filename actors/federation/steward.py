@@ -32,7 +32,6 @@ from greenroom.supervision import (
     stop,
     supervise_job,
 )
-from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.messages import NO_PROCESS, is_orderly
 from greenroom.supervision.supervisors.base import GAVE_UP
@@ -233,7 +232,7 @@ class Steward(GenServer):
         upstream.falls_down()
         if not self._wanted(upstream):
             return
-        if reason != GAVE_UP and upstream.falls.admit(clock.now(self._otp_process.node.loop)):
+        if reason != GAVE_UP and upstream.falls.admit(self.process.node.now()):
             await self._revive(upstream)
             return
         why = upstream.last_end if reason == GAVE_UP and upstream.last_end is not None else reason
@@ -243,7 +242,7 @@ class Steward(GenServer):
         self._park(upstream, cause)
 
     def _park(self, upstream: Upstream, cause: Exception) -> None:
-        now = clock.now(self._otp_process.node.loop)
+        now = self.process.node.now()
         if now - upstream.since >= upstream.spec.revive.quiet:
             upstream.parkings = 0
         self._wake_later(upstream)
@@ -252,7 +251,7 @@ class Steward(GenServer):
     def _wake_later(self, upstream: Upstream) -> None:
         delay = upstream.spec.revive.delay(upstream.parkings, current_node().random)
         upstream.parkings += 1
-        upstream.revive_at = clock.now(self._otp_process.node.loop) + delay
+        upstream.revive_at = self.process.node.now() + delay
         self._later(upstream, delay)
 
     def _later(self, upstream: Upstream, seconds: float) -> None:
@@ -281,7 +280,7 @@ class Steward(GenServer):
         replacing.caller.reply(new.pid)
 
     async def _leave(self, upstream: Upstream, grace: float) -> None:
-        now = clock.now(self._otp_process.node.loop)
+        now = self.process.node.now()
         upstream.leave_by = now + grace
         self.federation.leaving[upstream.serial] = upstream
         upstream.refresh()
@@ -332,9 +331,9 @@ def _error_of(reason: ExitReason) -> Exception:
 
 async def _usher(upstream: Upstream, seconds: float) -> None:
     """Wait until it is ready, or it is time."""
-    until = clock.now(current_node().loop) + seconds
+    until = current_node().now() + seconds
     while not upstream.settled:
-        left = until - clock.now(current_node().loop)
+        left = until - current_node().now()
         if left <= 0:
             return
         await upstream.bell.wait(left)
@@ -350,7 +349,7 @@ async def _farewell(upstream: Upstream) -> None:
     """Let what is under way come to its end, for as long as there is time, and end its tree."""
     until = upstream.leave_by or 0.0
     while not upstream.gate.idle and upstream.running:
-        left = until - clock.now(current_node().loop)
+        left = until - current_node().now()
         if left <= 0:
             break
         await upstream.bell.wait(left)

@@ -24,7 +24,6 @@ from greenroom.actors.client.seam import Phase
 from greenroom.auth.errors import SignInError
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Crash, Exit, Ref, Supervisor, child, is_alive
-from greenroom.supervision.kernel import clock
 from greenroom.supervision.supervisors.base import RestartWindow
 
 from .breaker import Breaker
@@ -40,16 +39,13 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.seam import Line
     from greenroom.supervision import (
-        AlreadyRegistered,
         Continue,
         ExitReason,
         Ignore,
         NoReply,
         Pid,
-        StartFailed,
         Stop,
     )
-    from greenroom.supervision.supervisors.base import Child
 
     from .annexes import Room
     from .offering import Part
@@ -356,7 +352,7 @@ class UpstreamTree(Supervisor):
         """Start them."""
         begun = await super().init()
         if begun is None:
-            self._upstream.rises(self.pid, clock.now(self._otp_process.node.loop))
+            self._upstream.rises(self.pid, self.process.node.now())
         return begun
 
     async def terminate(self, reason: ExitReason) -> None:
@@ -364,15 +360,13 @@ class UpstreamTree(Supervisor):
         await super().terminate(reason)
         self._upstream.falls_down()
 
-    async def _otp_bring_up(self, child: Child, *, again: bool = False) -> StartFailed | AlreadyRegistered | None:
-        error = await super()._otp_bring_up(child, again=again)
-        if again and error is None:
-            self._upstream.gate.open()  # perhaps it was the connection for which somebody waits
-        return error
+    def on_restart(self) -> None:
+        """It may be the connection, for which requests wait."""
+        self._upstream.gate.open()
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
         """One of them has ended: remembered, for whoever asks why this gave up."""
-        if type(message) is Exit and message.pid in self._otp_by_pid:
+        if type(message) is Exit and any(each.pid == message.pid for each in self.children()):
             self._upstream.last_end = message.reason
             self._upstream.refresh()
         return super().handle_info(message)

@@ -35,7 +35,6 @@ from greenroom.supervision import (
     start_child,
 )
 from greenroom.supervision.fair_queue import FairQueue
-from greenroom.supervision.kernel import clock
 
 from .handler_spec import plan_of, plans_of
 from .remote_call import Outcome
@@ -396,7 +395,7 @@ class Foreman(GenServer):
         self._timers[message] = send_after(seconds, self.pid, message)
 
     def _now(self) -> float:
-        return clock.now(self._otp_process.node.loop)
+        return self.process.node.now()
 
 
 # --- A worker, as the foreman of its pool sees it: what it is at, what it was given ahead, and whether it counts.

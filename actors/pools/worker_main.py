@@ -200,7 +200,7 @@ class Seat(GenServer):
             case words.HEARD, [int() as count]:
                 call.voice.heard = count
             case _:
-                self._otp_unexpected("message", str(kind))
+                self.report_unexpected("message", str(kind))
 
     def takes_ahead(self) -> bool:
         """Whether calls may be sent here before their turn."""

@@ -260,7 +260,7 @@ class Minder(GenServer):
             case words.AWAY, [retry]:
                 job.voice.interrupt_stream(retry)
             case _:
-                self._otp_unexpected("message", str(kind))
+                self.report_unexpected("message", str(kind))
 
     def _count(self, order: Order) -> None:
         order.taken += 1

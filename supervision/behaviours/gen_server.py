@@ -222,7 +222,7 @@ class Serving(Server):
                 entry[-1].fail(error)
                 return
         if kind == CAST and (isinstance(error, Reject) or _does_not_fit(error)):
-            self._otp_unexpected("cast", describe.message(entry))
+            self.report_unexpected("cast", describe.message(entry))
             return
         self._otp_broke(entry, error)
 
@@ -320,12 +320,12 @@ class GenServer(Serving):
 
     def handle_cast(self, request: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Somebody told us something."""
-        self._otp_unexpected("cast", describe.short(request))
+        self.report_unexpected("cast", describe.short(request))
         return None
 
     def handle_info(self, message: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Any other message: `Down`, `Exit`, `Timeout`, what timers and plain `send` bring."""
-        self._otp_unexpected("message", describe.short(message))
+        self.report_unexpected("message", describe.short(message))
         return None
 
     def handle_continue(self, token: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:

@@ -83,6 +83,11 @@ class Server(Behaviour):
     # --- for callbacks
 
     @property
+    def process(self) -> Process:
+        """This process: its node, its label, and who is told when it dies (`await_death`)."""
+        return self._otp_process
+
+    @property
     def pid(self) -> Pid:
         """The address of this process."""
         return self._otp_process.pid
@@ -90,6 +95,11 @@ class Server(Behaviour):
     def ref(self) -> Ref[Any]:
         """A handle on this server, to give away."""
         return Ref.of(self._otp_process)
+
+    def report_unexpected(self, kind: str, text: str) -> None:
+        """Report an `Unexpected` of this kind: something came, or failed, that no caller waits for."""
+        process = self._otp_process
+        process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind=kind, message=text))
 
     # --- entries that all of them treat alike
 
@@ -204,10 +214,6 @@ class Server(Behaviour):
     def _otp_summary(self) -> str:
         """What a crash report says of the state: what `report_state` says, and what the behaviour knows besides."""
         return self.report_state()
-
-    def _otp_unexpected(self, kind: str, text: str) -> None:
-        process = self._otp_process
-        process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind=kind, message=text))
 
     # --- suspended
 

@@ -274,6 +274,10 @@ class Node:
         """The address of nobody in particular on this node: serial 0."""
         return make_pid(self.name, self.incarnation, 0)
 
+    def now(self) -> float:
+        """Seconds on the clock of this node's loop."""
+        return clock.now(self.loop)
+
     # --- other threads
 
     def check_thread(self, verb: str) -> None:

@@ -175,7 +175,7 @@ class GenStatem(Server, Generic[S]):
             asked = describe.message(entry_of(event))
             raise Reject(TypeError(f"{type(self).__name__} does not expect {asked} in {name_of(self._otp_state)}"))
         if not isinstance(event, Enter):
-            self._otp_unexpected("event", f"{describe.message(entry_of(event))} in {name_of(self._otp_state)}")
+            self.report_unexpected("event", f"{describe.message(entry_of(event))} in {name_of(self._otp_state)}")
         return Keep()
 
     # --- entries in
@@ -235,7 +235,7 @@ class GenStatem(Server, Generic[S]):
             if entry[0] == CALL:
                 entry[4].fail(error)
             else:
-                self._otp_unexpected("cast", f"{describe.message(entry)}: {error}")
+                self.report_unexpected("cast", f"{describe.message(entry)}: {error}")
             return _VOID
         return Call(method, args, kwargs, entry[4]) if entry[0] == CALL else Cast(method, args, kwargs)
 

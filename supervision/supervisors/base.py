@@ -118,7 +118,7 @@ class BaseSupervisor(GenServer):
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
         """The end of a child, or something that is no business of a supervisor."""
         if type(message) is not Exit:
-            self._otp_unexpected("message", describe.short(message))
+            self.report_unexpected("message", describe.short(message))
             return None
         child = self._otp_by_pid.pop(message.pid, None)
         return None if child is None else self._otp_ended(child, message.reason)

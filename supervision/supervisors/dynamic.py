@@ -146,6 +146,10 @@ class DynamicSupervisor(BaseSupervisor):
         yield from self._otp_by_pid.values()
         yield from self._otp_restarting.values()
 
+    def __len__(self) -> int:
+        """How many run, without asking any."""
+        return len(self._otp_by_pid)
+
     # --- restarts
 
     async def _otp_make_way(self, child: Child) -> None:

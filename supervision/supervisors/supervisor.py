@@ -138,6 +138,9 @@ class Supervisor(BaseSupervisor):
         """Stop the children, the last one first."""
         await self._otp_stop_all(tuple(self._otp_children.values()))
 
+    def on_restart(self) -> None:
+        """A child was restarted, and runs."""
+
     def report_state(self) -> str:
         """How many children it has."""
         counts = self.count_children()
@@ -203,8 +206,10 @@ class Supervisor(BaseSupervisor):
             self._otp_start_error(child, error)
             return error
         self._otp_runs(child, started.pid)
-        child.restarts += again
         self._otp_tell(Progress, child)
+        if again:
+            child.restarts += 1
+            self.on_restart()
         return None
 
     def _otp_runs(self, child: Child, pid: Pid) -> None:

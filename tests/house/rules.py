@@ -118,6 +118,20 @@ def _ill_mannered(source: Source, found: Import) -> str | None:
     return None
 
 
+def engine_names(tree: Tree) -> list[str]:
+    """`_otp_` is what the behaviours keep for themselves: other rooms use what is public of `GenServer`, `Process` and `Supervisor`."""
+    return [
+        f"{source.path}:{number}: {found.group()} is of the behaviours alone"
+        for source in tree.sources
+        if _room(source.module) != "supervision"
+        for number, line in enumerate(source.text.splitlines(), 1)
+        for found in _OTP.finditer(line)
+    ]
+
+
+_OTP = re.compile(r"\b_otp_\w+")
+
+
 def doors(tree: Tree) -> list[str]:
     """Every third party has one door: the one file that imports it, in the room where that belongs."""
     allowed = set(_dependencies(tree.pyproject, developers=False)) | VISITORS
@@ -297,4 +311,17 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
         yield name.group().lower()
 
 
-RULES = (layers, manners, doors, used, packages, checked, long_files, docstrings, addresses, dependencies_page, locked)
+RULES = (
+    layers,
+    manners,
+    engine_names,
+    doors,
+    used,
+    packages,
+    checked,
+    long_files,
+    docstrings,
+    addresses,
+    dependencies_page,
+    locked,
+)

@@ -168,6 +168,19 @@ def test_manners_refuse(path: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "line", "wrong"),
+    [
+        ("actors/session", "now = self._otp_process.node.now()", True),
+        ("src/greenroom/host", "async def _otp_bring_up(self): ...", True),
+        ("supervision/statem/machine", "self._otp_process", False),
+        ("actors/session", "self.process", False),
+    ],
+)
+def test_the_names_of_behaviours_are_refused_outside_of_supervision(path: str, line: str, wrong: bool) -> None:  # noqa: FBT001
+    assert bool(rules.engine_names(Tree({f"{path}.py": line}))) is wrong
+
+
+@pytest.mark.parametrize(
     ("files", "complaint"),
     [
         ({"auth__a": "import joserfc", "auth__b": "from joserfc import jwt"}, "more than one door"),

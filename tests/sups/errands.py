@@ -32,7 +32,7 @@ class Errand(Habits):
         acknowledge()
         if seconds:
             await self.rest(seconds)
-        parent = self.process.parent
+        parent = self.own_process.parent
         assert parent is not None
         while True:
             match await receive():

@@ -43,13 +43,13 @@ class Habits:
 
     def __init__(self, book: Book, role: str) -> None:
         """Enter the stage."""
-        self.process = current_process("play a role")
+        self.own_process = current_process("play a role")
         self.book = book
         self.role = role
         plan = blueprint(book.plan.tree, role)
         assert isinstance(plan, Worker)
         self.plan = plan
-        self.number = book.born(self.process, role)
+        self.number = book.born(self.own_process, role)
 
     def init(self) -> Any:
         """Succeed, or fail as this start of it should."""
@@ -75,9 +75,9 @@ class Habits:
             case "ignore":
                 return IGNORE
             case _:
-                self.book.ready(self.process)
-                self.book.enlist(self.process)
-                return self.first(settling(self.book, self.process))
+                self.book.ready(self.own_process)
+                self.book.enlist(self.own_process)
+                return self.first(settling(self.book, self.own_process))
 
     def first(self, seconds: float) -> Any:
         """Rest for so long, if at all, before turning to any message: as `init` says it."""
@@ -134,8 +134,8 @@ class Habits:
             case "quit_shutdown":
                 return Stop(SHUTDOWN)
             case "unlink":
-                assert self.process.parent is not None
-                unlink(self.process.parent.pid)
+                assert self.own_process.parent is not None
+                unlink(self.own_process.parent.pid)
             case "hang":
                 return self.pause(None)
             case _:

@@ -430,7 +430,7 @@ class Outpost(GenServer):
 
     async def init(self) -> None:
         """Begin the wire."""
-        self._otp_process.await_death(self)
+        self.process.await_death(self)
         begun = asyncio.get_running_loop().create_future()
         self._ear = spawn_link(_listen, self._home, self._ticket, self._desk, self._credit, begun)
         self._wire = await begun

@@ -38,7 +38,6 @@ from greenroom.supervision import (
     supervise_job,
     whereis,
 )
-from greenroom.supervision.kernel import clock
 
 from .mistakes import DOUBT, BadConfig
 from .routes import spec_of
@@ -479,7 +478,7 @@ class Watcher(GenServer):
     def init(self) -> None:
         """What a predecessor did not live to see is different: read at once, and everything is known."""
         self._seen = self._look()
-        self._since = clock.now(self._otp_process.node.loop)
+        self._since = self.process.node.now()
         send_after(0.0, self.pid, _Time())
 
     def _look(self) -> Look:
@@ -497,7 +496,7 @@ class Watcher(GenServer):
         """It is time."""
         if not isinstance(message, _Time):
             return super().handle_info(message)
-        now = clock.now(self._otp_process.node.loop)
+        now = self.process.node.now()
         seen = self._look()
         changed = seen != self._seen
         self._seen = seen
@@ -514,7 +513,7 @@ class Watcher(GenServer):
         before, self._seen = self._seen, self._look()
         self._since = None
         if before != self._seen:  # it changed meanwhile
-            self._since = clock.now(self._otp_process.node.loop)
+            self._since = self.process.node.now()
             return
         if config != household.latest and household.accept(config):
             household.reconciler.cast(Reconciler.look)
