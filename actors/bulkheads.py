@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from greenroom.supervision.behaviours.threads import in_thread
+from greenroom.supervision import in_thread
 from greenroom.supervision.fair_queue import FairQueue
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, McpError, not_done
 from greenroom.protocol.messages import ID_LIMIT, encode_error, encode_result, id_key
-from greenroom.supervision import Crash, Ref, Shutdown, exit, kill, monitor, send_after
-from greenroom.supervision.task_supervisor import TaskSupervisor
+from greenroom.supervision import Crash, Ref, Shutdown, TaskSupervisor, exit, kill, monitor, send_after
 from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
 
 from .cancellation import Cancellation

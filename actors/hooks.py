@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import suggests
 from greenroom.protocol.errors import McpError
-from greenroom.supervision import link, self_pid
-from greenroom.supervision.kernel import describe
-from greenroom.supervision.kernel.current import current_process
+from greenroom.supervision import current_process, describe, link, self_pid
 
 from .jobs import Failed
 from .peer_channels import Began

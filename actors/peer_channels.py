@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import GreenroomError
 from greenroom.protocol.messages import encode_notification
-from greenroom.supervision.kernel import clock
+from greenroom.supervision import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,9 +11,17 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import GreenroomError
-from greenroom.supervision import DynamicSupervisor, Exit, Options, Ref, Reject, child, self_pid, send_after
-from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.names import find
+from greenroom.supervision import (
+    DynamicSupervisor,
+    Exit,
+    Options,
+    Ref,
+    Reject,
+    child,
+    current_node,
+    self_pid,
+    send_after,
+)
 
 from .names import Name
 from .scopes import caller_of
@@ -22,8 +30,7 @@ from .session import Session
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from greenroom.supervision import ChildSpec, Pid, Stop
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import ChildSpec, Pid, Process, Stop
 
     from .company import Company
     from .names import Card
@@ -120,7 +127,7 @@ def name_of(company: Company, session_id: str) -> Name:
 
 def find_session(company: Company, session_id: str) -> tuple[Ref[Session], Card] | None:
     """The session with this id, if it is alive."""
-    process = find(current_node(), name_of(company, session_id))
+    process = current_node().named(name_of(company, session_id))
     if process is None or process.life:
         return None
     card = card_of(process)
@@ -129,7 +136,7 @@ def find_session(company: Company, session_id: str) -> tuple[Ref[Session], Card]
 
 def count_sessions(company: Company) -> int:
     """How many there are on this node, without asking anybody."""
-    process = find(current_node(), company.name("sessions"))
+    process = current_node().named(company.name("sessions"))
     sessions = None if process is None else process.behaviour
     return len(sessions) if isinstance(sessions, Sessions) else 0
 

@@ -12,8 +12,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.gate import Gate
+from greenroom.supervision import Gate, current_node
 from greenroom.transports.seam import Event
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from greenroom.supervision import (
     Reject,
     Shutdown,
     Stop,
+    TaskSupervisor,
     exit,
     kill,
     monitor,
     send_after,
 )
-from greenroom.supervision.task_supervisor import TaskSupervisor
 from greenroom.transports.access_log import is_on, log_call
 
 from .asking import refusal

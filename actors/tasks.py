@@ -23,12 +23,11 @@ from greenroom.supervision import (
     Ref,
     Shutdown,
     child,
+    current_node,
     demonitor,
     monitor,
     send_after,
 )
-from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.names import find
 from greenroom.transports.access_log import log_refusal
 
 from .names import Name
@@ -105,7 +104,7 @@ class Tasks:
             return True
         if not (self.store.durable and belongs_to_session(record.owner) and belongs_to_session(owner)):
             return False
-        return find(current_node(), Name(self.key, "session", record.session_id)) is None
+        return current_node().named(Name(self.key, "session", record.session_id)) is None
 
     def of(self, owner: str) -> list[TaskRecord]:
         """All of that owner's, the oldest first."""
@@ -114,7 +113,7 @@ class Tasks:
 
     def alive(self, id: str) -> bool:
         """Whether a process keeps that task."""
-        process = find(current_node(), self.name(id))
+        process = current_node().named(self.name(id))
         return process is not None and not process.life
 
     def name(self, id: str) -> Name:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.supervision import Supervisor, wait_down, whereis
-from greenroom.supervision.supervisors.spec import StartLink
+from greenroom.supervision import StartLink, Supervisor, wait_down, whereis
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

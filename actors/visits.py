@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom.protocol.messages import encode_notification
 from greenroom.supervision import AlreadyRegistered, Ref, register, unregister
-from greenroom.supervision.kernel.names import find
 
 from .names import Name
 
@@ -90,5 +89,5 @@ def name_of(company: Key, elicitation_id: str) -> Name:
 
 def find_visited(node: Node, company: Company, elicitation_id: str) -> Ref[Session] | None:
     """The session whose user was sent to that page. From any thread."""
-    process = find(node, name_of(company.key, elicitation_id))
+    process = node.named(name_of(company.key, elicitation_id))
     return None if process is None or process.life else Ref.of(process)

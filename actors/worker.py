@@ -26,9 +26,7 @@ from greenroom.protocol.results import Infinite, completion_result, prompt_resul
 from greenroom.protocol.returns import told_of_nan
 from greenroom.protocol.schemas import Arguments
 from greenroom.protocol.versions import LATEST, V2025_11_25, at_least
-from greenroom.supervision import CallTimeout, Shutdown, exit, start_task_alone
-from greenroom.supervision.kernel import describe
-from greenroom.supervision.kernel.current import current_process
+from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, exit, start_task_alone
 from greenroom.transports.seam import Peer
 
 from .cancellation import Cancellation, RequestCancelled

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.json import encode
-from greenroom.supervision.kernel.tracebacks import log_error
+from greenroom.supervision import tracebacks
 from greenroom.transports.seam import Refusal
 
 from .errors import Denied
@@ -383,7 +383,7 @@ class ResourceDocument:
         try:
             body = encode(await self.document(asking))
         except Exception:  # noqa: BLE001 - the author's function, or what it gave
-            log_error(log, "the metadata of %s cannot be told", self.resource)
+            tracebacks.log_error(log, "the metadata of %s cannot be told", self.resource)
             return Refusal(500, (("content-type", "application/json"), *_HEADERS), b'{"error":"server_error"}')
         return Refusal(200, (("content-type", "application/json"), *_HEADERS), body)
 

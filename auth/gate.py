@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import ConfigError
+from greenroom.supervision import tracebacks
 from greenroom.supervision.fair_queue import Crowded, FairTurns
-from greenroom.supervision.kernel.tracebacks import told
 from greenroom.transports.open_connections import host_in, is_proxied, source_of
 from greenroom.transports.seam import Peer, Refusal
 
@@ -290,7 +290,7 @@ def scopes_said(scopes: Collection[str]) -> tuple[str, ...]:
 
 def told_without(error: BaseException, secrets: Iterable[str]) -> str:
     """An error with its traceback, and without what was shown."""
-    text = told(error)
+    text = tracebacks.told(error)
     hidden: set[str] = set()
     for secret in secrets:
         hidden.update((secret, *secret.split(" ")[1:]))

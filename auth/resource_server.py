@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.kernel.tracebacks import log_error
+from greenroom.supervision import tracebacks
 
 from .bearer import BearerAuth, ResourceDocument, names
 from .errors import Denied
@@ -202,7 +202,7 @@ class OAuthResource:
         try:
             return await self.notice.url(asking)
         except Exception:  # noqa: BLE001 - the author's function
-            log_error(log, "the URL of the metadata of %s could not be told", self.resource)
+            tracebacks.log_error(log, "the URL of the metadata of %s could not be told", self.resource)
             return None
 
     async def _hint(self, denied: Denied, asking: Asking) -> str | None:
@@ -213,7 +213,7 @@ class OAuthResource:
         try:
             wanted = tuple(dict.fromkeys((*await self.required_scopes(asking), *denied.scopes)))
         except Exception:  # noqa: BLE001 - the author's function
-            log_error(log, "the scopes that %s needs could not be told", self.resource)
+            tracebacks.log_error(log, "the scopes that %s needs could not be told", self.resource)
         if not wanted and denied.kind == "insufficient_scope":
             wanted = self.notice.scopes_supported or ()
         return " ".join(wanted) or None

@@ -48,9 +48,10 @@ from .behaviours.task import (
     stream,
     wait_all,
 )
-from .behaviours.threads import Threads
+from .behaviours.threads import Threads, in_thread
 from .groups import Groups
-from .introspect import Snapshot, Statistics, Trace, Watch, watch
+from .introspect import Snapshot, Statistics, Trace, Watch, snapshot, watch
+from .kernel import clock, describe, spelling, tracebacks
 from .kernel.api import (
     Timer,
     demonitor,
@@ -65,7 +66,7 @@ from .kernel.api import (
     unlink,
     wait_down,
 )
-from .kernel.current import current_node, self_pid
+from .kernel.current import current_node, current_process, detached_task, node_of, running_process, self_pid
 from .kernel.errors import (
     ActorError,
     AlreadyRegistered,
@@ -82,6 +83,7 @@ from .kernel.errors import (
     StartIgnored,
     StartTimeout,
 )
+from .kernel.gate import Gate
 from .kernel.links import Monitor
 from .kernel.messages import (
     KILLED,
@@ -100,14 +102,17 @@ from .kernel.messages import (
     Pid,
     Shutdown,
     Timeout,
+    is_orderly,
 )
 from .kernel.names import On, Via, register, registered, unregister, whereis
-from .kernel.node import Node, run
+from .kernel.node import Gone, Node, run
+from .kernel.process import Process
 from .kernel.reports import CrashReport, Leaked, LoopBlocked, Report, Unexpected
 from .kernel.routine import Inbox, inbox, receive, spawn, spawn_link, spawn_monitor
+from .kernel.spelling import visible
 from .limits import Busy, RateLimiter, Semaphore, permit
 from .registry import Registry, via
-from .supervisors.base import ChildInfo, Counts
+from .supervisors.base import GAVE_UP, ChildInfo, Counts, RestartWindow
 from .supervisors.dynamic import DynamicSupervisor
 from .supervisors.partition import Partition, PartitionSupervisor, count_partitions, partition
 from .supervisors.reports import (
@@ -146,6 +151,7 @@ from .supervisors.spec import (
     MaxChildren,
     Patience,
     Restart,
+    StartLink,
     StartRaised,
     Strategy,
     check_children,
@@ -173,6 +179,7 @@ __all__ = [
     "ALL_SIGNIFICANT",
     "ANY_SIGNIFICANT",
     "BRUTAL_KILL",
+    "GAVE_UP",
     "IGNORE",
     "INFINITY",
     "KILLED",
@@ -223,7 +230,9 @@ __all__ = [
     "Exited",
     "FailedToStartChild",
     "Flags",
+    "Gate",
     "GenServer",
+    "Gone",
     "GreenroomError",
     "Groups",
     "Ignore",
@@ -251,6 +260,7 @@ __all__ = [
     "PartitionSupervisor",
     "Patience",
     "Pid",
+    "Process",
     "ProcessExited",
     "Progress",
     "Quit",
@@ -264,6 +274,7 @@ __all__ = [
     "Request",
     "Requests",
     "Restart",
+    "RestartWindow",
     "Semaphore",
     "Shutdown",
     "ShutdownError",
@@ -271,6 +282,7 @@ __all__ = [
     "StartError",
     "StartFailed",
     "StartIgnored",
+    "StartLink",
     "StartRaised",
     "StartTimeout",
     "Statistics",
@@ -294,22 +306,29 @@ __all__ = [
     "callers",
     "check_children",
     "child",
+    "clock",
     "count_children",
     "count_partitions",
     "current_node",
+    "current_process",
     "delete_child",
     "demonitor",
+    "describe",
+    "detached_task",
     "draw",
     "exit",
     "get_childspec",
+    "in_thread",
     "inbox",
     "is_alive",
+    "is_orderly",
     "kill",
     "later",
     "link",
     "logs",
     "monitor",
     "multi_call",
+    "node_of",
     "partition",
     "permit",
     "receive",
@@ -320,12 +339,15 @@ __all__ = [
     "resize_partitions",
     "restart_child",
     "run",
+    "running_process",
     "self_pid",
     "send",
     "send_after",
+    "snapshot",
     "spawn",
     "spawn_link",
     "spawn_monitor",
+    "spelling",
     "start",
     "start_child",
     "start_link",
@@ -343,11 +365,13 @@ __all__ = [
     "supervise_task_alone",
     "template",
     "terminate_child",
+    "tracebacks",
     "trap_exit",
     "tree",
     "unlink",
     "unregister",
     "via",
+    "visible",
     "wait_all",
     "wait_down",
     "watch",

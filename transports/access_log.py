@@ -5,7 +5,7 @@ where the logger is not enabled. Calls are logged where they are decided, in the
 wherever its handler ran. Refusals come from peers that need no credentials, so their number is bounded: of each kind one line a second, with
 a count of those that were left out.
 
-What peers have sent is shortened and spelt out (`spelling.visible`). Queries of paths and URIs are left out: they may hold secrets.
+What peers have sent is shortened and spelt out (`visible`). Queries of paths and URIs are left out: they may hold secrets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from greenroom.supervision.kernel import clock
-from greenroom.supervision.kernel.spelling import visible
+from greenroom.supervision import clock, visible
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -21,9 +21,8 @@ import tempfile
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.errors import GreenroomError
-from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child
+from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, clock
 from greenroom.supervision.acceptor import Acceptor
-from greenroom.supervision.kernel import clock
 from greenroom.supervision.private_files import nameless_file
 
 if TYPE_CHECKING:

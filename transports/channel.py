@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.json import LIMITS, Limits
 from greenroom.protocol.messages import Failure, Notification, Request, encode_error, id_key, parse
-from greenroom.supervision import ProcessExited, current_node, kill, spawn, wait_down
-from greenroom.supervision.kernel.tracebacks import log_error
+from greenroom.supervision import ProcessExited, current_node, kill, spawn, tracebacks, wait_down
 
 from .access_log import log_refusal
 from .seam import Peer
@@ -84,7 +83,7 @@ class Channel:
         except Exception as error:  # noqa: BLE001 - whatever keeps a session from beginning is answered, and logged
             refusal = McpError.wrap(error)
             if refusal is not error:
-                log_error(log, "no session could begin")
+                tracebacks.log_error(log, "no session could begin")
             if isinstance(message, Request):
                 await self._send((encode_error(message.id, refusal),))
             return

@@ -25,7 +25,7 @@ from hypercorn.protocol.events import Response
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import ConnectionState
 
-from greenroom.supervision.kernel.tracebacks import log_error
+from greenroom.supervision import tracebacks
 
 from .access_log import log_refusal
 from .asgi import PATIENT
@@ -148,7 +148,7 @@ class Connection(TCPServer):
             self.cut()
             raise
         except Exception:  # noqa: BLE001 - one connection's trouble
-            log_error(log, "a connection ended in an error of the server")
+            tracebacks.log_error(log, "a connection ended in an error of the server")
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()

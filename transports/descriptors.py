@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from greenroom.supervision.kernel.gate import Gate
+from greenroom.supervision import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from greenroom.supervision.kernel.tracebacks import log_error
+from greenroom.supervision import tracebacks
 
 from .access_log import log_refusal
 from .asgi import PATIENT
@@ -243,7 +243,7 @@ class Http1Wire(asyncio.Protocol):
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # noqa: BLE001 - one request's trouble, whatever was raised
-            log_error(log, "a request ended in an error of the application")
+            tracebacks.log_error(log, "a request ended in an error of the application")
         finally:
             self._task = None
             self._finish(turn)

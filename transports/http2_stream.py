@@ -14,7 +14,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote
 
-from greenroom.supervision.kernel.tracebacks import log_error
+from greenroom.supervision import tracebacks
 
 from .asgi import PATIENT
 
@@ -109,7 +109,7 @@ class Stream:
         except StreamGone:
             pass
         except Exception:  # noqa: BLE001 - one request's trouble
-            log_error(log, "%s %r ended in an error of the server", self.method, scope["path"])
+            tracebacks.log_error(log, "%s %r ended in an error of the server", self.method, scope["path"])
         finally:
             if not self.answered and not self.gone and self._head is None and not self._begun:
                 with suppress(StreamGone):

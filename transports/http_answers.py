@@ -14,7 +14,7 @@ from greenroom.errors import ConfigError
 from greenroom.protocol import sse
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error
-from greenroom.supervision.kernel.spelling import visible as shown
+from greenroom.supervision import visible as shown
 
 from .http_config import ANY, LOOPBACK_NAMES
 

@@ -26,8 +26,7 @@ from greenroom.protocol import sse, versions
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, parse
-from greenroom.supervision import ProcessExited
-from greenroom.supervision.kernel.tracebacks import log_error
+from greenroom.supervision import ProcessExited, tracebacks
 
 from . import http_answers as checks
 from .access_log import log_refusal
@@ -211,7 +210,7 @@ class Engine:
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # noqa: BLE001 - whatever a door or a gatekeeper raised is the end of this request, and of nothing else
-            log_error(log, "%r %r ended in an error of the server", method, path)
+            tracebacks.log_error(log, "%r %r ended in an error of the server", method, path)
             if not exchange.begun:
                 await exchange.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
 

@@ -11,9 +11,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
+from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node, current_process
 from greenroom.supervision.acceptor import Acceptor, ProtocolStarter, serve
-from greenroom.supervision.kernel.current import current_process
 
 from .binding import BEAT
 from .http1_wire import Http1Wire

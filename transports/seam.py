@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from greenroom.supervision.kernel.errors import ProcessExited
+from greenroom.supervision import ProcessExited
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence

@@ -33,6 +33,7 @@ from greenroom.supervision import (
     Shutdown,
     Stop,
     child,
+    clock,
     current_node,
     kill,
     self_pid,
@@ -40,7 +41,6 @@ from greenroom.supervision import (
     spawn_link,
     wait_down,
 )
-from greenroom.supervision.kernel import clock
 
 from .channel import Channel
 from .descriptors import sink_of, source_of

@@ -28,17 +28,16 @@ from greenroom.supervision import (
     SHUTDOWN,
     ActorError,
     Exit,
+    current_process,
+    is_orderly,
     kill,
     receive,
+    register,
     send_after,
     spawn_link,
     trap_exit,
     wait_down,
 )
-from greenroom.supervision.kernel.current import current_process
-from greenroom.supervision.kernel.messages import INFO, is_orderly
-from greenroom.supervision.kernel.names import enter
-from greenroom.supervision.kernel.routine import begin
 from greenroom.supervision.statem import (
     END,
     After,
@@ -75,8 +74,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason, Pid, Timer
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import ExitReason, Pid, Process, Timer
     from greenroom.transports.client.seam import Heard, Route, Wire
 
     from .line import ConnectionLine
@@ -113,7 +111,7 @@ class Connection(GenStatem[Phase]):
         process, board = self.process, self.board
         hello = greeting(self.settings, self.handler.capabilities())
         encode_request(0, "initialize", hello)  # what cannot be said raises now, and not at each attempt
-        enter(process, board.key)
+        register(board.key)
         board.process = process
         board.tell(Phase.CONNECTING)
         process.await_death(self)
@@ -456,17 +454,17 @@ class Errand:
         """Tell the connection, from any thread. Once is enough: it ignores what comes later."""
         self._spoken = True
         process = self._connection
-        answered = INFO, Answered(self, result, error)
+        answered = Answered(self, result, error)
         if threading.get_ident() == process.node.thread:
-            process.deliver(answered)  # before the worker's end, which would be taken for no answer
+            process.send(answered)  # before the worker's end, which would be taken for no answer
         else:
-            process.node.from_thread(process.deliver, answered)
+            process.node.from_thread(process.send, answered)
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
         """The worker is gone: if it has not answered, nobody else will."""
         self.worker = None
         if not self._spoken:
-            self._connection.deliver((INFO, Answered(self, None, INTERNAL)))
+            self._connection.send(Answered(self, None, INTERNAL))
 
 
 class Errands:
@@ -506,11 +504,12 @@ class Errands:
             )
         errand = Errand(self._connection, wire, request)
         try:
-            worker = begin(self._connection.node, _work, (errand, self._handler, request), {}, link=True)
+            errand.worker = spawn_link(_work, errand, self._handler, request)
         except ActorError:  # the node is closing
             return encode_error(request.id, INTERNAL)
         self._open[key] = errand
-        errand.worker = worker.pid
+        worker = self._connection.node.process(errand.worker)
+        assert worker is not None
         worker.await_death(errand)
         if self._settings.errand_timeout is not None:
             errand.timer = send_after(self._settings.errand_timeout, self._connection.pid, Overdue(errand))
@@ -625,7 +624,7 @@ class Attendant:
         if self._process is None:
             self.begin()
         assert self._process is not None
-        before, self.full = self.full, not self._process.deliver((INFO, Told(method, params)))
+        before, self.full = self.full, not self._process.send(Told(method, params))
         return before or not self.full
 
     def gone(self, pid: Pid) -> bool:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.messages import encode_notification
 from greenroom.supervision import (
+    CallTimeout,
     GreenroomError,
     ProcessExited,
     Ref,
@@ -32,8 +33,6 @@ from greenroom.supervision import (
     start_link,
     wait_down,
 )
-from greenroom.supervision.kernel.errors import CallTimeout
-from greenroom.supervision.kernel.messages import INFO
 
 from .connection import Connection
 from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
@@ -142,7 +141,7 @@ class ConnectionLine:
         pending.begin(process.node, seconds)
         pending.handed_to(process)
         board.coming[pending] = None
-        process.deliver((INFO, pending))
+        process.send(pending)
         return pending
 
     def _comes_back(self) -> bool:

@@ -14,8 +14,7 @@ from weakref import WeakValueDictionary
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.names import Key, Name
-from greenroom.supervision.kernel.current import current
-from greenroom.supervision.kernel.messages import INFO
+from greenroom.supervision import running_process
 
 from .errors import RequestTimeout
 from .seam import Phase, Status, Told
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason, Pid
-    from greenroom.supervision.kernel.node import Node
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import ExitReason, Node, Pid, Process
 
     from .seam import Progress, Welcome
     from .settings import ClientSettings
@@ -167,7 +164,7 @@ class PendingRequest:
 
     def begin(self, node: Node, seconds: float | None) -> None:
         """Its time begins, and ends with whoever asks."""
-        owner = self._owner = current.get()
+        owner = self._owner = running_process()
         if owner is not None:
             owner.await_death(self)
         if seconds is not None:
@@ -225,7 +222,7 @@ class PendingRequest:
         connection, self._connection = self._connection, None
         if connection is None:
             return False
-        connection.deliver_exempt((INFO, Withdrawn(self, reason)))
+        connection.send(Withdrawn(self, reason), exempt=True)
         return True
 
     def handed_to(self, connection: Process) -> None:

@@ -22,10 +22,10 @@ from greenroom.supervision import (
     child,
     current_node,
     link,
+    receive,
     request,
     spawn,
 )
-from greenroom.supervision.kernel.routine import receive
 from greenroom.transports.seam import Answer
 
 from .node_messages import (

@@ -14,6 +14,7 @@ from greenroom.protocol.messages import Failure, encode_error, parse
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import (
     NO_PROCESS,
+    SHUTDOWN,
     CallTimeout,
     NotRegistered,
     On,
@@ -24,7 +25,6 @@ from greenroom.supervision import (
     exit,
     whereis,
 )
-from greenroom.supervision.kernel.messages import SHUTDOWN
 from greenroom.transports.seam import Answer, Event, NeverAsked
 
 from .desk import Desk

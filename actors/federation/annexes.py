@@ -46,10 +46,7 @@ from greenroom.supervision import (
     whereis,
     which_children,
 )
-from greenroom.supervision.cluster.cluster import Cluster
-from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.machines import NothingFits
-from greenroom.supervision.cluster.specs import NodeSpec
+from greenroom.supervision.cluster import Cluster, Host, NodeSpec, NothingFits
 from greenroom.transports.client.remote_wire import Lodging
 
 if TYPE_CHECKING:

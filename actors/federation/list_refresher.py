@@ -15,8 +15,7 @@ from greenroom.actors.client.errors import TooManyPages
 from greenroom.actors.client.seam import Phase
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
-from greenroom.supervision import Backoff, GenServer
-from greenroom.supervision.kernel.current import current_node, current_process
+from greenroom.supervision import Backoff, GenServer, current_node, current_process
 
 from .offering import PARTS, Part
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from greenroom.actors.client.seam import Line
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import Process
 
     from .upstream import Upstream
 

@@ -19,7 +19,7 @@ from greenroom.auth.client.door import CallerCredentials, CallerNotSignedIn
 from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 from greenroom.supervision import Backoff
-from greenroom.supervision.cluster.specs import Limits
+from greenroom.supervision.cluster import Limits
 from greenroom.transports.client.remote_wire import FarRoute
 from greenroom.transports.client.seam import check_travels
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Line
     from greenroom.auth.client.door import CallerAuth, CallerIdentity
     from greenroom.supervision import ChildSpec
-    from greenroom.supervision.cluster.cluster import Cluster
+    from greenroom.supervision.cluster import Cluster
     from greenroom.transports.client.remote_wire import Place
     from greenroom.transports.client.seam import Route
 

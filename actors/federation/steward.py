@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from greenroom.actors.client.errors import ClientClosed, Unavailable
 from greenroom.errors import GreenroomError
 from greenroom.supervision import (
+    GAVE_UP,
+    NO_PROCESS,
     SHUTDOWN,
     ActorError,
     AlreadyRegistered,
@@ -23,7 +25,9 @@ from greenroom.supervision import (
     ProcessExited,
     Reject,
     child,
+    current_node,
     is_alive,
+    is_orderly,
     kill,
     later,
     monitor,
@@ -32,9 +36,6 @@ from greenroom.supervision import (
     stop,
     supervise_job,
 )
-from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.messages import NO_PROCESS, is_orderly
-from greenroom.supervision.supervisors.base import GAVE_UP
 
 from .federation_errors import UpstreamBusy
 from .upstream import Upstream, UpstreamTree

@@ -23,8 +23,7 @@ from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.auth.errors import SignInError
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import Crash, Exit, Ref, Supervisor, child, is_alive
-from greenroom.supervision.supervisors.base import RestartWindow
+from greenroom.supervision import Crash, Exit, Ref, RestartWindow, Supervisor, child, is_alive
 
 from .breaker import Breaker
 from .list_refresher import Curator, Sentry

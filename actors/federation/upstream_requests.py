@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, NotReady, RequestLost, RequestTimeout, Unavailable
+from greenroom.supervision import running_process
 from greenroom.supervision.fair_queue import FairQueue
-from greenroom.supervision.kernel.current import current
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
 from .breaker import is_failure
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.seam import Line, Pending, Progress
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import ExitReason, Process
 
     from .breaker import Breaker
     from .upstream import Upstream
@@ -169,7 +168,7 @@ class GuardedRequest:
         self._future = loop.create_future()
         self._sent = Bell()
         self._context = copy_context()  # it is sent by whoever makes room, and is its caller's all the same
-        owner = self._owner = current.get()
+        owner = self._owner = running_process()
         if owner is not None:
             owner.await_death(self)
         self._timer = self._impatience = None

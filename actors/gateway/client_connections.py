@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 from contextlib import aclosing
-from contextvars import copy_context
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -32,11 +31,10 @@ from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.methods import not_found
 from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.wire import is_object
-from greenroom.supervision import ActorError, start_child, whereis
-from greenroom.supervision.kernel.current import current
+from greenroom.supervision import ActorError, detached_task, start_child, whereis
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from greenroom.actors.client.seam import Line, Status
@@ -153,7 +151,7 @@ class Lodgings:
                 owner = share_of(peer_of(ctx), ctx.session_id)
                 self._make_room(owner)
                 self._owners[key] = owner
-                opening = self._opening[key] = _apart(self._open(key, owner, abilities, caller))
+                opening = self._opening[key] = detached_task(self._open(key, owner, abilities, caller))
                 opening.add_done_callback(lambda _: self._opened(key))
             lodger = await asyncio.shield(opening)
             self._lodgers.pop(key, None)
@@ -186,7 +184,7 @@ class Lodgings:
     async def _listed(self, server: str, lodger: Lodger) -> None:
         """Fetch what has changed, once for all who want it."""
         if lodger.fetching is None or lodger.fetching.done():
-            lodger.fetching = _apart(self._fetch(server, lodger))
+            lodger.fetching = detached_task(self._fetch(server, lodger))
         await asyncio.shield(lodger.fetching)
 
     async def _fetch(self, server: str, lodger: Lodger) -> None:
@@ -347,7 +345,7 @@ class Lodgings:
         return [lodger.line for lodger in self._lodgers.values() if session in lodger.desk.sessions]
 
     def _close(self, lodger: Lodger, grace: float = 0.0) -> asyncio.Future[None]:
-        closing = _apart(_closed(lodger, grace))
+        closing = detached_task(_closed(lodger, grace))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         return closing
@@ -374,13 +372,6 @@ async def _ready(line: Line) -> None:
 async def _statuses(line: Line) -> AsyncGenerator[Status]:
     async for status in line.watch():
         yield status
-
-
-def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """In a task of its own: several clients may wait for it, and whoever asked first may go away."""
-    context = copy_context()
-    context.run(current.set, None)
-    return asyncio.get_running_loop().create_task(work, context=context)
 
 
 # --- Whose call is it? What an upstream asks and says while it works goes to the very client that it works for, or to nobody.

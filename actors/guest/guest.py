@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.supervision.cluster.framing import LinkRefused
+from greenroom.supervision.cluster import LinkRefused
 from greenroom.supervision.cluster.plain_link import PlainLink
 from greenroom.supervision.cluster.thespian_taming import (
     Actor,

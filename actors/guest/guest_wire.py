@@ -16,7 +16,8 @@ import msgspec
 
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.json import Limits, decode, encode
-from greenroom.supervision.cluster.keys import LEAST, read_key, write_key
+from greenroom.supervision.cluster import write_key
+from greenroom.supervision.cluster.keys import LEAST, read_key
 
 if TYPE_CHECKING:
     import os

@@ -44,10 +44,10 @@ from greenroom.supervision import (
     wait_down,
 )
 from greenroom.supervision.acceptor import serve, tcp_sockets, unix_socket
+from greenroom.supervision.cluster import LinkOffence, LinkRefused
 from greenroom.supervision.cluster.addresses import dial, port_of
-from greenroom.supervision.cluster.framing import GREETING_LIMIT, LinkRefused, greeting
+from greenroom.supervision.cluster.framing import GREETING_LIMIT, greeting
 from greenroom.supervision.cluster.link import HANDSHAKE_SECONDS, Link, Party
-from greenroom.supervision.cluster.peers import LinkOffence
 
 from .guest_session import LinkOver, Payload, Visit
 from .guest_wire import KIND, TO_NODE, guests_key, payload_limit

@@ -29,7 +29,7 @@ from greenroom.errors import GreenroomError, suggests
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.supervision.cluster.cluster import Cluster
+    from greenroom.supervision.cluster import Cluster
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

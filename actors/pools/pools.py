@@ -34,12 +34,18 @@ from greenroom.supervision import (
     start_child,
     whereis,
 )
-from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import Cluster, node_child
-from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.specs import ClusterSettings, Limits, NodeSpec
-from greenroom.supervision.cluster.ushering import launch_on
-from greenroom.supervision.cluster.values import RemoteError, RemoteTraceback
+from greenroom.supervision.cluster import (
+    Cluster,
+    ClusterSettings,
+    Host,
+    Limits,
+    NodeSpec,
+    RemoteError,
+    RemoteTraceback,
+    launch_on,
+    node_child,
+    pids,
+)
 
 from .handler_spec import is_worker, plan_of
 from .process_provider import Claims

@@ -32,18 +32,18 @@ from greenroom.supervision import (
     GenServer,
     Shutdown,
     Stop,
+    clock,
     current_node,
+    current_process,
     exit,
+    in_thread,
     monitor,
     send_after,
     start_task_alone,
+    tracebacks,
 )
-from greenroom.supervision.behaviours.threads import in_thread
+from greenroom.supervision.cluster import Peers
 from greenroom.supervision.cluster.framing import LARGEST
-from greenroom.supervision.cluster.peers import Peers
-from greenroom.supervision.kernel import clock
-from greenroom.supervision.kernel.current import current_process
-from greenroom.supervision.kernel.tracebacks import told
 
 from . import remote_call as words
 from .at_home import at_home
@@ -340,7 +340,7 @@ def _told_of(error: BaseException) -> list[str]:
         text = str(error)
     except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
         text = "(its str raised)"
-    return [type(error).__qualname__, text, told(error)[-20_000:]]
+    return [type(error).__qualname__, text, tracebacks.told(error)[-20_000:]]
 
 
 # --- What a handler in a worker says to the peer: the voice of its call, at the far end of the link.

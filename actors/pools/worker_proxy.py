@@ -20,6 +20,7 @@ from greenroom.supervision import (
     Down,
     Exit,
     GenServer,
+    Gone,
     Killed,
     NoConnection,
     NoProcess,
@@ -31,10 +32,8 @@ from greenroom.supervision import (
     monitor,
     send_after,
 )
-from greenroom.supervision.cluster.machines import NothingFits
-from greenroom.supervision.cluster.node_records import EXIT_MEMORY, Ending, NodeFailed, NodeLost
-from greenroom.supervision.cluster.values import RemoteError
-from greenroom.supervision.kernel.node import Gone
+from greenroom.supervision.cluster import Ending, NodeFailed, NodeLost, NothingFits, RemoteError
+from greenroom.supervision.cluster.node_records import EXIT_MEMORY
 
 from . import remote_call as words
 from .pool import MIB

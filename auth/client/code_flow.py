@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import number, text
+from greenroom.supervision import visible
 from greenroom.supervision.acceptor import connections_within, open_files_limit, serve, tcp_sockets
-from greenroom.supervision.kernel.spelling import visible
 
 from .discovery import build_authorization_url, check_endpoint, check_web, plain, quoted, reach
 from .token_calls import DEVICE, Endpoint, ask, exchange_code, said

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bench import Run, benchmark
 from greenroom.supervision import GenServer, Node, Supervisor, inbox, monitor, receive, start
-from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster.cluster import Cluster, Host
 from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.supervision.kernel.spelling import Lines
-from greenroom.supervision.logs import JsonLines
+from greenroom.supervision import logs, spelling
 from greenroom.transports.access_log import log as access
 
 if TYPE_CHECKING:
@@ -38,11 +37,11 @@ class LogOptions:
         root, before = logging.getLogger(), (access.level, access.propagate)
         added: list[tuple[logging.Logger, logging.Handler]] = []
         if self.json and not root.handlers:
-            added.append((root, _handler(JsonLines())))
+            added.append((root, _handler(logs.JsonLines())))
         if self.access is not None:
             access.setLevel(logging.INFO if self.access else logging.CRITICAL)
         if self.access and not (root.handlers or added or access.handlers):
-            formatter = JsonLines() if self.json else Lines("%(asctime)s %(message)s")
+            formatter = logs.JsonLines() if self.json else spelling.Lines("%(asctime)s %(message)s")
             added.append((access, _handler(formatter)))
             access.propagate = False
         for logger, handler in added:

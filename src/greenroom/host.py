@@ -34,8 +34,7 @@ from greenroom.actors.mentions.reader import MentionReader, ResourceShelf
 from greenroom.actors.output.limits import Limiter, Spill, kept
 from greenroom.actors.tree import Tree
 from greenroom.protocol.pins import Pins
-from greenroom.supervision import child, whereis
-from greenroom.supervision.kernel.current import node_of
+from greenroom.supervision import child, node_of, whereis
 from greenroom.transports.client.memory import MemoryRoute
 
 from .client_callbacks import Callbacks, check_callbacks, check_roots

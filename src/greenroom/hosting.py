@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from greenroom.supervision import Node, ProcessExited, Supervisor, is_alive, start, stop
-from greenroom.supervision.kernel.current import current, install_node, node_of
+from greenroom.supervision import Node, ProcessExited, Supervisor, detached_task, is_alive, node_of, start, stop
+from greenroom.supervision.kernel.current import install_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -124,9 +123,7 @@ class _Lodging:
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """In a task that belongs to nobody, least of all to the process that asked for it."""
-        context = copy_context()
-        context.run(current.set, None)
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._in_turn(work), context=context)
+        task = detached_task(self._in_turn(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

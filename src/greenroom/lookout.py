@@ -23,11 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict
 
 import msgspec
 
-from greenroom.supervision import GenServer, child, start, stop, whereis
+from greenroom.supervision import GenServer, child, current_node, snapshot, start, stop, visible, whereis
 from greenroom.supervision.acceptor import BACKLOG, serve, stream_protocol
-from greenroom.supervision.introspect import snapshot
-from greenroom.supervision.kernel.current import current_node
-from greenroom.supervision.kernel.spelling import visible
 
 from .errors import ConfigError
 

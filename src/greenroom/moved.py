@@ -122,6 +122,7 @@ _MOVED: Final = {
     "supervision.behaviours.task": "streams",
     "supervision.cluster.addresses": "naming",
     "supervision.cluster.bootstrap": "boots inherited lifeline guests",
+    "supervision.cluster.cluster": "host",
     "supervision.cluster.crash_output": "last_words utterances",
     "supervision.cluster.daemon_protocol": "orders lodging",
     "supervision.cluster.engine": "placing",

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 
-    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision import Node
     from greenroom.supervision.testing import Collected, FaultPlan, History, Injection, Probe, Seed, Stage
 
 _MODE = "greenroom_mode"

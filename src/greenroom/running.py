@@ -24,8 +24,19 @@ from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from greenroom.supervision import NORMAL, SHUTDOWN, CallTimeout, Node, StartFailed, Supervisor, exit, start, wait_down
-from greenroom.supervision.kernel.spelling import spell_what_is_logged, spell_what_is_raised, visible
+from greenroom.supervision import (
+    NORMAL,
+    SHUTDOWN,
+    CallTimeout,
+    Node,
+    StartFailed,
+    Supervisor,
+    exit,
+    spelling,
+    start,
+    visible,
+    wait_down,
+)
 
 from .errors import GreenroomError
 
@@ -91,8 +102,8 @@ def run(
     begins, unless that is when it returns.
     """
     program = _Program(grace)
-    spell_what_is_logged()
-    spell_what_is_raised()
+    spelling.spell_what_is_logged()
+    spelling.spell_what_is_raised()
     with program.listening():
         asyncio.run(program.play(children, until, ready))
 

@@ -8,8 +8,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from greenroom.protocol.wire import is_array
-from greenroom.supervision import whereis
-from greenroom.supervision.kernel.current import node_of
+from greenroom.supervision import node_of, whereis
 from greenroom.transports.client.memory import MemoryRoute
 
 from .errors import ConfigError

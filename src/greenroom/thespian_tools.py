@@ -11,8 +11,7 @@ from greenroom.actors.context import Context
 from greenroom.actors.handlers import ToolOptions
 from greenroom.protocol.errors import ToolError
 from greenroom.protocol.hints import BadHint, docstring_of, parameters_of, return_hint_of
-from greenroom.supervision import GenServer, child
-from greenroom.supervision.behaviours.threads import in_thread
+from greenroom.supervision import GenServer, child, in_thread
 from greenroom.supervision.cluster.foreign import TIMEOUT, ForeignActor
 
 from .decorators import name_of, options_of

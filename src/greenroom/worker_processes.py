@@ -60,14 +60,11 @@ from greenroom.supervision import (
     send_after,
     start_link,
     terminate_child,
+    visible,
     wait_down,
 )
-from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster import Cluster, ClusterSettings, Host, NodeSpec, launch_on
 from greenroom.supervision.cluster.crash_output import PRINTED
-from greenroom.supervision.cluster.host import Host
-from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
-from greenroom.supervision.cluster.ushering import launch_on
-from greenroom.supervision.kernel.spelling import visible
 from greenroom.transports.access_log import is_on
 from greenroom.transports.access_log import log as access
 from greenroom.transports.binding import handover_child, shared_page, taken_over, ticket

@@ -17,8 +17,7 @@ from .ushering import child_on, launch_on, start_link_on, start_on, whereis_on
 from .values import RemoteError, RemoteTraceback
 
 if TYPE_CHECKING:
-    from .cluster import Cluster, node_child
-    from .host import Host
+    from .cluster import Cluster, Host, node_child
     from .keys import write_key
     from .machines import Machine, MachineDown, MachineUp, NothingFits
     from .membership import Membership
@@ -65,7 +64,7 @@ _ENGINE: Final[dict[str, str]] = {
     "ClusterSettings": "specs",
     "Ending": "node_records",
     "EngineFailed": "node_records",
-    "Host": "host",
+    "Host": "cluster",
     "Limits": "specs",
     "Machine": "machines",
     "MachineDown": "machines",

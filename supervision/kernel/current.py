@@ -7,17 +7,20 @@ tasks that its handlers start copy that context, and so belong to it too.
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .errors import NoNode, NotAnActor
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from .messages import Pid
     from .node import Node
     from .process import Process
 
+T = TypeVar("T")
 current: ContextVar[Process | None] = ContextVar("greenroom.process", default=None)
 
 _nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, Node] = WeakKeyDictionary()
@@ -56,6 +59,18 @@ def current_process(verb: str) -> Process:
     if process is None:
         raise NotAnActor(verb)
     return process
+
+
+def running_process() -> Process | None:
+    """The process whose code is running, if it is the code of one."""
+    return current.get()
+
+
+def detached_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that belongs to no process: it goes on when the process that asks for it ends."""
+    context = copy_context()
+    context.run(current.set, None)
+    return asyncio.get_running_loop().create_task(work, context=context)
 
 
 def self_pid() -> Pid:

@@ -20,6 +20,7 @@ from .current import current, install_node, node_of
 from .errors import ActorError
 from .guard import Interrupts
 from .messages import NO_PROCESS, SHUTDOWN, make_pid
+from .names import find
 from .process import DEAD, QUEUED, TURN, Process
 from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .timers import Deadlines
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .away import Elsewhere
     from .gate import Gate
     from .messages import Entry, ExitReason, Pid
+    from .names import Via
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -269,6 +271,10 @@ class Node:
         if pid.incarnation != self.incarnation or pid.node != self.name:
             return None if self.elsewhere is None or pid.node == self.name else self.elsewhere.process(pid)
         return self.processes.get(pid.serial)
+
+    def named(self, name: Hashable | Via) -> Process | None:
+        """The process that is registered as that, if there is one, alive or dying."""
+        return find(self, name)
 
     def root_pid(self) -> Pid:
         """The address of nobody in particular on this node: serial 0."""

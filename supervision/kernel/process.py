@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from . import exits, forks, watchdog
 from .current import current
-from .messages import EXEMPT, SIGNAL, Crash
+from .messages import EXEMPT, INFO, SIGNAL, Crash
 
 if TYPE_CHECKING:
     import asyncio
@@ -169,6 +169,10 @@ class Process:
             self.quick = None
             self.waiter()
         return True
+
+    def send(self, message: object, *, exempt: bool = False) -> bool:
+        """Put a message into the mailbox; False when the process is dying, or its bound is reached, which does not hold for what is exempt."""
+        return self.deliver_exempt((INFO, message)) if exempt else self.deliver((INFO, message))
 
     def deliver_exempt(self, entry: Entry) -> bool:
         """As `deliver`, for what no bound can refuse and none counts; it is in order with the rest all the same."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.supervision import GenServer, Ref, Supervisor, start, stop
 from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster.cluster import Cluster, Host
 from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
 

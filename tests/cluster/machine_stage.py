@@ -15,8 +15,7 @@ from tests.ports import free_port
 
 from greenroom.supervision import Ref, Supervisor, inbox, start, stop
 from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import Cluster
-from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.cluster import Cluster, Host
 from greenroom.supervision.cluster.machines import Machine, MachineDown, MachineUp
 from greenroom.supervision.cluster.membership import Membership
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec

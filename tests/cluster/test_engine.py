@@ -10,8 +10,8 @@ import pytest
 
 from greenroom.supervision import Crash, ProcessExited, stop, wait_down
 from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster.cluster import Host
 from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.node_records import NodeLost
 
 from .engine_stage import Hand, gone, staged

@@ -27,9 +27,8 @@ from greenroom.supervision import (
     which_children,
 )
 from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import node_child
+from greenroom.supervision.cluster.cluster import Host, node_child
 from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.node_records import EngineFailed, NodeLost
 from greenroom.supervision.cluster.specs import ClusterSettings
 

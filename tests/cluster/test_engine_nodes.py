@@ -21,8 +21,8 @@ import pytest
 from greenroom.errors import ConfigError
 from greenroom.supervision import Crash, GenServer, ProcessExited, Ref, StartFailed, is_alive, wait_down
 from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster.cluster import Host
 from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.node_records import EXIT_MEMORY, Ending, NodeFailed, NodeLost
 from greenroom.supervision.cluster.specs import ClusterSettings, Limits, Main, NodeSpec
 from greenroom.supervision.cluster.ushering import start_on

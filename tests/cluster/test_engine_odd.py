@@ -19,7 +19,7 @@ from greenroom.supervision.cluster import bootstrap as guests
 from greenroom.supervision.cluster import bootstrap as lifeline
 from greenroom.supervision.cluster import warden_process
 from greenroom.supervision.cluster.bootstrap import Inherited, pack_note
-from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.cluster import Host
 from greenroom.supervision.cluster.node_records import EngineFailed, NodeFailed
 from greenroom.supervision.cluster.specs import NodeSpec
 from greenroom.supervision.cluster.ushering import start_on

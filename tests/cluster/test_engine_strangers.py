@@ -14,9 +14,9 @@ import pytest
 
 from greenroom.supervision import is_alive
 from greenroom.supervision.cluster import thespian_taming as hardening
+from greenroom.supervision.cluster.cluster import Host
 from greenroom.supervision.cluster.daemon_protocol import Begin
 from greenroom.supervision.cluster.home_links import key_of_home
-from greenroom.supervision.cluster.host import Host
 
 from .engine_stage import Hand, Stage, eventually, staged
 from .tcp import listeners

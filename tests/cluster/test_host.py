@@ -22,8 +22,8 @@ from greenroom.supervision import (
     start,
 )
 from greenroom.supervision.cluster.bootstrap import LEAVE
+from greenroom.supervision.cluster.cluster import Host
 from greenroom.supervision.cluster.daemon_protocol import Gone
-from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.node_records import Ending, NodeFailed, NodeLost
 from greenroom.supervision.cluster.specs import NodeSpec
 

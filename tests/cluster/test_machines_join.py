@@ -25,8 +25,7 @@ from greenroom.supervision import (
     stop,
 )
 from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import Cluster
-from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.cluster import Cluster, Host
 from greenroom.supervision.cluster.machines import MachineUp
 from greenroom.supervision.cluster.node_records import NodeLost
 from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec

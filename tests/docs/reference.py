@@ -31,7 +31,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "Starting": ("behaviours.starting", "behaviours.becoming"),
     "Servers": ("behaviours.gen_server", "behaviours.actions", "behaviours.server", "behaviours.serving"),
     "Asking": ("behaviours.calls", "behaviours.call", "behaviours.caller", "behaviours.requests"),
-    "Processes": ("kernel.api", "kernel.routine", "kernel.messages", "kernel.links", "kernel.timers"),
+    "Processes": ("kernel.process", "kernel.api", "kernel.routine", "kernel.messages", "kernel.links", "kernel.timers"),
     "Names": ("kernel.names", "registry"),
     "Supervisors": (
         "supervisors.supervisor",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from greenroom.supervision import Ref
-    from greenroom.supervision.cluster.host import Host
+    from greenroom.supervision.cluster.cluster import Host
     from greenroom.supervision.kernel.messages import Down
 
     from .field import Field

@@ -118,6 +118,50 @@ def _ill_mannered(source: Source, found: Import) -> str | None:
     return None
 
 
+BELOW: dict[str, str] = {
+    "cluster.addresses": "a guest finds a server's listener as one node finds another",
+    "cluster.crash_output": "worker processes print what the engine's do, and where",
+    "cluster.engine": "the type of what a cluster of worker processes keeps",
+    "cluster.foreign": "loads Thespian, which the public module of the package does not",
+    "cluster.framing": "guests and pool workers are held to the frames and greetings of links",
+    "cluster.keys": "a guest's key file is checked as a node's",
+    "cluster.link": "guests are spoken to over links, without a node at their end",
+    "cluster.node_records": "a pool says of an exit code that memory was short",
+    "cluster.plain_link": "the guest's end of such a link",
+    "cluster.thespian_taming": "loads Thespian, which the public module of the package does not",
+    "kernel.current": "a hosting takes its node from a loop that was closed",
+    "kernel.forks": "a child that a pool's handler forks ends as one of a thread does",
+    "testing.replay": "the pytest plugin says how to replay what it has seen",
+    "testing.stage": "the pytest plugin runs tests on the stage",
+}
+"""Modules inside the packages of `supervision` that other rooms import, each with the reason."""
+
+
+def faces(tree: Tree, allowed: Mapping[str, str] = BELOW) -> list[str]:
+    """Other rooms import `greenroom.supervision`, or what stands directly in it; below that only for a reason, and no reason is left over."""
+    below: dict[str, list[str]] = defaultdict(list)
+    for source in tree.sources:
+        for found in source.imports if _room(source.module) != "supervision" else ():
+            if (inner := _inner(found)) is not None:
+                below[inner].append(f"{source.path}:{found.line}")
+    return [
+        f"{where}: supervision's {inner} is imported past the public module"
+        for inner, places in below.items()
+        for where in places
+        if inner not in allowed
+    ] + [f"{inner}: allowed to other rooms, and used by none" for inner in allowed if inner not in below]
+
+
+def _inner(found: Import) -> str | None:
+    """The module inside one of supervision's packages that is imported, by its path in the room."""
+    room, _, inner = found.target.partition("greenroom.supervision.")
+    if room or not inner:
+        return None
+    if inner in STEPS:
+        return (found.whole or inner).removeprefix("greenroom.supervision.")
+    return inner if "." in inner else None
+
+
 def engine_names(tree: Tree) -> list[str]:
     """`_otp_` is what the behaviours keep for themselves: other rooms use what is public of `GenServer`, `Process` and `Supervisor`."""
     return [
@@ -314,6 +358,7 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
 RULES = (
     layers,
     manners,
+    faces,
     engine_names,
     doors,
     used,

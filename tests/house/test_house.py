@@ -168,6 +168,31 @@ def test_manners_refuse(path: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "line", "inner"),
+    [
+        ("actors/session", "from greenroom.supervision.kernel.current import current", "kernel.current"),
+        ("actors/session", "def f():\n    from greenroom.supervision.kernel import clock", "kernel.clock"),
+        ("actors/session", "import greenroom.supervision.cluster.link", "cluster.link"),
+        ("actors/session", "if TYPE_CHECKING:\n    from greenroom.supervision import kernel", "kernel"),
+        ("actors/session", "from greenroom.supervision.cluster import Cluster, values", None),
+        ("actors/session", "from greenroom.supervision.fair_queue import FairQueue", None),
+        ("actors/session", "from greenroom.supervision import GenServer, clock", None),
+        ("supervision/groups", "from .kernel import clock", None),
+    ],
+)
+def test_supervision_is_imported_by_its_public_modules(path: str, line: str, inner: str | None) -> None:
+    tree = Tree({f"{path}.py": line})
+    assert [wrong.split()[2] for wrong in rules.faces(tree, {})] == ([inner] if inner else [])
+    assert rules.faces(tree, {inner: "a reason"} if inner else {}) == []
+
+
+def test_a_way_past_the_public_module_that_is_not_used_is_refused() -> None:
+    assert rules.faces(Tree({}), {"kernel.forks": "a reason"}) == [
+        "kernel.forks: allowed to other rooms, and used by none"
+    ]
+
+
+@pytest.mark.parametrize(
     ("path", "line", "wrong"),
     [
         ("actors/session", "now = self._otp_process.node.now()", True),

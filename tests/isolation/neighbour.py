@@ -27,8 +27,7 @@ from greenroom.supervision import (
     stop,
     wait_down,
 )
-from greenroom.supervision.cluster.cluster import Cluster
-from greenroom.supervision.cluster.host import Host
+from greenroom.supervision.cluster.cluster import Cluster, Host
 from greenroom.supervision.cluster.peers import NodeDown, Peering, Peers
 from greenroom.targets import Guest
 from greenroom.transports.client.http_route import HttpRoute

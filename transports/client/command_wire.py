@@ -32,9 +32,9 @@ from greenroom.supervision import (
     send,
     spawn,
     spawn_link,
+    tracebacks,
     trap_exit,
 )
-from greenroom.supervision.kernel.tracebacks import log_error
 
 from .command_child import Child
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError, WireFull
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason, Pid
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import ExitReason, Pid, Process
 
     from .command import Command
     from .seam import Heard
@@ -444,7 +443,7 @@ class Errors:
         try:
             sink(text)
         except Exception:  # noqa: BLE001 - whatever is raised is answered, and logged
-            log_error(
+            tracebacks.log_error(
                 log,
                 "the callback for what a server process writes to stderr has raised, and is not called any more",
             )

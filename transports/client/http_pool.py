@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextvars import Context
 
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import Process
 
     from .errors import TransportError
     from .http_address import Address

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
-    from greenroom.supervision import Pid
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import Pid, Process
 
     from .http_reader import Carrier, Headers
     from .httpx_door import Brought

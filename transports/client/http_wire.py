@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Response
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, current_node, receive, spawn_link
-from greenroom.supervision.kernel.messages import INFO
 
 from .errors import ConnectFailed, HttpError, NotMcp, ResponseTooLarge, SessionGone, TransportError, WireFull
 from .http_posts import Notice, OldStream, Probe, Question
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import Pid
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import Pid, Process
 
     from .http_address import Address
     from .http_reader import Carrier, Head, Headers
@@ -261,7 +259,7 @@ class HttpWire:
                 if type(each) is Response or type(each) is Failure:
                     self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is nobody's
         if not self._closing:
-            self._owner.deliver((INFO, Inbound(self._pid, heard)))
+            self._owner.send(Inbound(self._pid, heard))
         if self._in_a_row >= self.settings.quarantine and not self._over:
             what = f"{self.description} is no MCP server: {self._in_a_row} messages in a row were none"
             self._go_away(NotMcp(what))
@@ -399,7 +397,7 @@ class HttpWire:
 
     def end(self, error: TransportError) -> None:
         """There is no way to the server any more."""
-        self._process.deliver((INFO, _End(error)))
+        self._process.send(_End(error))
 
     async def _run(self) -> None:
         try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import Process
 
     from .http_reader import Asker, Order
     from .http_settings import HttpSettings

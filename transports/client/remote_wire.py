@@ -36,10 +36,7 @@ from greenroom.supervision import (
     spawn_link,
     trap_exit,
 )
-from greenroom.supervision.cluster import CannotTravel, values
-from greenroom.supervision.cluster.node_records import NodeLost
-from greenroom.supervision.cluster.ushering import launch_on
-from greenroom.supervision.kernel.messages import INFO
+from greenroom.supervision.cluster import CannotTravel, NodeLost, launch_on, values
 
 from . import far_words as words
 from .errors import ConnectFailed, ConnectionLost, NodeEnded, TransportError, WireFull
@@ -49,8 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason, Pid
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import ExitReason, Pid, Process
 
     from .seam import Credentials, Route, Ticket, Wire
 
@@ -250,7 +246,7 @@ class FarWire:
         owner = self._owner
         if owner is None:
             return
-        owner.deliver((INFO, Inbound(self.pid, words.unpack(data, plain=plain))))
+        owner.send(Inbound(self.pid, words.unpack(data, plain=plain)))
         self._taken[0] += 1
         self._taken[1] += len(data)
         if self._taken[0] >= OFTEN or self._taken[1] >= MUCH:

@@ -205,10 +205,9 @@ def ticket_of(route: Route) -> Ticket:
 
 def check_travels(route: Route) -> None:
     """Raises `ConfigError` for a route that cannot be followed in another process."""
-    from greenroom.supervision.cluster import CannotTravel  # noqa: PLC0415 - a client in one process loads none of what links several
-    from greenroom.supervision.cluster.values import encode  # noqa: PLC0415
+    from greenroom.supervision.cluster import CannotTravel, values  # noqa: PLC0415 - a client in one process loads none of what links several
 
     try:
-        encode(ticket_of(route), "")
+        values.encode(ticket_of(route), "")
     except CannotTravel as error:
         raise ConfigError(f"{route!r} cannot be followed in another process: {error}") from None

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of, spell_what_is_logged, tamed, visible
+from greenroom.supervision import spelling
+
+from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of, tamed, visible
 from .serve_options import SERVE_OPTIONS, Argument, Command, Option
 
 if TYPE_CHECKING:
@@ -139,7 +141,7 @@ class _Group(click.Group):
 def run(words: Sequence[str]) -> int:
     """Do what was typed, and say how it went. What stands behind `--` is a server's own command line."""
     typed, command = _split(words)
-    spell_what_is_logged()
+    spelling.spell_what_is_logged()
     try:
         code = _tree().main(typed, "greenroom", standalone_mode=False, obj=command)
     except click.Abort:

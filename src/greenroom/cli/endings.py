@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from greenroom.errors import ConfigError, GreenroomError
-from greenroom.supervision.kernel.spelling import Lines, spell_what_is_logged, spelt, spelt_in_json, visible
+from greenroom.supervision import spelling, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +75,7 @@ def _table() -> Sequence[tuple[int, tuple[type[BaseException], ...]]]:
     from greenroom.actors.federation.federation_errors import FederationError  # noqa: PLC0415
     from greenroom.actors.mentions.reader import UnknownResource, WrongWords  # noqa: PLC0415
     from greenroom.actors.settings import BadSetting  # noqa: PLC0415
-    from greenroom.supervision import ActorError  # noqa: PLC0415
-    from greenroom.supervision.kernel.errors import InternalError  # noqa: PLC0415
+    from greenroom.supervision import ActorError, InternalError  # noqa: PLC0415
     from greenroom.transports.client.errors import TransportError  # noqa: PLC0415
 
     return (
@@ -103,7 +102,7 @@ def _is_about_signing_in(error: BaseException) -> bool:
 # `visible` is for what is shown of it, wherever it goes; `harmless` for an answer that was asked for, which programs get as it is. Behind both stands `tamed`,
 # through which all goes that commands write to a terminal.
 
-__all__ = ["Lines", "harmless", "spell_what_is_logged", "spelt_in_json", "tamed", "visible"]
+__all__ = ["harmless", "tamed", "visible"]
 
 _OURS: Final = re.compile(r"(\x1b\[(?:[012]|3[123])m)")
 """The colours that we have, and their end."""
@@ -112,13 +111,13 @@ _LAYOUT: Final = "\n\t"
 
 def harmless(text: str) -> str:
     """What a server has answered, as it may be written to a terminal: nothing in it moves the cursor, colours or hides. Programs get it as it is."""
-    return spelt(text, but=_LAYOUT) if sys.stdout.isatty() else text
+    return spelling.spelt(text, but=_LAYOUT) if sys.stdout.isatty() else text
 
 
 def tamed(text: str) -> str:
     """The same of a line of ours, in which our own colours stay."""
     parts = _OURS.split(text)
-    return "".join(part if place % 2 else spelt(part, but=_LAYOUT) for place, part in enumerate(parts))
+    return "".join(part if place % 2 else spelling.spelt(part, but=_LAYOUT) for place, part in enumerate(parts))
 
 
 # --- Where commands write: what a link in the project leads to stays in the project.

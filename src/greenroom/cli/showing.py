@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from greenroom.protocol.wire import is_array, is_object
+from greenroom.supervision import spelling
 
 from .door import echo, styled
-from .endings import spelt_in_json, visible
+from .endings import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +24,7 @@ _FEW = 6
 
 def as_json(value: Any) -> None:
     """One JSON value, indented; what is not seen in it is escaped."""
-    echo(spelt_in_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
+    echo(spelling.spelt_in_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def width() -> int:

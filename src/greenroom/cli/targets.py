@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.client import Client
 from greenroom.errors import ConfigError
+from greenroom.supervision import spelling
 
 from .door import echo, styled
-from .endings import Lines, Misused, visible
+from .endings import Misused, visible
 from .loading import aside, blaming, is_server_name, is_url, load_server
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ async def connected(where: Way) -> AsyncGenerator[Reached]:
 def log(*, verbose: bool = False) -> None:
     """What is logged is for whoever wants to know: else only what has failed."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(spelling.Lines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, handlers=[handler])
 
 

@@ -12,11 +12,11 @@ from greenroom.supervision import (
     LoopBlocked,
     Report,
     current_node,
+    describe,
     draw,
     send_after,
     tree,
 )
-from greenroom.supervision.kernel import describe
 from greenroom.transports.client.errors import ProcessDied
 
 if TYPE_CHECKING:

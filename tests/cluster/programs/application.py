@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 from greenroom.supervision import GenServer, Node, Supervisor, start
-from greenroom.supervision.cluster.cluster import Cluster
+from greenroom.supervision.cluster.cluster import Cluster, Host
 from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.host import Host
 from greenroom.supervision.cluster.specs import Main, NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
 
