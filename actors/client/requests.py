@@ -12,7 +12,7 @@ from greenroom.protocol.errors import BadAnswer, LocalProtocolError
 from greenroom.protocol.messages import Failure, Response, encode_notification, encode_request
 from greenroom.protocol.methods import Side
 from greenroom.protocol.negotiation import missing
-from greenroom.supervision import send_after
+from greenroom.supervision import Backoff, send_after
 from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
 
 from .errors import ClientClosed, InitFailed, InitTimeout, NotReady, Parked, RequestLost, Unavailable, Unsupported, lost
@@ -89,9 +89,10 @@ RESENDS: Final = 1
 HOLDS: Final = 8
 """How often a request is sent again because the server wanted to be asked later."""
 _TOO_MANY: Final = 429
-_FIRST: Final = 1.0
 LONGEST: Final = 60.0
-"""Seconds to wait where the server does not say how long: twice as many each time, up to these. A handshake waits no longer if it does."""
+"""Seconds; a handshake waits no longer, also if the server says so."""
+_PAUSES: Final = Backoff(first=1.0, longest=LONGEST)
+"""How long to wait where the server does not say it."""
 _SPREAD: Final = 0.25
 """By what part a pause may be longer, so that all that were refused at once do not come back at once."""
 
@@ -367,7 +368,7 @@ class Requests:
         assert process is not None
         now = process.node.loop.time()
         said = cause.retry_after
-        pause = min(_FIRST * 2**entry.held, LONGEST) if said is None else said
+        pause = _PAUSES.most(entry.held) if said is None else said
         left = math.inf if entry.deadline is None else entry.deadline - now
         if entry.held >= HOLDS or pause >= left or (left == math.inf and pause > LONGEST):
             self.end(entry, None, RequestLost(entry.method, cause, maybe_done=seen))

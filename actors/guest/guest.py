@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.errors import LocalProtocolError
+from greenroom.supervision import Backoff
 from greenroom.supervision.cluster import LinkRefused
 from greenroom.supervision.cluster.plain_link import PlainLink
 from greenroom.supervision.cluster.thespian_taming import (
@@ -42,7 +43,8 @@ MOST: Final = 256
 _HANDSHAKE: Final = 5.0
 _BEAT: Final = 10.0
 _SILENCE: Final = 3 * _BEAT
-_FIRST, _LONGEST = 0.05, 5.0
+_PAUSES: Final = Backoff(first=0.05, longest=5.0)
+_CHANCE: Final = random.SystemRandom()  # guests that were forked from one program would draw alike from any other
 _LOOK: Final = 0.02
 """How often it looks, in seconds, where nobody watches for it."""
 _SOON: Final = 0.005
@@ -142,7 +144,7 @@ class Guest(Actor):
     def _dial(self) -> None:
         assert self._host is not None
         self._dialled = time.monotonic()
-        self._dial_at = self._dialled + _LONGEST  # if it does not get as far as this
+        self._dial_at = self._dialled + _PAUSES.longest  # if it does not get as far as this
         try:
             key = guests_key(self._host.key if self._host.key_file is None else self._host.key_file)
             self._link = PlainLink(self._host.address, key, "guest", kind=KIND, largest=payload_limit(TO_GUEST))
@@ -184,9 +186,8 @@ class Guest(Actor):
         """It broke, or did not come about: try again, later each time."""
         self._trouble = said.Failed(reason, text)
         self._hang_up("lost", text)
-        wait = min(_LONGEST, _FIRST * 2 ** min(self._tries, 20)) * (1 - random.random() / 2)  # noqa: S311 - to spread guests
+        self._dial_at = time.monotonic() + _PAUSES.delay(self._tries, _CHANCE)
         self._tries += 1
-        self._dial_at = time.monotonic() + wait
 
     def _refused(self, text: str) -> None:
         """It will hardly be better the next time; but a key may be put right."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.supervision import (
     TEMPORARY,
+    Backoff,
     Down,
     DynamicSupervisor,
     GenServer,
@@ -534,8 +535,7 @@ def judged(hands: Iterable[Hand], now: float, *, late: bool) -> Verdict:
 
 # --- How often it is tried to have a worker, when those that were started do not come up, or die with nothing to do: more and more seldom.
 
-_FIRST_PAUSE: Final = 0.25
-_LONGEST_PAUSE: Final = 30.0
+_PAUSES: Final = Backoff(first=0.25, longest=30.0)
 
 
 class Attempts:
@@ -565,7 +565,7 @@ class Attempts:
         self._failed_at = now
         if self._failures == 1:
             return None
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 2))
+        pause = _PAUSES.most(self._failures - 2)
         self._again_at = now + pause
         return pause
 

@@ -354,11 +354,14 @@ class Backoff:
 
     def delay(self, tries: int, source: random.Random) -> float:
         """Seconds to wait after so many attempts in a row, the coming one not counted."""
+        return self.most(tries) * (1 - self.jitter * source.random())
+
+    def most(self, tries: int) -> float:
+        """The same, with nothing taken off."""
         try:
-            wait = min(self.longest, self.first * self.factor**tries)
+            return min(self.longest, self.first * self.factor**tries)
         except OverflowError:
-            wait = self.longest
-        return wait * (1 - self.jitter * source.random())
+            return self.longest
 
 
 # --- What a caller of a supervisor can be told, as exceptions.

@@ -48,6 +48,11 @@ def test_the_delay_grows_up_to_the_longest() -> None:
     assert EVEN.delay(10**6, source) == 8
 
 
+def test_the_most_of_a_delay_is_what_it_is_without_jitter() -> None:
+    uneven = Backoff(first=1.0, longest=8.0, jitter=0.5)
+    assert [uneven.most(tries) for tries in (0, 1, 2, 3, 4, 10**6)] == [1, 2, 4, 8, 8, 8]
+
+
 def test_jitter_takes_off_at_most_its_part() -> None:
     source = random.Random(1)
     delays = [Backoff(first=4.0, jitter=0.25).delay(0, source) for _ in range(1000)]
