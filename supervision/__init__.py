@@ -83,7 +83,7 @@ from .kernel.errors import (
     StartIgnored,
     StartTimeout,
 )
-from .kernel.gate import Gate
+from .kernel.gate import Gate, Wakeup
 from .kernel.links import Monitor
 from .kernel.messages import (
     KILLED,
@@ -298,6 +298,7 @@ __all__ = [
     "Trace",
     "Unexpected",
     "Via",
+    "Wakeup",
     "Watch",
     "abcast",
     "acknowledge",

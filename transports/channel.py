@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.json import LIMITS, Limits
 from greenroom.protocol.messages import Failure, Notification, Request, encode_error, id_key, parse
-from greenroom.supervision import ProcessExited, current_node, kill, spawn, tracebacks, wait_down
+from greenroom.supervision import ProcessExited, Wakeup, current_node, kill, spawn, tracebacks, wait_down
 
 from .access_log import log_refusal
 from .seam import Peer
@@ -205,8 +205,8 @@ class MemoryWire:
         """`peer` is whom the company takes the other end for."""
         self._channel = Channel(door, peer or Peer("memory"), self._put)
         self._frames: deque[Sequence[bytes]] = deque()
-        self._reader: asyncio.Future[None] | None = None
-        self._writers: deque[asyncio.Future[None]] = deque()
+        self._came = Wakeup()
+        self._room = Wakeup()
         self._carrier: Pid | None = None
         self._ended = False
 
@@ -236,11 +236,9 @@ class MemoryWire:
         while not self._frames:
             if self._ended:
                 return []
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+            await self._came.wait()
         frame = self._frames.popleft()
-        if self._writers:
-            _wake(self._writers.popleft())
+        self._room.wake()
         return list(frame)
 
     async def close(self) -> None:
@@ -253,20 +251,12 @@ class MemoryWire:
 
     async def _put(self, frame: Sequence[bytes]) -> None:
         while len(self._frames) >= DEPTH and not self._ended:
-            writer = asyncio.get_running_loop().create_future()
-            self._writers.append(writer)
-            await writer
+            await self._room.wait()
         self._frames.append(frame)
-        _wake(self._reader)
+        self._came.wake()
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - why is nothing that a peer could use
         """The carrier is gone."""
         self._ended = True
-        _wake(self._reader)
-        while self._writers:
-            _wake(self._writers.popleft())
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
+        self._came.wake()
+        self._room.wake()

@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from greenroom.supervision import Gate
+from greenroom.supervision import Gate, Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +175,7 @@ class ThreadSource:
         self._asked = threading.Semaphore(0)
         self._asking = False
         self._chunk: bytes | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._came = Wakeup()
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -186,8 +186,7 @@ class ThreadSource:
                 self._asking = True
                 self._asked.release()
                 self._begin()
-            self._waiter = self._loop.create_future()
-            await self._waiter
+            await self._came.wait()
         chunk, self._chunk = self._chunk or b"", None
         self._ended = self._ended or not chunk
         return chunk
@@ -215,8 +214,7 @@ class ThreadSource:
     def _arrived(self, chunk: bytes) -> None:
         self._asking = False
         self._chunk = chunk
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._came.wake()
 
     def close(self) -> None:
         """As `Source` says. A thread that is inside a read stays there until something comes; it is a daemon."""
@@ -229,7 +227,7 @@ class _Waited:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._moved = Wakeup()
         self.gone = False
         self.moved = 0
 
@@ -241,15 +239,7 @@ class _Waited:
     async def drained(self) -> None:
         """As `Sink` says."""
         while self.busy:
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            await self._moved.wait()
 
 
 class PolledSink(_Waited):
@@ -304,7 +294,7 @@ class PolledSink(_Waited):
             return
         self._arm(wanted=bool(self._queue))
         if not self._queue:
-            self._wake()
+            self._moved.wake()
 
     def _write(self, data: memoryview) -> int:
         try:
@@ -327,7 +317,7 @@ class PolledSink(_Waited):
         self.gone = True
         self._queue.clear()
         self._arm(wanted=False)
-        self._wake()
+        self._moved.wake()
 
 
 class ThreadSink(_Waited):
@@ -384,11 +374,11 @@ class ThreadSink(_Waited):
         self._unwritten -= 1
         self.moved += 1
         if not self._unwritten:
-            self._wake()
+            self._moved.wake()
 
     def _lose(self) -> None:
         self.gone = True
-        self._wake()
+        self._moved.wake()
 
 
 def _blocking_read(descriptor: int) -> bytes:

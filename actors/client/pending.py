@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.names import Key, Name
-from greenroom.supervision import running_process
+from greenroom.supervision import Wakeup, running_process
 
 from .errors import RequestTimeout
 from .seam import Phase, Status, Told
@@ -234,29 +234,18 @@ class PendingRequest:
         self._connection = None
 
 
-class _Words:
+class _Words(Wakeup):
     """What was told of one request, for one reader."""
 
-    __slots__ = ("_reader", "kept")
+    __slots__ = ("kept",)
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self.kept: deque[Progress] = deque(maxlen=most)
-        self._reader: asyncio.Future[None] | None = None
 
     def add(self, progress: Progress) -> None:
         self.kept.append(progress)
         self.wake()
-
-    def wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    async def wait(self) -> None:
-        self._reader = asyncio.get_running_loop().create_future()
-        try:
-            await self._reader
-        finally:
-            self._reader = None
 
 
 # --- What a connection and its line have in common, and what stays when the connection's process is replaced.
@@ -346,26 +335,18 @@ class Board:
             self._watchers.discard(watcher)
 
 
-class _Watcher:
+class _Watcher(Wakeup):
     """Somebody who wants to know."""
 
-    __slots__ = ("_woken", "stale")
+    __slots__ = ("stale",)
 
     def __init__(self) -> None:
+        super().__init__()
         self.stale = False
-        self._woken: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
         self.stale = True
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-
-    async def wait(self) -> None:
-        self._woken = asyncio.get_running_loop().create_future()
-        try:
-            await self._woken
-        finally:
-            self._woken = None
+        super().wake()
 
 
 # --- Who reads which notifications: bounded queues that live beside the connection, and so outlive its process.
@@ -441,7 +422,7 @@ class Reader:
         )
         self._enter, self._leave = enter, leave
         self._kept: deque[Told] = deque()
-        self._waiting: asyncio.Future[None] | None = None
+        self._news = Wakeup()
         self._ended = False
         self._entered = False
 
@@ -484,16 +465,12 @@ class Reader:
             if len(kept) > 1:
                 del kept[1]
         kept.append(told)
-        self._wake()
+        self._news.wake()
 
     def end(self) -> None:
         """Nothing will come any more; what is kept can still be read."""
         self._ended = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._news.wake()
 
     async def __aiter__(self) -> AsyncIterator[Told]:
         alone = not self._entered
@@ -505,11 +482,7 @@ class Reader:
                     yield self._kept.popleft()
                 if self._ended:
                     return
-                self._waiting = asyncio.get_running_loop().create_future()
-                try:
-                    await self._waiting
-                finally:
-                    self._waiting = None
+                await self._news.wait()
         finally:
             if alone:
                 await self.__aexit__(None, None, None)

@@ -18,30 +18,38 @@ import os
 from contextlib import contextmanager
 from copy import copy
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from weakref import WeakSet
 
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Parked, Unavailable
 from greenroom.actors.client.pending import GAP
 from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
-from greenroom.supervision import DynamicSupervisor, NotRegistered, Ref, TaskSupervisor, child, whereis
+from greenroom.supervision import DynamicSupervisor, NotRegistered, Ref, TaskSupervisor, Wakeup, child, whereis
 
-from .news import Bell, News
 from .offering import NOTHING
 from .specs import PATIENCE, Annex, Change, Standing, State
 from .steward import Steward
 from .upstream_requests import GuardedRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Hashable, Mapping
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Collection,
+        Generator,
+        Hashable,
+        Iterable,
+        Mapping,
+    )
     from types import TracebackType
 
     from greenroom.actors.client.seam import Line, Told, Updates, Welcome
     from greenroom.supervision import ChildSpec, Pid
 
     from .annexes import Annexes, Room
-    from .news import Reader
     from .offering import Offering, Part
     from .specs import UpstreamSpec
     from .upstream import Upstream
@@ -80,7 +88,7 @@ class Federation:
         """Which lists are kept of all of them, whatever their specs say."""
         self.news = News()
         """Whose state has changed."""
-        self.bell = Bell()
+        self.bell = Wakeup()
         """Rings when a steward is there."""
         self.upstreams: Ref[DynamicSupervisor] = Ref(self.name("upstreams"), None)
         self.errands: Ref[TaskSupervisor] = Ref(self.name("errands"), None)
@@ -351,14 +359,14 @@ class Federation:
             new.inherited = old.fetched
         old.tell = None
         self._put(new)
-        old.bell.ring()
+        old.bell.wake()
 
     def withdraw(self, upstream: Upstream) -> None:
         """It has it no more."""
         upstream.tell = None
         self.roster = MappingProxyType({id: each for id, each in self.roster.items() if each is not upstream})
         self.news.tell(upstream.id)
-        upstream.bell.ring()
+        upstream.bell.wake()
 
     def _put(self, upstream: Upstream) -> None:
         upstream.tell = lambda each: self.news.tell(each.id)
@@ -612,3 +620,61 @@ class Relay:
         updates, self._updates = self._updates, None
         if updates is not None:
             await updates.__aexit__(None, None, None)
+
+
+# --- Readers of news: each is told which keys have changed since it last looked.
+# What is kept for a slow reader is one mark a key, so it can neither fill memory nor lose anything: it reads what is true when it reads.
+# A reader that is held no more is forgotten.
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class News:
+    """What readers are told by."""
+
+    __slots__ = ("_readers",)
+
+    def __init__(self) -> None:
+        """Nobody reads."""
+        self._readers: WeakSet[Reader[object]] = WeakSet()
+
+    def tell(self, key: Hashable) -> None:
+        """Something about it is different."""
+        for each in tuple(self._readers):
+            each.mark(key)
+
+    def reader(self, keys: Iterable[Hashable], read: Callable[[Hashable], R_co | None]) -> Reader[R_co]:
+        """One more. It is given `read` of each of these keys, and of each key that is told after them; None is passed over."""
+        reader = Reader(keys, read)
+        self._readers.add(reader)
+        return reader
+
+
+class Reader(Generic[R_co]):
+    """An endless async iterator, for one task at a time."""
+
+    __slots__ = ("__weakref__", "_bell", "_marked", "_read")
+
+    def __init__(self, keys: Iterable[Hashable], read: Callable[[Hashable], R_co | None]) -> None:
+        """Made by `News.reader`."""
+        self._marked: dict[Hashable, None] = dict.fromkeys(keys)
+        self._read = read
+        self._bell = Wakeup()
+
+    def mark(self, key: Hashable) -> None:
+        """That key is to be read."""
+        self._marked[key] = None
+        self._bell.wake()
+
+    def __aiter__(self) -> Reader[R_co]:
+        return self
+
+    async def __anext__(self) -> R_co:
+        while True:
+            while self._marked:
+                key = next(iter(self._marked))
+                del self._marked[key]
+                value = self._read(key)
+                if value is not None:
+                    return value
+            await self._bell.wait()

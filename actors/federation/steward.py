@@ -85,7 +85,7 @@ class Steward(GenServer):
     async def init(self) -> None:
         """Take up what a predecessor left, or begin with what the federation was made with."""
         federation = self.federation
-        federation.bell.ring()
+        federation.bell.wake()
         for upstream in federation.roster.values():
             upstream.stopped = False
         for upstream in tuple(federation.arriving.values()):
@@ -168,7 +168,7 @@ class Steward(GenServer):
             upstream.parkings = 0
             await self._revive(upstream)
         upstream.line.retry()
-        upstream.bell.ring()
+        upstream.bell.wake()
 
     def _known(self, id: str) -> Upstream:
         upstream = self.federation.roster.get(id)

@@ -23,11 +23,10 @@ from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.auth.errors import SignInError
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import Crash, Exit, Ref, RestartWindow, Supervisor, child, is_alive
+from greenroom.supervision import Crash, Exit, Ref, RestartWindow, Supervisor, Wakeup, child, is_alive
 
 from .breaker import Breaker
 from .list_refresher import Curator, Sentry
-from .news import Bell
 from .offering import NOTHING, PARTS, Offering
 from .specs import Standing, State, marked
 from .upstream_requests import Gate
@@ -84,7 +83,7 @@ class Upstream:
         self.gate = Gate(self, self.breaker)
         self.calls_beside = 0
         """Calls in progress on other connections than `line`, which pass no gate: those of a gateway's clients."""
-        self.bell = Bell()
+        self.bell = Wakeup()
         """Rings whenever anything of this is different."""
         self.offering: Offering = NOTHING
         self.fetched = self.inherited = False
@@ -278,7 +277,7 @@ class Upstream:
             self._told = now
             if self.tell is not None:
                 self.tell(self)
-        self.bell.ring()
+        self.bell.wake()
 
     async def set_level(self, level: str, timeout: float | None) -> None:
         """Say what the server is to log. A line that keeps the level says it again after each handshake."""

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, NotReady, RequestLost, RequestTimeout, Unavailable
-from greenroom.supervision import running_process
+from greenroom.supervision import Wakeup, running_process
 from greenroom.supervision.fair_queue import FairQueue
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
 from .breaker import is_failure
 from .federation_errors import UpstreamBusy
-from .news import Bell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterator, Mapping
@@ -59,7 +58,7 @@ class GuardedRequest:
     _context: Context
     _impatience: asyncio.TimerHandle | None
     _owner: Process | None
-    _sent: Bell
+    _sent: Wakeup
     _timer: asyncio.TimerHandle | None
     _until: float
 
@@ -166,7 +165,7 @@ class GuardedRequest:
         self._gate = gate
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
-        self._sent = Bell()
+        self._sent = Wakeup()
         self._context = copy_context()  # it is sent by whoever makes room, and is its caller's all the same
         owner = self._owner = running_process()
         if owner is not None:
@@ -191,7 +190,7 @@ class GuardedRequest:
                 left = max(0.0, self._until - asyncio.get_running_loop().time())
             begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
             inner = self.inner = self._context.run(begin)
-            self._sent.ring()
+            self._sent.wake()
         inner.when_settled(partial(self._came, gate))
 
     def fail(self, error: BaseException) -> None:
@@ -242,7 +241,7 @@ class GuardedRequest:
         else:
             future.set_exception(error)
             future.exception()  # marks it as seen: perhaps nobody waits any more
-        self._sent.ring()
+        self._sent.wake()
 
     def _rest(self) -> None:
         """It does not wait any more."""
@@ -392,7 +391,7 @@ class Gate:
     def _empty(self) -> None:
         """Perhaps somebody waits for it to be empty: only who is about to go."""
         if self._upstream.leave_by is not None and self.idle:
-            self._upstream.bell.ring()
+            self._upstream.bell.wake()
 
     def pump(self) -> None:
         """Let go whose turn it is."""

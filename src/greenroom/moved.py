@@ -24,7 +24,7 @@ _MOVED: Final = {
     "actors.ensemble.door": "elsewhere",
     "actors.ensemble.node_messages": "words marks",
     "actors.entries": "listed binding",
-    "actors.federation.federation": "lines",
+    "actors.federation.federation": "lines news",
     "actors.federation.federation_errors": "errors agent_errors",
     "actors.federation.list_refresher": "curator sentry vital",
     "actors.federation.offering": "seam",

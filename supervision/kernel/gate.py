@@ -1,4 +1,4 @@
-"""A gate: where one task waits, over and over, and goes on in the very moment that somebody opens it.
+"""Where tasks wait until something else wakes them: `Wakeup` in the loop's next turn, `Gate` at once.
 
 A future makes its task go on in the next turn of the loop, which is another round of the loop's books and another look at all
 descriptors. Whoever is called by the loop itself, and not inside of any task (the node's pump, a descriptor that can be read), may have
@@ -73,3 +73,33 @@ class Gate:
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None:
             raise cancelled
+
+
+class Wakeup:
+    """For any number of tasks that look at something else, and wait where it is not yet as they want it."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        """No task waits."""
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        """All that wait now go on in the loop's next turn. A task that comes later waits for the next time."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until that, or until the time is over."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            if seconds is None:
+                await future
+            else:
+                await asyncio.wait((future,), timeout=seconds)
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision import GenServer, start
-from greenroom.supervision.kernel.gate import Gate
+from greenroom.supervision.kernel.gate import Gate, Wakeup
 
 from .actors import turns
 
@@ -212,3 +212,37 @@ async def test_one_that_raises_takes_no_other_with_it(node: Node) -> None:
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(results[0], ValueError)
     assert results[1:] == [1, 2]
+
+
+async def test_a_wakeup_lets_all_go_on_that_wait_and_is_not_remembered() -> None:
+    wakeup = Wakeup()
+    wakeup.wake()
+    waiting = [asyncio.ensure_future(wakeup.wait()) for _ in range(2)]
+    await turns()
+    assert not any(each.done() for each in waiting)
+    wakeup.wake()
+    await asyncio.gather(*waiting)
+
+
+async def test_a_wakeup_is_waited_for_no_longer_than_was_said() -> None:
+    wakeup, loop = Wakeup(), asyncio.get_running_loop()
+    began = loop.time()
+    await wakeup.wait(2.5)
+    assert loop.time() - began == 2.5
+    waiting = asyncio.ensure_future(wakeup.wait(2.5))
+    await turns()
+    wakeup.wake()
+    await waiting
+    assert loop.time() - began == 2.5
+
+
+@pytest.mark.parametrize("seconds", [None, 1.0])
+async def test_a_wakeup_forgets_whose_wait_was_cancelled(seconds: float | None) -> None:
+    wakeup = Wakeup()
+    gone, waiting = asyncio.ensure_future(wakeup.wait(seconds)), asyncio.ensure_future(wakeup.wait(seconds))
+    await turns()
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    wakeup.wake()
+    await waiting

@@ -27,6 +27,7 @@ from greenroom.supervision import (
     Exit,
     Quit,
     Shutdown,
+    Wakeup,
     current_node,
     receive,
     send,
@@ -478,7 +479,7 @@ class Outlet:
         self._waiting = 0
         self._armed = False
         self._ended = False
-        self._drained: asyncio.Future[None] | None = None
+        self._over = Wakeup()
 
     def open(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
         """There is somebody to write to; what was said before goes out now."""
@@ -517,16 +518,13 @@ class Outlet:
     async def drained(self, seconds: float) -> None:
         """Wait until all is written, or the time is over."""
         if self._frames and not self._ended:
-            self._drained = self._loop.create_future()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._drained
+            await self._over.wait(seconds)
 
     def close(self) -> None:
         """Write nothing more."""
         self._ended = True
         self._disarm()
-        self._wake()
+        self._over.wake()
 
     def _flush(self) -> None:
         assert self._descriptor is not None
@@ -549,7 +547,7 @@ class Outlet:
             self._begun = False
             self._frames.popleft()
         self._disarm()
-        self._wake()
+        self._over.wake()
 
     def _arm(self) -> None:
         if not self._armed:
@@ -566,7 +564,3 @@ class Outlet:
     def _break(self) -> None:
         self.close()
         self._broken()
-
-    def _wake(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)

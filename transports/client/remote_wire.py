@@ -27,6 +27,7 @@ from greenroom.supervision import (
     Ref,
     Shutdown,
     Stop,
+    Wakeup,
     current_node,
     exit,
     kill,
@@ -383,13 +384,12 @@ class Credit:
         self._mails = 0
         self._bytes = 0
         self._free = False
-        self._waiting: asyncio.Future[None] | None = None
+        self._more = Wakeup()
 
     async def spend(self, size: int) -> None:
         """One more mail goes."""
         while not self._free and (self._mails >= MAILS or self._bytes >= BYTES):
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            await self._more.wait()
         self._mails += 1
         self._bytes += size
 
@@ -397,16 +397,12 @@ class Credit:
         """So much was taken."""
         self._mails -= mails
         self._bytes -= size
-        self._wake()
+        self._more.wake()
 
     def free(self) -> None:
         """Nobody takes anything any more, so nobody waits for that."""
         self._free = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._more.wake()
 
 
 class Outpost(GenServer):

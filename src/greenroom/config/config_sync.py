@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from greenroom.actors.consent.rules import Decided, Permissions
-from greenroom.actors.federation.news import Bell
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
 from greenroom.errors import ConfigError, GreenroomError
@@ -31,6 +30,7 @@ from greenroom.supervision import (
     GenServer,
     Ref,
     TaskSupervisor,
+    Wakeup,
     child,
     later,
     monitor,
@@ -120,7 +120,7 @@ class Household:
         self._free = free
         self.rules = self._regime(config)
         """Which rules hold."""
-        self.bell = Bell()
+        self.bell = Wakeup()
         """Rings when a reconciler is there."""
         self._came_by: dict[str, Regime] = {}
         """Under which rules a server runs."""
@@ -362,7 +362,7 @@ class Reconciler(GenServer):
 
     async def init(self) -> None:
         """Whatever a predecessor has left undone."""
-        self._household.bell.ring()
+        self._household.bell.wake()
         await self.look()
 
     async def look(self) -> None:
