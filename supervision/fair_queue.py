@@ -95,7 +95,9 @@ class Crowded(Exception):
     """No more may wait."""
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
+    """A task's place in a queue: whose it is, and what it waits for."""
+
     owner: Hashable
     begins: asyncio.Future[None]
 
@@ -109,7 +111,7 @@ class FairTurns:
         self._queue = queue
         self._taken: dict[Hashable, int] = {}
         self._total = 0
-        self._waiting: FairQueue[_Turn] = FairQueue()
+        self._waiting: FairQueue[Turn] = FairQueue()
 
     @asynccontextmanager
     async def turn(self, owner: Hashable) -> AsyncGenerator[None]:
@@ -130,7 +132,7 @@ class FairTurns:
                 raise Crowded
             if not displaced.begins.done():
                 displaced.begins.set_exception(Crowded())
-        mine = _Turn(owner, asyncio.get_running_loop().create_future())
+        mine = Turn(owner, asyncio.get_running_loop().create_future())
         self._waiting.add(owner, mine)
         try:
             await mine.begins

@@ -13,7 +13,6 @@ import logging
 import os
 import stat
 import time
-from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -26,12 +25,13 @@ import msgspec
 from greenroom.actors.hooks import takes
 from greenroom.errors import ConfigError
 from greenroom.protocol.pins import tool_hash
+from greenroom.supervision.fair_queue import Crowded, FairQueue, Turn
 from greenroom.supervision.private_files import write_private
 
 from .rules import ConsentDenied, Decided, Permissions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 
     from greenroom.protocol.pins import Finding
 
@@ -269,21 +269,16 @@ def _remedy(question: ConsentQuestion) -> str:
 # Servers take turns, and of each no more than so many questions wait. Whoever asks belongs to one loop: each loop has its own.
 
 
-class Crowded(Exception):
-    """As many of that one's questions wait as may."""
-
-
 class Turns:
     """The queue of one loop."""
 
     def __init__(self, most: int) -> None:
         """`most` is how many of one server's may wait."""
         self._most = most
-        self._last: str | None = None
+        self._last: Hashable = None
         """Whose turn it is, or was last; None when nobody has been asked anything yet."""
         self._taken = False
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By server, in the order in which they come next."""
+        self._waiting: FairQueue[Turn] = FairQueue()
 
     @asynccontextmanager
     async def take(self, who: str, seconds: float | None) -> AsyncGenerator[None]:
@@ -299,39 +294,32 @@ class Turns:
         if not self._taken:
             self._taken = True
             return
-        queue = self._waiting.get(who, ())
-        if len(queue) >= self._most:
+        if self._waiting.count(who) >= self._most:
             raise Crowded
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(who, deque()).append(mine)
+        mine = Turn(who, asyncio.get_running_loop().create_future())
+        self._waiting.add(who, mine)
         try:
             async with asyncio.timeout(seconds):
-                await mine
+                await mine.begins
         except BaseException:
-            if mine.done() and not mine.cancelled():  # it came in the very moment in which it was given up
+            if (
+                mine.begins.done() and not mine.begins.cancelled()
+            ):  # it came in the very moment in which it was given up
                 self._pass_on()
             else:
-                self._leave(who, mine)
+                self._waiting.remove(mine)
             raise
-
-    def _leave(self, who: str, mine: asyncio.Future[None]) -> None:
-        queue = self._waiting[who]
-        queue.remove(mine)
-        if not queue:
-            del self._waiting[who]
 
     def _pass_on(self) -> None:
         """The next is another server, if any other waits."""
-        who = next((one for one in self._waiting if one != self._last), self._last)
-        queue = None if who is None else self._waiting.pop(who, None)
-        if who is None or not queue:
-            self._taken = False
-            return
-        mine = queue.popleft()
-        if queue:
-            self._waiting[who] = queue
-        self._last = who
-        mine.set_result(None)
+        while (mine := self._waiting.take(lambda turn: turn.owner != self._last) or self._waiting.take()) is not None:
+            if (
+                not mine.begins.done()
+            ):  # one that was cancelled in this very turn of the loop still waits, and takes nothing
+                self._last = mine.owner
+                mine.begins.set_result(None)
+                return
+        self._taken = False
 
 
 # --- What was decided before: once for a while, or for good. For good is a file of our own, 0600, written whole or not at all.

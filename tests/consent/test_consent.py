@@ -382,6 +382,31 @@ async def test_a_turn_that_comes_in_the_moment_it_is_given_up_goes_to_the_next()
         pass
 
 
+async def test_a_turn_is_not_given_to_a_question_that_was_given_up_just_before() -> None:
+    turns = Turns(5)
+    async with turns.take("a", None):
+        waiting = [asyncio.ensure_future(_once(turns, who)) for who in ("b", "c")]
+        await asyncio.sleep(0)
+        waiting[0].cancel()  # it is in the queue until it goes on
+    await waiting[1]
+    with pytest.raises(asyncio.CancelledError):
+        await waiting[0]
+
+
+async def test_the_server_that_was_asked_last_comes_behind_the_others() -> None:
+    turns, asked = Turns(5), list[str]()
+
+    async def ask(who: str) -> None:
+        async with turns.take(who, None):
+            asked.append(who)
+
+    async with turns.take("a", None):
+        waiting = [asyncio.ensure_future(ask(who)) for who in ("a", "a", "b", "b", "c")]
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    assert asked == ["b", "a", "c", "b", "a"]
+
+
 async def _once(turns: Turns, who: str) -> None:
     async with turns.take(who, None):
         pass
