@@ -11,18 +11,8 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from greenroom import (
-    APIKeyAuth,
-    BasicAuth,
-    BearerAuth,
-    CustomAuth,
-    HttpConfig,
-    Introspection,
-    KeySet,
-    Server,
-    hash_key,
-    hash_password,
-)
+from greenroom import HttpConfig, Server
+from greenroom.auth import APIKeyAuth, BasicAuth, BearerAuth, CustomAuth, Introspection, KeySet, hash_key, hash_password
 from greenroom.auth.jose import make_key, secret_key, shown_key, sign
 from greenroom.transports.client.fetch import Fetched
 

@@ -17,8 +17,9 @@ import signal
 import sys
 from pathlib import Path
 
-from greenroom import Annex, ClientError, Command, Host, Server
+from greenroom import ClientError, Command, Host, Server
 from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.host import Annex
 from greenroom.supervision import Node
 
 HERE = Path(__file__).resolve()

@@ -30,8 +30,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from greenroom import Annex, Client, Command, Context, Host, Pool, RequestLost, Server, ToolError
+from greenroom import Client, Command, Context, Host, Pool, RequestLost, Server, ToolError
 from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.host import Annex
 from greenroom.supervision import Inbox, Node, Ref, Supervisor, inbox, start
 from greenroom.supervision.cluster import Cluster, ClusterSettings, MachineDown, MachineUp, Membership, write_key
 

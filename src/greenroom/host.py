@@ -23,17 +23,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from greenroom.actors.client.errors import NotReady
 from greenroom.actors.client.settings import ClientSettings
-from greenroom.actors.consent.consent import Consent
+from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
+from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
+from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
 from greenroom.actors.federation.agent import Agent
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.federation_errors import MisconfiguredServer, UnknownServer
-from greenroom.actors.federation.specs import PATIENCE, UpstreamSpec, check_away
+from greenroom.actors.federation.specs import PATIENCE, Annex, UpstreamSpec, check_away
 from greenroom.actors.guest.guest_session import Asked
 from greenroom.actors.guest.listener import Reception
 from greenroom.actors.mentions.reader import MentionReader, ResourceShelf
-from greenroom.actors.output.limits import Limiter, Spill, kept
+from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, Spill, kept
 from greenroom.actors.tree import Tree
-from greenroom.protocol.pins import Pins
+from greenroom.protocol.pins import Pins, ToolRefused
 from greenroom.supervision import child, node_of, whereis
 from greenroom.transports.client.memory import MemoryRoute
 
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.specs import Away, Change, Isolation, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases
     from greenroom.actors.federation.upstream import Upstream
-    from greenroom.actors.output.limits import OutputLimits
     from greenroom.auth.client.door import CallerIdentity
     from greenroom.protocol.pins import Policy
     from greenroom.protocol.received import ResourceReply
@@ -67,6 +68,23 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
+
+__all__ = [
+    "Annex",
+    "Consent",
+    "ConsentAnswer",
+    "ConsentDenied",
+    "ConsentQuestion",
+    "ElicitationBridge",
+    "Host",
+    "OpenQuestion",
+    "OutputLimit",
+    "OutputLimits",
+    "Permissions",
+    "Pins",
+    "Rule",
+    "ToolRefused",
+]
 
 
 @suggests(

@@ -1,4 +1,4 @@
-"""Modules that have moved: their old paths can be imported until the next minor version, with a warning that says the new one."""
+"""Modules and names that have moved: the old paths can be imported until the next minor version, with a warning that says the new one."""
 
 from __future__ import annotations
 
@@ -183,6 +183,20 @@ _MOVED: Final = {
 """The modules that others have become a part of; one of the same package by its last name, another one by its path below `greenroom`."""
 
 
+_NAMES: Final = {
+    "greenroom.auth": "APIKeyAuth AuthInfo BasicAuth BearerAuth ClientCredentials CustomAuth Denied DeviceCode "
+    "EnterpriseManaged FileStore GivenTokens Introspection KeySet KeyringStore MemoryStore NoAuth OAuth "
+    "OAuthResource Protected SignIn SignInError TokenStore best_store hash_key hash_password open_browser "
+    "paste_back show_code signing_key verify_key verify_password",
+    "greenroom.host": "Annex Consent ConsentAnswer ConsentDenied ConsentQuestion ElicitationBridge OpenQuestion OutputLimit "
+    "OutputLimits Permissions Pins Rule ToolRefused",
+    "greenroom.transports": "ConnectFailed ConnectionLost Fetcher FixedHeaders Guard HttpError HttpRoute HttpSettings NodeEnded "
+    "NotMcp ProcessDied RequestTooLarge ResponseTooLarge SessionGone SilentTooLong SseRoute Trust "
+    "WireFull",
+}
+"""The names that have left the front door, by the module that has them now."""
+
+
 def _places() -> dict[str, str]:
     places: dict[str, str] = {}
     for place, names in _MOVED.items():
@@ -220,3 +234,11 @@ def spec_of_moved(name: str) -> ModuleSpec | None:
         return None
     warnings.warn(f"{name} has moved: import {place}", DeprecationWarning, stacklevel=3)
     return ModuleSpec(name, _Alias(place), origin=place)  # type: ignore[arg-type]
+
+
+def home_of_moved(package: str, name: str) -> str | None:
+    """The module that has a name which has left the front door; None for any other."""
+    place = next((place for place, names in _NAMES.items() if package == "greenroom" and name in names.split()), None)
+    if place is not None:
+        warnings.warn(f"greenroom.{name} has moved: from {place} import {name}", DeprecationWarning, stacklevel=4)
+    return place

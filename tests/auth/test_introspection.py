@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from greenroom import ConfigError, Introspection
+from greenroom import ConfigError
+from greenroom.auth import Introspection
 
 URL = "https://idp.example/introspect"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom import Fetcher, Guard, HttpConfig, Server
+from greenroom import HttpConfig, Server
 from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.client.credential import bearer_challenge
 from greenroom.auth.introspection import Introspection, KeySet
@@ -16,6 +16,7 @@ from greenroom.auth.resource_server import OAuthResource
 from greenroom.auth.stage import Document, Protected
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.errors import ConfigError
+from greenroom.transports import Fetcher, Guard
 
 from .reception import HELLO, bearer, call, reception
 from .resources import ANN, FOREIGN, ISSUER, METADATA, PLACES, RESOURCE, made

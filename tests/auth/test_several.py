@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import APIKeyAuth, BasicAuth, BearerAuth, ConfigError, KeySet, Server, hash_password
+from greenroom import ConfigError, Server
+from greenroom.auth import APIKeyAuth, BasicAuth, BearerAuth, KeySet, hash_password
 from greenroom.auth.errors import Denied
 from greenroom.auth.gate import SeveralProviders
 from greenroom.auth.grants import Asking

@@ -8,23 +8,13 @@ from typing import Any
 
 import pytest
 
-from greenroom import (
-    BearerAuth,
-    Client,
-    ClientError,
-    FixedHeaders,
-    Host,
-    HttpConfig,
-    HttpRoute,
-    Introspection,
-    KeySet,
-    Server,
-    Unauthorized,
-)
+from greenroom import Client, ClientError, Host, HttpConfig, Server, Unauthorized
+from greenroom.auth import BearerAuth, Introspection, KeySet
 from greenroom.auth.errors import Denied
 from greenroom.auth.grants import Asking
 from greenroom.auth.jose import secret_key, sign
 from greenroom.supervision import kill, whereis
+from greenroom.transports import FixedHeaders, HttpRoute
 
 from .reception import AUDIENCE, HELLO, ISSUER, KEY, KINDS, SECRET, claims, fetch_keys
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from greenroom import Client, Command, SignInError, open_browser
+from greenroom import Client, Command
+from greenroom.auth import SignInError, open_browser
 from greenroom.cli import asking
 
 if TYPE_CHECKING:

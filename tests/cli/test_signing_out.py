@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.sign_in.world import CHALLENGE, URL, World
 
-from greenroom import DeviceCode, FileStore, OAuth
+from greenroom.auth import DeviceCode, FileStore, OAuth
 from greenroom.auth.client import keyring_store
 from greenroom.auth.client.oauth import login_name
 from greenroom.auth.client.stores import Record

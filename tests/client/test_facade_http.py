@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import Client, ClientSettings, ConfigError, ConnectFailed, Context, Server
+from greenroom import Client, ClientSettings, ConfigError, Context, Server
 from greenroom.supervision import Backoff
+from greenroom.transports import ConnectFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import (
-    BadAnswer,
-    Client,
-    ConnectionLost,
-    Hooks,
-    McpError,
-    PeerError,
-    RequestLost,
-    Server,
-    ToolFailed,
-    TooManyPages,
-)
+from greenroom import BadAnswer, Client, Hooks, McpError, PeerError, RequestLost, Server, ToolFailed, TooManyPages
+from greenroom.transports import ConnectionLost
 
 from .stage import Stage
 

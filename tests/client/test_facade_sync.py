@@ -13,7 +13,6 @@ from greenroom import (
     Client,
     Command,
     ConfigError,
-    ConnectFailed,
     Context,
     PeerError,
     RequestCancelled,
@@ -25,6 +24,7 @@ from greenroom import (
 )
 from greenroom.actors.client.errors import ClientClosed
 from greenroom.supervision import BackgroundNode
+from greenroom.transports import ConnectFailed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import (
-    Client,
-    ClientClosed,
-    ClientSettings,
-    RequestLost,
-    RequestTooLarge,
-    SessionGone,
-    Unauthorized,
-)
+from greenroom import Client, ClientClosed, ClientSettings, RequestLost, Unauthorized
+from greenroom.transports import RequestTooLarge, SessionGone
 from greenroom.transports.client.errors import ConnectFailed
 from greenroom.transports.client.http_reader import Head
 from greenroom.transports.client.http_route import HttpRoute

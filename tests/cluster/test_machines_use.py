@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import Annex, Client, Command, ConfigError, Host, Pool, RequestLost, Server, ToolError
+from greenroom import Client, Command, ConfigError, Host, Pool, RequestLost, Server, ToolError
 from greenroom.actors.federation.specs import State, UpstreamSpec
+from greenroom.host import Annex
 
 from . import machine_tools
 from .engine_stage import eventually, gone

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import Consent, ConsentDenied, ConsentQuestion, Host, Permissions, Rule
+from greenroom import Host
 from greenroom.config.reader import read
 from greenroom.config.variables import user_file
+from greenroom.host import Consent, ConsentDenied, ConsentQuestion, Permissions, Rule
 
 from .files import block
 

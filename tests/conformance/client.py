@@ -18,23 +18,13 @@ from typing import TYPE_CHECKING, Any
 if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
     os.nice(10)
 
-from greenroom import (
-    Client,
-    ClientCredentials,
-    ElicitationRequest,
-    EnterpriseManaged,
-    GreenroomError,
-    OAuth,
-    SamplingRequest,
-    SignInError,
-    Unauthorized,
-    signing_key,
-)
+from greenroom import Client, ElicitationRequest, GreenroomError, SamplingRequest, Unauthorized
+from greenroom.auth import ClientCredentials, EnterpriseManaged, OAuth, SignInError, signing_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from greenroom import SignIn
+    from greenroom.auth import SignIn
 
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
 

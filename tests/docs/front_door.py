@@ -1,4 +1,4 @@
-"""The reference page of the front door: every name of `greenroom`, with its signature and its first sentence.
+"""The reference page of the front door and of the rooms behind it: every name, with its signature and its first sentence.
 
 ``python tests/docs/front_door.py`` writes docs/reference/front-door.md; with ``--check`` it only says whether that is due.
 """
@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import greenroom
+from greenroom import auth, host, transports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/reference/front-door.md"
@@ -30,30 +32,44 @@ SHOWN = {"Server", "Context", "Client"}
 
 THEMES = (
     ("Servers", ("Server", "McpServer", "Context", "Settings", "HttpConfig", "Hooks")),
-    (
-        "Who may call",
-        ("BearerAuth", "KeySet", "Introspection", "APIKeyAuth", "BasicAuth", "CustomAuth", "NoAuth", "AuthInfo"),
-    ),
     ("Clients", ("Client", "SyncClient", "Command", "Host", "ClientSettings", "ClientHandler", "Deferred")),
-    (
-        "What a host asks and lets pass",
-        (
-            "Consent",
-            "Permissions",
-            "Rule",
-            "ConsentQuestion",
-            "ConsentAnswer",
-            "ElicitationBridge",
-            "OutputLimits",
-            "OutputLimit",
-        ),
-    ),
-    (
-        "Signing in",
-        ("OAuth", "ClientCredentials", "EnterpriseManaged", "GivenTokens", "FileStore", "KeyringStore", "MemoryStore"),
-    ),
     ("Registering", ("ToolOptions", "ResourceOptions", "TemplateOptions", "PromptOptions", "CompletionOptions")),
 )
+ROOMS = (
+    (
+        auth,
+        "Who may call a server, and how a client signs in",
+        (
+            *(
+                "BearerAuth",
+                "KeySet",
+                "Introspection",
+                "OAuthResource",
+                "APIKeyAuth",
+                "BasicAuth",
+                "CustomAuth",
+                "NoAuth",
+                "AuthInfo",
+            ),
+            *(
+                "OAuth",
+                "ClientCredentials",
+                "EnterpriseManaged",
+                "GivenTokens",
+                "FileStore",
+                "KeyringStore",
+                "MemoryStore",
+            ),
+        ),
+    ),
+    (host, "What a host asks and lets pass", ("Consent", "Permissions", "Rule", "ConsentQuestion", "ConsentAnswer")),
+    (
+        transports,
+        "Ways to a server, and how they fail",
+        ("Command", "HttpRoute", "SseRoute", "HttpSettings", "HttpConfig"),
+    ),
+)
+"""The rooms that have names of their own, each with what it is for and the names that come first."""
 _FIRST = re.compile(r"\A(.+?[.!?])(?:\s|\Z)", re.DOTALL)
 
 
@@ -108,23 +124,42 @@ def render() -> str:
     lines = [
         "# The front door",
         "",
-        "Everything that `from greenroom import …` has. Made from the code by `python tests/docs/front_door.py`; what tests and actors need is in",
-        "[supervision](supervision.md).",
+        "Everything that `from greenroom import …` has, and after it the rooms that have names of their own: `from greenroom.auth import …`.",
+        "Made from the code by `python tests/docs/front_door.py`; what tests and actors need is in [supervision](supervision.md).",
     ]
     for title, members in (*THEMES, ("Values, contents and results", values), ("Errors", errors)):
-        lines += ["", f"## {title}", ""]
-        for name in (each for each in members if each in names):
-            value: Any = getattr(greenroom, name)
-            settings: bool = dataclasses.is_dataclass(value) and title in ("Servers", "Clients", "Registering")
-            lines.append(f"- `{name if settings else signature(name, value)}`: {sentence(value)}")
-            if name in SHOWN:
-                lines += [
-                    f"  - `{_member(each, member)}`: {_about(member)}"
-                    for each, member in methods(getattr(greenroom, name))
-                ]
-            elif settings:
-                lines += fields_of(value)
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            *entries(greenroom, members, settings=title in ("Servers", "Clients", "Registering")),
+        ]
+    for room, about, first in ROOMS:
+        rest = [name for name in room.__all__ if name not in {*first, *names}]
+        lines += [
+            "",
+            f"## `{room.__name__}`",
+            "",
+            f"{about}.",
+            "",
+            *entries(room, [*(name for name in first if name not in names), *rest]),
+        ]
+        if both := [f"`{name}`" for name in room.__all__ if name in names]:
+            lines += ["", f"Also in the front door: {', '.join(both)}."]
     return "\n".join(lines) + "\n"
+
+
+def entries(room: ModuleType, names: Iterable[str], *, settings: bool = False) -> Iterator[str]:
+    """An entry for each name: with its signature, or with its fields if it is one of the `settings`."""
+    for name in names:
+        value: Any = getattr(room, name)
+        fields: bool = settings and dataclasses.is_dataclass(value)
+        yield f"- `{name if fields else signature(name, value)}`: {sentence(value)}"
+        if name in SHOWN:
+            for each, member in methods(getattr(room, name)):
+                yield f"  - `{_member(each, member)}`: {_about(member)}"
+        elif fields:
+            yield from fields_of(value)
 
 
 def fields_of(kind: Any) -> list[str]:

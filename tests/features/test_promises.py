@@ -13,20 +13,8 @@ import httpx
 import pytest
 from tests.sign_in.world import CHALLENGE, URL, World
 
-from greenroom import (
-    APIKeyAuth,
-    Client,
-    EnterpriseManaged,
-    FileStore,
-    Host,
-    MemoryStore,
-    OAuth,
-    Server,
-    Settings,
-    SignInError,
-    UrlElicitation,
-    UrlElicitationRequired,
-)
+from greenroom import Client, Host, Server, Settings, UrlElicitation, UrlElicitationRequired
+from greenroom.auth import APIKeyAuth, EnterpriseManaged, FileStore, MemoryStore, OAuth, SignInError
 from greenroom.auth.grants import Asking
 from greenroom.auth.shared_secrets import hash_key, plain_digest, verify_key
 from greenroom.config.reader import read

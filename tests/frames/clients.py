@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenroom import Client, ClientSettings, Command, GreenroomError, SseRoute
+from greenroom import Client, ClientSettings, Command, GreenroomError
+from greenroom.transports import SseRoute
 
 from . import peer
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from greenroom import (
     Accepted,
     Context,
-    CustomAuth,
     Image,
     McpError,
     Server,
@@ -27,6 +26,7 @@ from greenroom import (
     text_resource,
     user_message,
 )
+from greenroom.auth import CustomAuth
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PAGE = 8

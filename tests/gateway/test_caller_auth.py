@@ -12,7 +12,7 @@ import pytest
 from tests.auth.reception import Reception, bearer
 from tests.client_http.scripted import Scripted, Visit, scripted
 
-from greenroom import Client, Command, ConfigError, HttpRoute, Server
+from greenroom import Client, Command, ConfigError, Server
 from greenroom.actors.federation.specs import UpstreamSpec
 from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.client.door import CallerCredentials, CallerIdentity, CallerNotSignedIn
@@ -20,6 +20,7 @@ from greenroom.auth.grants import AuthInfo
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError
 from greenroom.targets import route_of
+from greenroom.transports import HttpRoute
 from greenroom.transports.client.memory import MemoryRoute
 from greenroom.transports.seam import Peer
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Consent, ConsentQuestion, Host, Permissions, Rule, Server
+from greenroom import Client, Host, Server
+from greenroom.host import Consent, ConsentQuestion, Permissions, Rule
 from greenroom.protocol.errors import PeerError
 
 from .upstream import Upstream, agrees, client, gateway, run

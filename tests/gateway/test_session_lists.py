@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from greenroom import Consent, McpServer, Permissions, Rule, Server
-from greenroom.host import Host
+from greenroom import McpServer, Server
+from greenroom.host import Consent, Host, Permissions, Rule
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.pins import Pins
 

@@ -14,7 +14,7 @@ from greenroom.transports.seam import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom import Consent
+    from greenroom.host import Consent
 
 
 NOBODY = "http://127.0.0.1:9/mcp"

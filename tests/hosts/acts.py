@@ -15,9 +15,10 @@ from tests.cluster import machine_tools
 from tests.cluster.engine_stage import Hand, eventually, gone
 from tests.cluster.machine_stage import ROOT, Member, key_file
 
-from greenroom import Annex, Client, Command, Pool, RequestLost, Server, ToolError
+from greenroom import Client, Command, Pool, RequestLost, Server, ToolError
 from greenroom import Host as ServersHost
 from greenroom.actors.federation.specs import State, UpstreamSpec
+from greenroom.host import Annex
 from greenroom.supervision import NO_CONNECTION, NO_PROCESS, Crash, ProcessExited, StartFailed, monitor, stop
 from greenroom.supervision.cluster.node_records import NodeLost
 

@@ -1,4 +1,4 @@
-"""Prints the shape of the code; with `--list`, the small modules and both routes of a call as well. `--write` writes the page of packages."""
+"""Prints the shape of the code; with `--list`, the small modules and both routes of a call as well. `--write` writes the page of packages, and tables of names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import greenroom
 from greenroom.supervision import run
 
-from . import packages
-from .routes import routes
+from . import lazy_names, packages
 from .shape import SMALL, code_lines, header_share, small_modules
 from .tree import Tree
 
@@ -26,8 +25,11 @@ def main() -> None:
     root = Path(__file__).parents[2]
     tree = Tree.of(root)
     if "--write" in sys.argv:
-        print(packages.write(root, tree))
+        lazy_names.write(root, tree)
+        print(packages.write(root, Tree.of(root)))
         return
+    from .routes import routes  # noqa: PLC0415 - a table of names is written here also when it lacks some that they need
+
     loaded = subprocess.run([sys.executable, "-P", "-c", CLIENT], capture_output=True, check=True, text=True)
     served, called = run(routes)
     for what, count in (

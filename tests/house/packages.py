@@ -50,6 +50,8 @@ GIVES: Final[dict[str, str]] = {
     "demo": "`make run`: a server whose tools die",
     "demo.theatre": "a supervision tree drawn in a terminal, whose workers are killed and come back",
     "errors": "the root of all exceptions",
+    "lazy": "names that a package loads when they are first used",
+    "moved": "old paths of modules and names",
     "protocol": "the messages of MCP: types, checks, JSON, versions; no process, no socket, no clock",
     "pytest_plugin": "fixtures of the testing kit",
     "supervision": "the public names of the packages below it; groups, limits, tracing, a node in a thread",
@@ -104,7 +106,7 @@ class Graph:
 
     def unit(self, module: str) -> str:
         """Which unit a module belongs to."""
-        if module == CELLAR or module in {f"greenroom.{name}" for name in LOFT}:
+        if module in CELLAR or module in {f"greenroom.{name}" for name in LOFT}:
             return module
         return self.sources[module].package
 
@@ -178,10 +180,10 @@ def short(unit: str) -> str:
 
 def floors(graph: Graph) -> Iterator[tuple[str, list[str]]]:
     """Floors from the top, each with its units; what loads more stands higher."""
-    names = ["errors", *FLOORS, DOOR, ", ".join(LOFT)]
+    names = ["the cellar", *FLOORS, DOOR, ", ".join(LOFT)]
     by_floor: dict[int, list[str]] = defaultdict(list)
     for unit in graph.members:
-        by_floor[0 if unit == CELLAR else floor(unit) + 1].append(unit)
+        by_floor[0 if unit in CELLAR else floor(unit) + 1].append(unit)
     for number in sorted(by_floor, reverse=True):
         yield (
             names[number],

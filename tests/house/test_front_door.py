@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import greenroom
+
+from . import lazy_names
+from .tree import Source, Tree, standing
 
 
 def test_every_name_of_the_door_loads() -> None:
@@ -27,18 +30,38 @@ def test_dir_names_what_is_not_loaded_yet() -> None:
     assert set(greenroom.__all__) <= set(dir(greenroom))
 
 
-def test_the_table_the_imports_for_type_checkers_and_all_agree() -> None:
-    tree = ast.parse(Path(greenroom.__file__).read_text(encoding="utf-8"))
-    for_checkers = {
-        alias.name: f"greenroom.{node.module}" if node.level else node.module
-        for block in tree.body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+@pytest.fixture
+def door(root: Path) -> Source:
+    return next(source for source in standing(root).sources if source.module == "greenroom")
+
+
+def test_the_table_the_imports_for_type_checkers_and_all_agree(root: Path, door: Source) -> None:
+    assert lazy_names.drifted(standing(root)) == []
+    for_checkers = lazy_names.imported(door)
     assert for_checkers == greenroom._HOMES
-    assert {*greenroom._HOMES, "__version__"} == set(greenroom.__all__)
+    assert {*" ".join(for_checkers.values()).split(), "__version__"} == set(greenroom.__all__)
+
+
+def test_a_table_that_drifts_is_told_and_written(tmp_path: Path) -> None:
+    text = (
+        "if TYPE_CHECKING:\n    from .a import B as B\n    from .a import hidden\n_HOMES: Final[dict[str, str]] = {}\n"
+    )
+    tree = Tree({"auth/__init__.py": text})
+    assert lazy_names.drifted(tree) == [
+        "auth/__init__.py: its table of names is out of date: python -m tests.house --write"
+    ]
+    (tmp_path / "auth").mkdir()
+    lazy_names.write(tmp_path, tree)
+    written = (tmp_path / "auth" / "__init__.py").read_text(encoding="utf-8")
+    assert '    "greenroom.auth.a": "B",\n' in written
+    assert lazy_names.drifted(Tree({"auth/__init__.py": written})) == []
+
+
+@pytest.mark.parametrize("room", ["greenroom.auth", "greenroom.host", "greenroom.transports"])
+def test_every_name_of_a_room_loads(room: str) -> None:
+    module = importlib.import_module(room)
+    assert set(module.__all__) <= set(dir(module))
+    assert [name for name in module.__all__ if getattr(module, name) is None] == []
 
 
 def test_import_loads_no_room() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tests.serving import served
 
-from greenroom import Client, Fetcher, Guard, OAuth
+from greenroom import Client
+from greenroom.auth import OAuth
+from greenroom.transports import Fetcher, Guard
 
 from .peers import HERE, NODE, PLACE
 

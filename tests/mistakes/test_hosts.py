@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Command, Consent, Host, HttpRoute, NotReady, OAuth, Server
+from greenroom import Client, Command, Host, NotReady, Server
 from greenroom.actors.consent.rules import Permissions
 from greenroom.actors.federation.federation_errors import UnknownServer
 from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.auth import OAuth
 from greenroom.config.reader import read
 from greenroom.errors import GreenroomError
+from greenroom.host import Consent
+from greenroom.transports import HttpRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from greenroom import (
-    BearerAuth,
     Client,
     ClientSettings,
     Command,
@@ -21,6 +20,7 @@ from greenroom import (
     Settings,
     ToolFailed,
 )
+from greenroom.auth import BearerAuth
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import LocalProtocolError
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import ConnectFailed, HttpError, PeerError, RequestLost, RequestTimeout, ToolError, Unavailable
+from greenroom import PeerError, RequestLost, RequestTimeout, ToolError, Unavailable
+from greenroom.transports import ConnectFailed, HttpError
 
 from .balancer import FAULTS, Balancer
 from .books import MAYBE, NONE, NOT_DONE, RESULT, Books, outcome_of

@@ -16,7 +16,8 @@ import httpx
 import pytest
 from tests.searches import one_in
 
-from greenroom import APIKeyAuth, Client, HttpConfig, PeerError, Server, Settings
+from greenroom import Client, HttpConfig, PeerError, Server, Settings
+from greenroom.auth import APIKeyAuth
 from greenroom.console_log import LogOptions, Unwaiting
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import encode_error, encode_result

@@ -20,7 +20,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from greenroom import AuthInfo, Context, HttpConfig, Server
+from greenroom import Context, HttpConfig, Server
+from greenroom.auth import AuthInfo
 from greenroom.mounting import starlette_user
 from greenroom.supervision import kill, wait_down, whereis
 from greenroom.supervision.kernel.current import node_of

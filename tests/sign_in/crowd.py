@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from greenroom import FileStore, OAuth
+from greenroom.auth import FileStore, OAuth
 from greenroom.supervision import Node
 
 AT_ONCE = 100

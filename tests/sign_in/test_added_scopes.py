@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from greenroom import DeviceCode, MemoryStore, SignInError
+from greenroom.auth import DeviceCode, MemoryStore, SignInError
 from greenroom.auth.client.credential import KeptCredentials
 from greenroom.auth.client.oauth import login_name, login_of
 from greenroom.auth.client.stores import Record

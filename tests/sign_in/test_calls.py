@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 
-from greenroom import ConfigError, MemoryStore, SignInError
+from greenroom import ConfigError
+from greenroom.auth import MemoryStore, SignInError
 from greenroom.auth.client.discovery import ServerMetadata, build_authorization_url, code_challenge, gen_code_verifier
 from greenroom.auth.client.registration import Identity, Registrar, check_document, register_client
 from greenroom.auth.client.token_calls import (

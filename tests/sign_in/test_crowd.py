@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import FileStore, OAuth
+from greenroom.auth import FileStore, OAuth
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.supervision import Node
 

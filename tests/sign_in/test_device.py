@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import SignInError
+from greenroom.auth import SignInError
 from greenroom.auth.testing import Said
 from greenroom.transports.client.fetch import Fetched
 
@@ -19,7 +19,7 @@ from .world import ISSUER, URL, World
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom import DeviceCode
+    from greenroom.auth import DeviceCode
 
 CODE = {
     "device_code": "d",

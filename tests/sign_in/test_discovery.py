@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom import SignInError
+from greenroom.auth import SignInError
 from greenroom.auth.client.credential import bearer_challenge, parse_challenges
 from greenroom.auth.client.discovery import (
     canonical,

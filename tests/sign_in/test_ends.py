@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import (
-    Client,
-    ClientCredentials,
-    HttpConfig,
-    OAuth,
-    Phase,
-    Server,
-    SignInError,
-)
+from greenroom import Client, HttpConfig, Phase, Server
+from greenroom.auth import ClientCredentials, OAuth, SignInError
 from greenroom.auth.resource_server import OAuthResource
 from greenroom.auth.testing import AuthorizationServer, Flood, Redirect, Refuse, Silence
 

@@ -10,18 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from greenroom import (
-    Client,
-    ClientCredentials,
-    ConfigError,
-    EnterpriseManaged,
-    GivenTokens,
-    MemoryStore,
-    OAuth,
-    SignInError,
-    Unauthorized,
-)
+from greenroom import Client, ConfigError, Unauthorized
 from greenroom.actors.client.reach import is_final
+from greenroom.auth import ClientCredentials, EnterpriseManaged, GivenTokens, MemoryStore, OAuth, SignInError
 from greenroom.auth.client.code_flow import check_server
 from greenroom.auth.client.credential import (
     _MOST_STEPS,  # pyright: ignore[reportPrivateUsage]
@@ -42,7 +33,7 @@ from .world import CHALLENGE, ISSUER, PRM, URL, World
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom import DeviceCode
+    from greenroom.auth import DeviceCode
     from greenroom.transports.client.seam import Credentials
 
 LESS = f'Bearer error="insufficient_scope", scope="write", resource_metadata="{PRM}"'

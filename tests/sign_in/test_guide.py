@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import ClientCredentials, EnterpriseManaged, GivenTokens, OAuth
+from greenroom.auth import ClientCredentials, EnterpriseManaged, GivenTokens, OAuth
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import ClientCredentials, MemoryStore, OAuth, SignInError
+from greenroom.auth import ClientCredentials, MemoryStore, OAuth, SignInError
 from greenroom.auth.client.credential import IDLE, PAUSE
 from greenroom.auth.testing import Said
 from greenroom.supervision import current_node, kill, send, whereis

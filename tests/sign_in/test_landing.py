@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
 
-from greenroom import DeviceCode, OAuth, SignInError, open_browser, paste_back, show_code
+from greenroom.auth import DeviceCode, OAuth, SignInError, open_browser, paste_back, show_code
 from greenroom.auth.client.code_flow import MOST, Landing, _Connection, page, read_return
 
 from .world import CHALLENGE, URL, World

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from greenroom import MemoryStore, OAuth, SignInError
+from greenroom.auth import MemoryStore, OAuth, SignInError
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.transports.client.fetch import Fetched
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from greenroom import Host, MemoryStore, OAuth, SignInError
+from greenroom import Host
 from greenroom.actors.federation.specs import State
+from greenroom.auth import MemoryStore, OAuth, SignInError
 from greenroom.transports.client.http_route import HttpRoute
 
 from .test_added_scopes import another

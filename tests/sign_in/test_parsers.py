@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom import SignInError
+from greenroom.auth import SignInError
 from greenroom.auth.client.code_flow import page, read_return
 from greenroom.auth.client.credential import parse_challenges
 from greenroom.auth.client.discovery import (

@@ -7,9 +7,11 @@ import socket
 
 import pytest
 
-from greenroom import BearerAuth, Client, Context, HttpConfig, HttpSettings, OAuth, Server, Settings
+from greenroom import Client, Context, HttpConfig, Server, Settings
+from greenroom.auth import BearerAuth, OAuth
 from greenroom.auth.gate import Failures
 from greenroom.auth.testing import AuthorizationServer
+from greenroom.transports import HttpSettings
 from greenroom.transports.client.http_route import HttpRoute
 
 pytestmark = pytest.mark.greenroom(clock="real")

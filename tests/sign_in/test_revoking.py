@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import MemoryStore, OAuth, SignInError
+from greenroom.auth import MemoryStore, OAuth, SignInError
 from greenroom.auth.client.oauth import login_name, revoke
 from greenroom.auth.client.stores import Record
 from greenroom.auth.testing import Said

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import ConfigError, FileStore, KeyringStore, MemoryStore, SignInError, best_store
+from greenroom import ConfigError
+from greenroom.auth import FileStore, KeyringStore, MemoryStore, SignInError, best_store
 from greenroom.auth.client import stores
 from greenroom.auth.client.stores import Record, Seal, Unsealed, file_lock, key_in
 from greenroom.cli.targets import _kept_login  # pyright: ignore[reportPrivateUsage]
@@ -23,7 +24,7 @@ from greenroom.supervision.private_files import write_private
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom import TokenStore
+    from greenroom.auth import TokenStore
 
 KEY = b"0" * 43 + b"="
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import ConfigError, FileStore, SignInError
+from greenroom import ConfigError
 from greenroom.actors.consent.consent import Key, Memory
 from greenroom.actors.output.limits import Spill
+from greenroom.auth import FileStore, SignInError
 from greenroom.auth.client.stores import key_in
 from greenroom.cli import entries as program_file
 from greenroom.supervision.cluster.keys import write_key

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import Client, ClientSettings, Host, ProcessDied, RequestLost, RequestTimeout
+from greenroom import Client, ClientSettings, Host, RequestLost, RequestTimeout
 from greenroom.actors.federation.breaker import BreakerSettings
 from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.transports import ProcessDied
 
 from .firing import FACTOR, begun, bystanders, ledger
 

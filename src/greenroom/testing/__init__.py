@@ -7,37 +7,32 @@ pytest plugin is made of it.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from greenroom.lazy import load
 from greenroom.supervision import testing
 from greenroom.supervision.testing import *  # noqa: F403 - all that the kit has, and its `__all__` says what that is
 
 if TYPE_CHECKING:
-    from greenroom.probe import WireProbe
+    from greenroom.probe import WireProbe as WireProbe
 
-    from .rogues import MANNERS, Rogue, RogueRoute
-    from .rough import RoughNet, RoughRoute
+    from .rogues import MANNERS as MANNERS
+    from .rogues import Rogue as Rogue
+    from .rogues import RogueRoute as RogueRoute
+    from .rough import RoughNet as RoughNet
+    from .rough import RoughRoute as RoughRoute
 
-__all__: list[str] = ["MANNERS", "Rogue", "RogueRoute", "RoughNet", "RoughRoute", "WireProbe"]
-__all__ += testing.__all__
-
+# Each module, and the names that the kit takes of it: `python -m tests.house --write` makes it of the imports above.
 _HOMES: Final[dict[str, str]] = {
-    "MANNERS": "greenroom.testing.rogues",
-    "Rogue": "greenroom.testing.rogues",
-    "RogueRoute": "greenroom.testing.rogues",
-    "RoughNet": "greenroom.testing.rough",
-    "RoughRoute": "greenroom.testing.rough",
-    "WireProbe": "greenroom.probe",
+    "greenroom.probe": "WireProbe",
+    "greenroom.testing.rogues": "MANNERS Rogue RogueRoute",
+    "greenroom.testing.rough": "RoughNet RoughRoute",
 }
+
+__all__ = [*" ".join(_HOMES.values()).split(), *testing.__all__]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - the table says which
 
 if not TYPE_CHECKING:  # a checker that saw this function would believe in every name
 
-    def __getattr__(name: str) -> Any:
-        """Load what knows of MCP: the kit itself is light."""
-        home = _HOMES.get(name)
-        if home is None:
-            message = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(message, name=name)
-        value = globals()[name] = getattr(import_module(home), name)
-        return value
+    def __getattr__(name: str) -> object:
+        """Load what knows of MCP when it is first used: the kit itself is light."""
+        return load(__name__, _HOMES, name)

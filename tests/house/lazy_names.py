@@ -1,0 +1,67 @@
+"""The tables of names that packages load when they are first used, made of their imports for type checkers: `python -m tests.house --write`."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from .tree import for_checkers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .tree import Source, Tree
+
+TABLE: Final = re.compile(r"^_HOMES: Final\[dict\[str, str\]\] = (\{.*?\})$", re.MULTILINE | re.DOTALL)
+WIDTH: Final = 110
+
+
+def imported(source: Source) -> dict[str, str]:
+    """Each module that a package imports for type checkers, with the names that it passes on: those written `as` themselves."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for node in source.nodes:
+        for statement in for_checkers(node):
+            if isinstance(statement, ast.ImportFrom):
+                (found, *_) = source.imports_of(statement)
+                homes[found.target] += [each.name for each in statement.names if each.asname == each.name]
+    return {home: " ".join(sorted(names)) for home, names in sorted(homes.items()) if names}
+
+
+def table(homes: dict[str, str]) -> str:
+    """It, as it stands in the file."""
+    rows = [
+        f'    "{home}": ' + "\n    ".join(f'"{line}"' for line in _lines(names)) + "," for home, names in homes.items()
+    ]
+    return "\n".join(["{", *rows, "}"])
+
+
+def _lines(names: str) -> list[str]:
+    *most, last = textwrap.wrap(names, WIDTH - 40)
+    return [*(f"{line} " for line in most), last]
+
+
+def tables(tree: Tree) -> Iterator[tuple[Source, re.Match[str]]]:
+    """Each package that has a table, and where it stands."""
+    for source in tree.sources:
+        if source.path.endswith("/__init__.py") and (found := TABLE.search(source.text)):
+            yield source, found
+
+
+def drifted(tree: Tree) -> list[str]:
+    """Tables that are not what the imports above them say."""
+    return [
+        f"{source.path}: its table of names is out of date: python -m tests.house --write"
+        for source, found in tables(tree)
+        if ast.literal_eval(found[1]) != imported(source)
+    ]
+
+
+def write(root: Path, tree: Tree) -> None:
+    """Put every table into its file."""
+    for source, found in tables(tree):
+        text = source.text[: found.start(1)] + table(imported(source)) + source.text[found.end(1) :]
+        (root / source.path).write_text(text, encoding="utf-8")
