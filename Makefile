@@ -23,7 +23,7 @@ help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(READY) ## start the demonstration: a server whose tools die, and a tree that does not: PORT=8000
-	$(BIN)/python -m greenroom.demo --port $(PORT)
+	$(BIN)/python -m examples.demo --port $(PORT)
 PORT ?= 8000
 
 # `coverage run` starts measuring before pytest loads greenroom's own plugin, and it runs the `pytest` script: `python -m pytest`

@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-COMMAND = [sys.executable, "-P", "-W", "error", "-m", "greenroom.demo", "--port", "0"]
+COMMAND = [sys.executable, "-W", "error", "-m", "examples.demo", "--port", "0"]
 SECONDS = 60
 TREE = re.compile(r"^(?!.*(?:Wire|Minder|Host )).*[├└]─ .*$", re.MULTILINE)
 """All but the wires, one of which leads to a server that keeps dying, and whoever minds the worker of the tool that segfaults."""
@@ -132,4 +132,4 @@ def test_make_run_listens_where_it_is_told() -> None:
             text=True,
             check=True,
         )
-        assert done.stdout.splitlines()[-1].endswith(f"-m greenroom.demo --port {port}")
+        assert done.stdout.splitlines()[-1].endswith(f"-m examples.demo --port {port}")

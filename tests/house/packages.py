@@ -47,8 +47,6 @@ GIVES: Final[dict[str, str]] = {
     "auth.testing": "an authorization server for tests",
     "cli": "the command `greenroom`",
     "config": "servers in files: reading, checking, and starting and stopping what has changed",
-    "demo": "`make run`: a server whose tools die",
-    "demo.theatre": "a supervision tree drawn in a terminal, whose workers are killed and come back",
     "errors": "the root of all exceptions",
     "lazy": "names that a package loads when they are first used",
     "moved": "old paths of modules and names",

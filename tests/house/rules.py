@@ -20,7 +20,7 @@ FLOORS = ("supervision", "protocol", "transports", "auth", "actors", "config")
 CELLAR = ("greenroom.errors", "greenroom.lazy", "greenroom.moved")
 """The modules below the ground floor, which every module may import and which import no other: the root of all errors, and loading by name."""
 
-LOFT = ("cli", "demo", "pytest_plugin", "testing")
+LOFT = ("cli", "pytest_plugin", "testing")
 
 STEPS = ("kernel", "behaviours", "supervisors")
 """The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""
@@ -207,7 +207,7 @@ ENTRANCES = (
 
 
 def used(tree: Tree) -> list[str]:
-    """Every dependency and extra is imported by a module that a program gets to from an entrance, outside of demonstrations and tests' helpers."""
+    """Every dependency and extra is imported by a module that a program gets to from an entrance, outside of tests' helpers."""
     sources = {source.module: source for source in tree.sources}
     waiting = [*ENTRANCES, *(name for source in tree.sources for name in _by_name(source))]
     seen: set[str] = set()
@@ -215,7 +215,7 @@ def used(tree: Tree) -> list[str]:
     while waiting:
         module = waiting.pop()
         source = sources.get(module)
-        if source is None or module in seen or {"demo", "testing", "pytest_plugin"} & set(module.split(".")):
+        if source is None or module in seen or {"testing", "pytest_plugin"} & set(module.split(".")):
             continue
         seen.add(module)
         for found in source.loads:

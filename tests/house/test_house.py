@@ -312,7 +312,7 @@ def test_a_dependency_is_used_where_a_program_gets_to_it() -> None:
     assert unused(**door, src__greenroom__server=for_checkers) == needed
     assert unused(**door, src__greenroom__server="x = 1", actors__alone="import quart") == needed
     assert (
-        unused(**door, src__greenroom__server="import greenroom.demo.a", src__greenroom__demo__a="import quart")
+        unused(**door, src__greenroom__server="import greenroom.testing.a", src__greenroom__testing__a="import quart")
         == needed
     )
 

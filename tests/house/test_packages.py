@@ -68,10 +68,10 @@ def test_a_name_that_is_loaded_when_it_is_asked_for_is_found_at_its_home() -> No
     graph = small(
         src__greenroom__init=door,
         src__greenroom__server="",
-        src__greenroom__demo__init="",
-        src__greenroom__demo__a="from greenroom import Server",
+        src__greenroom__cli__init="",
+        src__greenroom__cli__a="from greenroom import Server",
     )
-    assert graph.cost("greenroom.demo.a").modules == 4
+    assert graph.cost("greenroom.cli.a").modules == 4
 
 
 def test_packages_that_import_each_other_are_named() -> None:

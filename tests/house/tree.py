@@ -23,7 +23,7 @@ ROOMS = ("actors", "auth", "supervision", "transports")
 DOOR = "src/greenroom"
 
 PARTS = {
-    "greenroom": {*ROOMS, "cli", "config", "demo", "protocol", "pytest_plugin"},
+    "greenroom": {*ROOMS, "cli", "config", "protocol", "pytest_plugin"},
     "greenroom.supervision": {"behaviours", "cluster", "introspect", "kernel", "supervisors", "testing"},
 }
 """What `from greenroom import …` names when it does not mean the face itself: the parts that the rules tell apart."""

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = asked = reads = 0
     with tempfile.TemporaryDirectory(prefix="inspector-") as place, contextlib.ExitStack() as running:
         folder = Path(place).resolve()
-        demonstration = (sys.executable, "-m", "greenroom.demo", "--quiet", "--port")
+        demonstration = (sys.executable, "-m", "examples.demo", "--quiet", "--port")
         url = running.enter_context(served(demonstration, folder / "demo.log"))
         servers: Mapping[str, tuple[Place, Sequence[Question]]] = {
             "server-everything": everything(),

@@ -15,13 +15,12 @@ from fcntl import ioctl
 from typing import TYPE_CHECKING
 
 import pytest
-
-from greenroom.demo.theatre.picture import uncoloured
+from examples.demo.theatre.picture import uncoloured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMMAND = [sys.executable, "-P", "-W", "error", "-m", "greenroom.demo.theatre", "--seed", "7"]
+COMMAND = [sys.executable, "-W", "error", "-m", "examples.demo.theatre", "--seed", "7"]
 SECONDS = 60
 ORDER = "guests, fool, queen, king, cast, sax, bass, drums, band, spots, dimmer, console, light, theatre"
 
@@ -156,4 +155,4 @@ def test_it_ends_when_nobody_reads_any_more() -> None:
 def test_a_wrong_option_is_told(wrong: list[str]) -> None:
     done = subprocess.run([*COMMAND, *wrong], capture_output=True, check=False, text=True, timeout=SECONDS)
     assert done.returncode == 2
-    assert "usage: python -m greenroom.demo.theatre" in done.stderr
+    assert "usage: python -m examples.demo.theatre" in done.stderr

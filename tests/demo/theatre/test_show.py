@@ -7,16 +7,16 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from examples.demo.theatre.book import Book
+from examples.demo.theatre.company import PERFORMERS, open_house
+from examples.demo.theatre.picture import Scene, clipped, paint, picture, uncoloured
+from examples.demo.theatre.show import Show, bad_luck, look, prompt
 
-from greenroom.demo.theatre.book import Book
-from greenroom.demo.theatre.company import PERFORMERS, open_house
-from greenroom.demo.theatre.picture import Scene, clipped, paint, picture, uncoloured
-from greenroom.demo.theatre.show import Show, bad_luck, look, prompt
 from greenroom.supervision import Node, kill, spawn, stop, whereis, which_children
 from greenroom.supervision.testing import VirtualLoop
 
 if TYPE_CHECKING:
-    from greenroom.demo.theatre.picture import Scene as AnyScene
+    from examples.demo.theatre.picture import Scene as AnyScene
 
 
 class Gallery:

@@ -1,4 +1,4 @@
-"""`python -m greenroom.demo`: the demonstration as a program, until Ctrl-C or SIGTERM."""
+"""`python -m examples.demo`: the demonstration as a program, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TELLER: Ref[Teller] = Ref("the teller of the demonstration", None)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m greenroom.demo", description=_WHAT)
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=_WHAT)
     parser.add_argument("--port", type=int, default=8000, help="where it listens (8000; 0 takes any that is free)")
     parser.add_argument("--quiet", action="store_true", help="no visitor at the start: wait for yours")
     given = parser.parse_args(arguments)

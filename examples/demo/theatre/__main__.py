@@ -1,4 +1,4 @@
-"""`python -m greenroom.demo.theatre`: the command line of the demonstration."""
+"""`python -m examples.demo.theatre`: the command line of the demonstration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play it. Returns the exit code; an interrupt ends this program as an interrupt."""
-    parser = argparse.ArgumentParser(prog="python -m greenroom.demo.theatre", description=_WHAT)
+    parser = argparse.ArgumentParser(prog="python -m examples.demo.theatre", description=_WHAT)
     parser.add_argument("--seconds", type=_seconds, default=30.0, help="how long it lasts (30)")
     parser.add_argument("--seed", type=int, default=None, help="what the dice begin with (random)")
     given = parser.parse_args(arguments)

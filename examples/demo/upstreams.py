@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from greenroom import Host, Server
 from greenroom.transports.client.command import Command
+
+HERE = Path(__file__).parent
 
 library = Server("greenroom-demo-library", version="1")
 _BOOKS = {
@@ -24,9 +27,9 @@ async def find(title: str) -> str:
 
 host = Host(
     {
-        "clock": Command(sys.executable, "-P", "-m", "greenroom.demo.clock"),
+        "clock": Command(sys.executable, "-P", str(HERE / "clock.py")),
         "library": library,
-        "shaky": Command(sys.executable, "-P", "-m", "greenroom.demo.shaky"),
+        "shaky": Command(sys.executable, "-P", str(HERE / "shaky.py")),
     },
     name="greenroom-demo-host",
 )
