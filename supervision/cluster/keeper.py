@@ -1,6 +1,6 @@
-"""The keeper: a Thespian actor with one thread and no secrets, which makes processes for nodes and tells how they ended.
+"""Thespian as the engine of processes: the keeper, the actor in whose process a node runs, and the system that the warden has of both.
 
-It takes its orders from the warden, through a socket that it inherited. Whatever goes wrong is told there: an error that would reach
+The keeper is a Thespian actor with one thread and no secrets, which makes processes for nodes and tells how they ended. It takes its orders from the warden, through a socket that it inherited. Whatever goes wrong is told there: an error that would reach
 Thespian would have the same message handled a second time. When it dies, the nodes' processes go on: the warden becomes their parent,
 and starts another keeper.
 """
@@ -19,8 +19,6 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from . import pids
-from . import thespian_taming as hardening
-from . import thespian_taming as leftovers
 from .bootstrap import Inherited, take_note
 from .daemon_protocol import (
     Absent,
@@ -37,19 +35,26 @@ from .daemon_protocol import (
     StartHost,
 )
 from .machines import ANNOUNCED, ID, SYSTEM
-from .node_main import NodeHost
+from .node_main import boot, leave
 from .node_records import EngineFailed
+from .process_engine import Part
 from .thespian_taming import (
     Actor,
+    ActorExitRequest,
     ActorSystem,
     ActorSystemConventionUpdate,
+    Log,
     PoisonMessage,
     ThespianWatch,
     WatchMessage,
+    clear,
     inside_of,
+    restore_logging,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .daemon_protocol import Begin
 
 BEGIN: Final = "begin"
@@ -89,11 +94,11 @@ class Keeper(Actor):
 
     def _begin(self) -> None:
         assert Inherited.keeper is not None
-        hardening.restore_logging()
+        restore_logging()
         pids.take_name("gr-keeper")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # it ends with the warden, which nobody else decides upon
-        hardening.Log.exited = self._exited
+        Log.exited = self._exited
         self._orders = Orders(Inherited.keeper)
         os.register_at_fork(after_in_child=_forget)
         self._orders.send(Hello(os.getpid(), os.getppid()))
@@ -165,50 +170,59 @@ class Keeper(Actor):
 
 def _forget() -> None:
     """In a node's process: the orders are not for it."""
-    hardening.Log.exited = None
+    Log.exited = None
     if Inherited.keeper is not None:
         Inherited.keeper.close()
         Inherited.keeper = None
+
+
+# --- What Thespian knows of a node: the actor whose process it runs in. The main thread stays Thespian's; the node has a thread of its own.
+
+_PATIENCE: Final = 30
+
+
+class NodeHost(Actor):
+    """One for each process."""
+
+    @staticmethod
+    def actorSystemCapabilityCheck(capabilities: Mapping[str, object], requires: Mapping[str, object]) -> bool:  # noqa: N802 - Thespian's name
+        """Whether a machine is the one that is meant."""
+        return all(capabilities.get(name) == wanted for name, wanted in requires.items())
+
+    def __init__(self) -> None:
+        """It waits for what to boot: if the one who wanted it can send nothing any more, not for ever."""
+        super().__init__()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_PATIENCE)
+
+    def receiveMessage(self, message: object, sender: object) -> None:  # noqa: ARG002, N802 - Thespian's words
+        """The first bytes are what to boot; later ones are not looked at."""
+        try:
+            if type(message) is bytes:
+                signal.alarm(0)
+                restore_logging()
+                manager = self._myRef
+                guest = manager._parentAddr == manager._adminAddr  # noqa: SLF001 - nowhere else is it told
+                boot(message, manager.transport.childResetFileNumList(), guest=guest)
+            elif isinstance(message, ActorExitRequest):
+                leave()
+        except BaseException:  # noqa: BLE001 - it is told, and Thespian must not see it
+            take_note(
+                logging.ERROR, f"the process of a node failed at {type(message).__name__}:\n{traceback.format_exc()}"
+            )
 
 
 # --- One Thespian system as the warden runs it: its admin, its logger and the keeper, started on a free port, watched, and ended by pid.
 
 BASE: Final = "multiprocTCPBase"
 PARTS: Final = ("admin", "logger", "keeper")
-PREFIX: Final = "gr-"
-"""What the names of processes below a warden begin with, but for those that code in a node has executed."""
 _HELLO_SECONDS: Final = 10.0
 _TRIES: Final = 3
 _QUIET: Final[dict[str, object]] = {"version": 1, "root": {"level": "CRITICAL"}, "disable_existing_loggers": False}
 
 
-class Part:
-    """One process of the system."""
-
-    def __init__(self, name: str, pid: int) -> None:
-        """It runs."""
-        self.name = name
-        self.pid = pid
-        self.pidfd = pids.descriptor(pid)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has."""
-        return pids.has_ended(self.pid, self.pidfd)
-
-    def end(self, number: int) -> bool:
-        """Send it that signal."""
-        return pids.send_signal(number, self.pid, self.pidfd)
-
-    def forget(self) -> None:
-        """It is gone."""
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-
-
 class System:
-    """One that runs."""
+    """One that runs: a `ProcessEngine`."""
 
     def __init__(self, begin: Begin) -> None:
         """Start it. Raises `EngineFailed`; the caller ends what is left then."""
@@ -273,9 +287,7 @@ class System:
 def _start(begin: Begin, id: str) -> tuple[ActorSystem, int]:
     failure: Exception | None = None
     if begin.port:
-        leftovers.clear(
-            begin.bind, begin.port
-        )  # Thespian would become part of whatever system of the same key listens there
+        clear(begin.bind, begin.port)  # Thespian would become part of whatever system of the same key listens there
     for _ in range(1 if begin.port else _TRIES):
         port = begin.port or _free_port(begin.bind)
         capabilities: dict[str, object] = {**begin.capabilities, SYSTEM: id, "Admin Port": port}

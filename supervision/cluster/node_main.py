@@ -1,7 +1,7 @@
 """What a node's process does: it makes itself at home, imports what it was told to, opens a node, and connects that to the application's.
 
-The main thread imports, and then is Thespian's again; the node has a thread of its own. When the application's node is lost, or when it is
-told to, the node stops in order, and the process ends: at once, without what Python does at the end of a program.
+The main thread imports, and then belongs to what made the process again; the node has a thread of its own. When the application's node is
+lost, or when it is told to, the node stops in order, and the process ends: at once, without what Python does at the end of a program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from . import bootstrap as guests
 from . import bootstrap as lifeline
 from . import crash_output as last_words
 from . import pids
-from . import thespian_taming as hardening
 from .bootstrap import (
     LEAVE,
     NODE_VARIABLE,
@@ -47,10 +46,9 @@ from .bootstrap import (
 from .crash_output import Utterances
 from .node_records import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
 from .peers import NodeDown, Peering, Peers
-from .thespian_taming import Actor, ActorExitRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 STEWARD: Final = "greenroom.steward"
 _IGNORED_BY_PYTHON: Final = ("SIGPIPE", "SIGXFSZ")
@@ -87,7 +85,7 @@ class Steward(GenServer):
 
 
 def boot(data: bytes, keep: Iterable[int], *, guest: bool = False) -> None:
-    """In the main thread, once: become what these bytes say. The descriptors `keep` are Thespian's.
+    """In the main thread, once: become what these bytes say. The descriptors `keep` are those of what made the process.
 
     A `guest` was wanted by another machine, and made by the admin: the warden does not know of it yet.
     """
@@ -109,7 +107,7 @@ def boot(data: bytes, keep: Iterable[int], *, guest: bool = False) -> None:
 
 
 def leave() -> None:
-    """Thespian wants the process to end."""
+    """The process is to end."""
     if _State.loop is not None and _State.stop is not None:
         _State.loop.call_soon_threadsafe(_State.stop.set)
     else:
@@ -120,8 +118,7 @@ def leave() -> None:
 
 
 def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
-    """Take back what Thespian and the processes before have made of this one."""
-    hardening.restore_logging()
+    """Take back what the processes before have made of this one."""
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):  # some cannot be handled
             signal.signal(number, signal.SIG_IGN if signal_name(number) in _IGNORED_BY_PYTHON else signal.SIG_DFL)
@@ -261,38 +258,3 @@ def load(module: str | None, path: str | None) -> None:
         Importing.now = False
     sys.modules[NAME] = sys.modules["__main__"] = made
     made.__dict__.update(found)
-
-
-# --- What Thespian knows of a node: the actor whose process it runs in. The main thread stays Thespian's; the node has a thread of its own.
-
-_PATIENCE: Final = 30
-
-
-class NodeHost(Actor):
-    """One for each process."""
-
-    @staticmethod
-    def actorSystemCapabilityCheck(capabilities: Mapping[str, object], requires: Mapping[str, object]) -> bool:  # noqa: N802 - Thespian's name
-        """Whether a machine is the one that is meant."""
-        return all(capabilities.get(name) == wanted for name, wanted in requires.items())
-
-    def __init__(self) -> None:
-        """It waits for what to boot: if the one who wanted it can send nothing any more, not for ever."""
-        super().__init__()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_PATIENCE)
-
-    def receiveMessage(self, message: object, sender: object) -> None:  # noqa: ARG002, N802 - Thespian's words
-        """The first bytes are what to boot; later ones are not looked at."""
-        try:
-            if type(message) is bytes:
-                signal.alarm(0)
-                manager = self._myRef
-                guest = manager._parentAddr == manager._adminAddr  # noqa: SLF001 - nowhere else is it told
-                boot(message, manager.transport.childResetFileNumList(), guest=guest)
-            elif isinstance(message, ActorExitRequest):
-                leave()
-        except BaseException:  # noqa: BLE001 - it is told, and Thespian must not see it
-            take_note(
-                logging.ERROR, f"the process of a node failed at {type(message).__name__}:\n{traceback.format_exc()}"
-            )

@@ -1,7 +1,7 @@
-"""Thespian's door: no other file imports it.
+"""Thespian's door: no other file imports it, and all that has to be different in it is done here, with the reasons.
 
-Who imports this one is a warden with the processes below it, and whoever has a Thespian system of their own: a guest actor, or a program that
-asks an actor of theirs. Importing it changes nothing in Thespian.
+The keeper imports this file, which is the engine of processes that a warden has, and so does what runs in a Thespian system of a user's own:
+a guest actor, or what asks an actor of theirs. A house test names them. Importing it changes nothing in Thespian.
 
 What is taken from it is of two kinds: its public words (an actor, the messages that it gets, the system), and the internals that
 `hardening` replaces. `versions` refuses any Thespian but the one that both were read in.

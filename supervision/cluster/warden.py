@@ -44,13 +44,14 @@ from .daemon_protocol import (
     Sent,
     StartHost,
 )
-from .keeper import PREFIX, System
 from .node_records import EngineFailed
+from .process_engine import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from .daemon_protocol import Begin, Order
+    from .process_engine import ProcessEngine
 
 TICK: Final = 1.0 if hasattr(os, "pidfd_open") else 0.05
 """How often it looks around although nothing was told."""
@@ -82,13 +83,16 @@ class _Host:
 class Warden:
     """The one of this process."""
 
-    def __init__(self, home: Orders, begin: Begin, line: int, notes: socket.socket) -> None:
-        """Nothing is started yet."""
+    def __init__(
+        self, home: Orders, begin: Begin, line: int, notes: socket.socket, engine: Callable[[Begin], ProcessEngine]
+    ) -> None:
+        """Nothing is started yet; `engine` starts what makes processes, or raises `EngineFailed`."""
         self._home = home
         self._begin = begin
         self._line = line
         self._notes = notes
-        self._system: System | None = None
+        self._engine = engine
+        self._system: ProcessEngine | None = None
         self._hosts: dict[str, _Host] = {}
         self._pending: dict[str, tuple[StartHost, float]] = {}
         self._doomed: dict[str, int] = {}
@@ -119,8 +123,8 @@ class Warden:
     def start(self) -> None:
         """Start a system. Raises `EngineFailed`, and `Cut` when there is nobody any more for whom."""
         began = time.monotonic()
-        with lifeline.waiting(self._line):  # Thespian waits for seconds for those who have ended with the application
-            system = self._system = System(self._begin)
+        with lifeline.waiting(self._line):  # that may wait for seconds for those who have ended with the application
+            system = self._system = self._engine(self._begin)
         self._listen(system.door.fileno(), system.orders.fileno(), *(part.pidfd for part in system.parts))
         parts = {part.name: part.pid for part in system.parts}
         self._home.send(Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began, system.id))
@@ -128,7 +132,7 @@ class Warden:
             self._pending[name] = (order, time.monotonic())
             system.orders.send(order)
 
-    def _replace(self, system: System) -> None:
+    def _replace(self, system: ProcessEngine) -> None:
         """A part of the system has ended: end what is left of it, and start another. No node's process is touched."""
         ended = next(part for part in system.parts if part.ended)
         began = time.monotonic()
@@ -203,7 +207,7 @@ class Warden:
                 case _:
                     raise EngineFailed(f"the warden was told what is not for it: {order!r}")
 
-    def _hear_keeper(self, system: System) -> None:
+    def _hear_keeper(self, system: ProcessEngine) -> None:
         for order in system.orders.take():
             match order:
                 case Born():

@@ -14,7 +14,7 @@ import socket
 import threading
 import traceback
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from . import bootstrap as guests
 from . import bootstrap as lifeline
@@ -22,9 +22,7 @@ from . import pids
 from .bootstrap import Inherited, change_environment, close_private, name_of_forks, take_note
 from .daemon_protocol import Begin, Failed, Orders
 from .node_records import EngineFailed
-
-if TYPE_CHECKING:
-    from .warden import Warden
+from .warden import Warden
 
 _PERIOD: Final = "0:01"
 """Minutes and seconds: how often machines register with the convention. By default who is gone is noticed after 22 minutes."""
@@ -76,7 +74,7 @@ def _set_up(home: Orders, line: int) -> Warden:
             f"of {', '.join(begin.preload)} one starts threads: what is imported before processes are forked must not"
         )
     import_module(f"{__package__}.node_main")  # what each node needs, and must not import by itself each time
-    from .warden import Warden  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
+    from .keeper import System  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
 
     os.register_at_fork(after_in_child=_forked)
     lifeline.arm_forks(line)
@@ -87,7 +85,7 @@ def _set_up(home: Orders, line: int) -> Warden:
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     os.close(null)
-    warden = Warden(home, begin, line, notes)
+    warden = Warden(home, begin, line, notes, System)
     gc.collect()
     gc.freeze()  # what is shared with those that are forked stays so
     return warden

@@ -39,8 +39,21 @@ PLACES = {
 }
 """Where the one file that imports it stands, when it cannot be anywhere."""
 
+KNOWN_TO = {
+    "supervision.cluster.thespian_taming": {
+        "supervision.cluster.keeper",
+        "supervision.cluster.warden_program",
+        "supervision.cluster.foreign",
+        "actors.guest.guest",
+        "actors.guest.messages",
+    },
+    "supervision.cluster.keeper": {"supervision.cluster.warden_program"},
+}
+"""Thespian is one engine of processes, behind `ProcessEngine`: the modules that know of it, and those that may import them. The keeper is the
+engine, and the warden's program starts it; the others talk to the Thespian systems of users."""
+
 VISITORS = {"hypothesis", "pytest"}
-"""Not dependencies: who runs a test has them, and only then are they imported."""
+"""Of the extra `testing` alone: the runner of a test loads them, and no program of a user's."""
 
 LONG = 700
 LONG_FOR_A_REASON: dict[str, str] = {}
@@ -198,6 +211,18 @@ def doors(tree: Tree) -> list[str]:
     return wrong
 
 
+def engine(tree: Tree) -> list[str]:
+    """What starts, places and watches processes can be replaced: no module imports Thespian's own ones but those that `KNOWN_TO` names."""
+    return [
+        f"{source.path}:{found.line}: {found.whole} is not for {source.module}"
+        for source in tree.sources
+        for found in source.imports
+        for module, known in KNOWN_TO.items()
+        if f"greenroom.{module}" in (found.target, found.whole)
+        and source.module.removeprefix("greenroom.") not in {*known, module}
+    ]
+
+
 ENTRANCES = (
     "greenroom",
     "greenroom.cli",
@@ -225,7 +250,7 @@ def used(tree: Tree) -> list[str]:
                 reached.add(found.root.replace("_", "-"))
     return [
         f"pyproject.toml: {name} is imported by nothing that a program can reach"
-        for name in sorted(set(_dependencies(tree.pyproject, developers=False)) - reached)
+        for name in sorted(set(_dependencies(tree.pyproject, developers=False)) - VISITORS - reached)
     ]
 
 
@@ -356,17 +381,6 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
 
 
 RULES = (
-    layers,
-    manners,
-    faces,
-    engine_names,
-    doors,
-    used,
-    packages,
-    checked,
-    long_files,
-    docstrings,
-    addresses,
-    dependencies_page,
-    locked,
+    *(layers, manners, faces, engine_names, doors, engine, used, packages, checked, long_files, docstrings),
+    *(addresses, dependencies_page, locked),
 )

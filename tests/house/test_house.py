@@ -228,6 +228,18 @@ def test_doors_allow_anyio_everywhere_and_one_file_for_the_others() -> None:
     assert rules.doors(tree) == []
 
 
+def test_the_engine_is_known_to_few() -> None:
+    tree = bad(
+        supervision__cluster__warden="from . import thespian_taming\nfrom .keeper import System",
+        supervision__cluster__warden_program="from .keeper import System",
+        actors__guest__guest="from greenroom.supervision.cluster.thespian_taming import Actor",
+    )
+    assert [wrong.partition(": ")[0] for wrong in rules.engine(tree)] == [
+        "supervision/cluster/warden.py:1",
+        "supervision/cluster/warden.py:2",
+    ]
+
+
 def test_packages_refuse_a_forgotten_one_a_vanished_one_and_one_without_init() -> None:
     files = {"src/greenroom/__init__.py": "", "auth/__init__.py": "", "actors/session.py": ""}
     assert rules.packages(Tree({"pyproject.toml": PYPROJECT, **files})) == [
