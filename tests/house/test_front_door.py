@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -112,48 +113,61 @@ def test_server_client_and_host_come_from_one_door() -> None:
         assert getattr(greenroom, name).__module__.startswith("greenroom.")
 
 
-@pytest.mark.row("FM-05")
+PACKAGES_OF_THEIR_OWN = (
+    *(
+        "host",
+        "host_files",
+        "host_words",
+        "config",
+        "actors.consent.consent",
+        "actors.elicitation",
+        "actors.federation",
+    ),
+    *("actors.mentions", "actors.output", "auth.client", "gateways", "actors.gateway", "supervision.cluster"),
+    *(
+        "working",
+        "worker_processes",
+        "actors.ensemble",
+        "thespian",
+        "thespian_tools",
+        "actors.guest",
+        "testing",
+        "probe",
+    ),
+    *("pytest_plugin", "supervision.testing", "auth.testing", "cli", "lookout", "moved"),
+)
+"""Hosts, gateways, clusters, Thespian, testing and the command line: no server or client needs them."""
+
+
+def users_need() -> list[str]:
+    """What is installed with greenroom, and with its extras."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    return [*project["dependencies"], *(one for extra in extras for one in extra)]
+
+
 def others_loaded(make: str, *others: str) -> list[str]:
     """What a program has loaded of these parts of greenroom, and of other libraries, once it has made that."""
     program = f"import sys, greenroom; greenroom.{make}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True)
-    libraries = {"jsonschema", "thespian", "quart", "httpx", "hypercorn"}
+    libraries = {"h11", *(re.split(r"\W", each)[0] for each in users_need())} - {"msgspec"}
     ours = tuple(f"greenroom.{other}." for other in others)
     return [name for name in done.stdout.split() if name in libraries or f"{name}.".startswith(ours)]
 
 
-def test_an_http_client_loads_nothing_of_servers_hosts_gateways_or_clusters() -> None:
-    others = (
-        "server",
-        "host",
-        "actors.federation",
-        "actors.gateway",
-        "actors.pools",
-        "actors.guest",
-        "supervision.cluster",
-    )
-    assert others_loaded("Client('http://127.0.0.1:9/mcp')", *others) == []
+@pytest.mark.parametrize("make", ["Client", "SyncClient"])
+def test_an_http_client_loads_nothing_of_servers_hosts_gateways_or_clusters(make: str) -> None:
+    others = ("server", "decorators", "listening", "mounting", "running", "service", "actors.pools", "actors.company")
+    assert others_loaded(f"{make}('http://127.0.0.1:9/mcp')", *PACKAGES_OF_THEIR_OWN, *others) == []
 
 
 def test_a_server_loads_nothing_of_clients_hosts_gateways_or_clusters() -> None:
-    others = (
-        "client",
-        "host",
-        "actors.client",
-        "actors.federation",
-        "actors.gateway",
-        "actors.guest",
-        "supervision.cluster",
-    )
-    assert others_loaded("Server('weather')", *others) == []
+    others = ("client", "client_callbacks", "client_words", "sync", "actors.client", "transports.client.seam")
+    assert others_loaded("Server('weather')", *PACKAGES_OF_THEIR_OWN, *others) == []
 
 
+@pytest.mark.row("FM-05")
 def test_no_models_library_is_loaded_or_needed() -> None:
-    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    needed = [
-        *pyproject["dependencies"],
-        *(one for extra in pyproject["optional-dependencies"].values() for one in extra),
-    ]
     models = (
         "anthropic",
         "openai",
@@ -165,4 +179,4 @@ def test_no_models_library_is_loaded_or_needed() -> None:
         "transformers",
         "mcp",
     )
-    assert [one for one in needed if one.startswith(models)] == []
+    assert [one for one in users_need() if one.startswith(models)] == []
