@@ -6,11 +6,14 @@ can be counted and bounded. Whoever starts it awaits it as any task, linked to i
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from .behaviours.caller import Reject
+from .behaviours.calls import request
 from .behaviours.task import Task, asking, begin_task
-from .kernel import clock, links
+from .kernel import clock, exits, links
 from .kernel.api import resolve
 from .kernel.current import current_node, current_process
 from .kernel.errors import ActorError, Quit
@@ -89,7 +92,10 @@ class TaskSupervisor(DynamicSupervisor):
         name = getattr(function, "__qualname__", repr(function))
         spec = ChildSpec(id=name, start=start, restart=TEMPORARY, shutdown=self.shutdown)
         started: tuple[Pid, Task[Any]] = await self.start_child(spec)
-        return started[1]
+        task = started[1]
+        if self.caller.over:
+            exits.kill(task.process)
+        return task
 
     def begin_job(
         self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, callers: tuple[Pid, ...], restart: Restart
@@ -152,8 +158,7 @@ async def supervise_task(
 ) -> Task[R]:
     """Run an async function as a task under a supervisor, linked to the calling process as well."""
     me = current_process("start a linked task; supervise_task_alone() needs none")
-    _check_near(supervisor)
-    return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), me)
+    return await _supervised(supervisor, function, args, kwargs, me)
 
 
 async def supervise_task_alone(
@@ -164,8 +169,28 @@ async def supervise_task_alone(
     **kwargs: P.kwargs,
 ) -> Task[R]:
     """Run an async function as a task under a supervisor: its crash is an outcome, and nobody else's end."""
+    return await _supervised(supervisor, function, args, kwargs, None)
+
+
+async def _supervised(
+    supervisor: Ref[TaskSupervisor],
+    function: Callable[..., Coroutine[Any, Any, R]],
+    args: Any,
+    kwargs: Any,
+    linked: Process | None,
+) -> Task[R]:
+    """Have the task begun. A caller that ends before it has the task leaves none running."""
     _check_near(supervisor)
-    return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), None)
+    begun = request(supervisor, TaskSupervisor.begin, function, args, kwargs, asking(), linked)
+    try:
+        task: Task[R] = await begun.wait(None)
+    except asyncio.CancelledError:
+        if begun.done:
+            with suppress(ActorError):  # it could not be begun: nothing runs
+                exits.kill(begun.result().process)
+        begun.abandon()
+        raise
+    return task
 
 
 def _check_near(supervisor: Ref[TaskSupervisor]) -> None:

@@ -16,6 +16,7 @@ from greenroom.supervision.kernel.api import absence, voided
 from greenroom.supervision.kernel.clock import check_seconds
 from greenroom.supervision.kernel.current import current
 from greenroom.supervision.kernel.errors import CallCycle, CallTimeout, MailboxFull, NotRegistered, ProcessExited
+from greenroom.supervision.kernel.gate import Gate
 from greenroom.supervision.kernel.messages import (
     IDLE_TIMEOUT,
     NO_CONNECTION,
@@ -42,7 +43,7 @@ _get_ident = threading.get_ident
 class Caller(Generic[R]):
     """Whoever waits for an answer. A handler keeps it to answer later, from any process, task or thread."""
 
-    __slots__ = ("_callee", "_future", "_node", "_process")
+    __slots__ = ("_callee", "_future", "_gate", "_node", "_process")
 
     def __init__(self, node: Node, callee: Process | None, process: Process | None) -> None:
         """`process` is the caller, if it is one."""
@@ -50,6 +51,7 @@ class Caller(Generic[R]):
         self._callee = callee
         self._process = process
         self._future: asyncio.Future[R] = node.loop.create_future()
+        self._gate: Gate | None = None  # where the caller waits: a future alone would cost it another turn of the loop
 
     @property
     def process(self) -> Process | None:
@@ -64,7 +66,12 @@ class Caller(Generic[R]):
     @property
     def over(self) -> bool:
         """Whether nobody waits any more: it was answered, timed out, or its caller is gone."""
-        return self._future.done()
+        return self._future.done() or (self._gate is not None and self._gate.cancelled)
+
+    @property
+    def waited_for(self) -> asyncio.Future[R] | Gate:
+        """What the caller's task waits for."""
+        return self._future if self._gate is None else self._gate
 
     def when_over(self, act: Callable[[], object]) -> None:
         """Have `act` called when nobody waits any more, in the loop's next turn; if that is so already, in the next one, too."""
@@ -100,13 +107,15 @@ class Caller(Generic[R]):
         if self._callee is not None:
             self._callee.forget(self)
             self._callee = None
-        if future.done():
+        if self.over:
             return False
         if error is None:
             future.set_result(value)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a value
         else:
             future.set_exception(error)
             future.exception()  # marks it as seen: the caller may be gone
+        if self._gate is not None:
+            node.open_soon(self._gate)
         return True
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -116,8 +125,18 @@ class Caller(Generic[R]):
                 self.exited(callee.reason or NO_PROCESS)
             else:
                 callee.await_death(self)
+        future = self._future
         try:
-            return (yield from self._future)
+            if not future.done():
+                gate = self._gate = Gate(self._node.loop)
+                try:
+                    yield from gate.__await__()
+                except BaseException:
+                    future.cancel()
+                    raise
+                finally:
+                    self._gate = None
+            return future.result()
         finally:
             if self._callee is not None:
                 self._callee.forget(self)

@@ -268,5 +268,5 @@ def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during
         ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
         during=during,
         client=None if caller is None or caller.process is None else str(caller.process),
-        client_stack="" if caller is None else stacks.of_awaiter(caller._future, CALL_CODE),
+        client_stack="" if caller is None else stacks.of_awaiter(caller.waited_for, CALL_CODE),
     )

@@ -39,6 +39,16 @@ class Gate:
         """Whether a task waits here."""
         return self._resume is not None
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the task that waited here was cancelled, and has not gone on yet."""
+        return self._cancelled is not None
+
+    @property
+    def task(self) -> Any:
+        """The task that waits here, if any."""
+        return getattr(self._resume, "__self__", None)
+
     def open(self) -> bool:
         """Have the task go on until it waits again, or ends; only from outside of any task. False when nobody waits."""
         resume, context = self._resume, self._context

@@ -15,6 +15,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import clock
+from .gate import Gate
 from .reports import LoopBlocked
 
 if TYPE_CHECKING:
@@ -165,8 +166,8 @@ def of_task(task: asyncio.Task[Any]) -> str:
     return _text(_frames(task.get_coro()))
 
 
-def of_awaiter(future: asyncio.Future[Any], call: CodeType) -> str:
-    """The lines at which somebody waits for `future`, or is about to; "" when nobody does.
+def of_awaiter(waited_for: asyncio.Future[Any] | Gate, call: CodeType) -> str:
+    """The lines at which a task waits for that, or is about to; "" when none does.
 
     `call` is the code by which a handler runs on its caller's stack: then whatever is below that is the caller.
     """
@@ -177,11 +178,15 @@ def of_awaiter(future: asyncio.Future[Any], call: CodeType) -> str:
         frames = whose(frame.f_back)[1]
         loop = [index for index, each in enumerate(frames) if each.f_code is _TURN]
         return _text(frames[loop[-1] + 1 if loop else 0 :][-_DEEPEST:])
-    for callback, _ in getattr(future, "_callbacks", None) or ():
-        task: Any = getattr(callback, "__self__", None)
+    waiting = [waited_for.task] if isinstance(waited_for, Gate) else _waiting(waited_for)
+    for task in waiting:
         if task.__class__ is asyncio.Task:
             return of_task(task)
     return ""
+
+
+def _waiting(future: asyncio.Future[Any]) -> list[Any]:
+    return [getattr(callback, "__self__", None) for callback, _ in getattr(future, "_callbacks", None) or ()]
 
 
 def _frames(step: Any) -> list[FrameType]:
