@@ -13,12 +13,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .access_log import log_refusal
-from .http_answers import SESSION_HEADER, Refused, invalid
-from .http_engine import PeerGone, no_room, too_large
-from .http_exchange import Interruption
+from .http_answers import SESSION_HEADER
+from .http_exchange import NO_CONTENT, Incoming, Interruption, PeerGone, slow
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 
     from .http_answers import Headers
     from .http_engine import Engine
@@ -40,9 +39,6 @@ KNOWN: Final = "greenroom.peer"
 WATCH_AFTER: Final = 0.02
 """Seconds that an answer may take before anybody looks whether there is still somebody to have it: most are out by then."""
 
-LINGER: Final = 2.0
-"""Seconds for which the rest of a refused body is read, so that the refusal is not lost in a reset connection."""
-
 
 class Endpoint:
     """The ASGI application."""
@@ -50,6 +46,10 @@ class Endpoint:
     def __init__(self, engine: Engine) -> None:
         """One engine behind it."""
         self.engine = engine
+
+    def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Engine:  # noqa: ARG002
+        """What a request goes to without ASGI in between, from greenroom's own listener."""
+        return self.engine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -64,11 +64,11 @@ class Endpoint:
             await lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self.engine)
+        visit = Visit(scope, receive, send, self.engine)
         client = scope.get("client")
         address = f"{client[0]}:{client[1]}" if client else ""
         try:
-            with exchange.waiting:
+            with visit.waiting:
                 path = relative_path(scope)
                 if query := scope.get("query_string"):
                     path = f"{path}?{query.decode('latin-1')}"
@@ -76,14 +76,14 @@ class Endpoint:
                     scope["method"],
                     path,
                     scope["headers"],
-                    exchange.body,
-                    exchange,
+                    visit.body,
+                    visit,
                     address=address,
                     peer=known(scope),
                 )
         finally:
-            exchange.close()
-        await exchange.close_quietly()
+            visit.close()
+        await visit.close_quietly()
 
 
 def known(scope: Scope) -> Peer | None:
@@ -111,36 +111,31 @@ def relative_path(scope: Scope) -> str:
     return path or "/"
 
 
-class Exchange:
+class Visit(Incoming):
     """One request and its answer, as a `Responder`."""
 
     __slots__ = (
         "_alarm",
         "_begun",
-        "_config",
         "_late",
         "_patient",
         "_reading",
         "_receive",
-        "_rest",
         "_send",
         "_watcher",
-        "gone",
         "waiting",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, engine: Engine) -> None:
         """Nothing has been read yet."""
+        super().__init__(engine.config)
         self._receive = receive
         self._send = send
-        self._config = engine.config
         self._patient = PATIENT in (scope.get("state") or ())
-        self._rest = True  # whether there may be more of the body
         self._alarm: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._begun = False
         self._late = False
-        self.gone = False
         self._reading = Interruption()
         self.waiting = Interruption()
 
@@ -148,29 +143,18 @@ class Exchange:
 
     async def body(self, share: BodyShare) -> bytes:
         """All of the body, within its share of the memory for bodies. Raises `Refused` and `PeerGone`."""
-        limit = self._config.max_body
-        chunks: list[bytes] = []
-        size = 0
         loop = asyncio.get_running_loop()
         self._alarm = loop.call_later(WATCH_AFTER, self._look, loop)
+        data = b""
         with self._reading as reading:
-            while self._rest:
-                chunk = await self._chunk()
-                size += len(chunk)
-                if size > limit:
-                    chunks.clear()
-                    raise too_large(self._config)
-                if not share.take(len(chunk)):
-                    chunks.clear()
-                    raise no_room()
-                chunks.append(chunk)
+            data = await self._gather(share)
         if reading.fired:
-            self._rest = False  # whoever was this slow is not waited for again
+            self._rest = False  # a peer that was this slow is not waited for again
             raise slow()
         if self._late:
             self._alarm.cancel()
             self._watch()
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return data
 
     async def _chunk(self) -> bytes:
         message = await self._receive()
@@ -180,17 +164,6 @@ class Exchange:
         self._rest = message.get("more_body", False)
         chunk: bytes = message.get("body", b"")
         return chunk
-
-    async def _discard(self) -> None:
-        """Read what is left of a body that nobody wants."""
-        left = 4 * self._config.max_body
-        try:
-            async with asyncio.timeout(LINGER):
-                while self._rest and left > 0:
-                    left -= len(await self._chunk())
-        except (TimeoutError, PeerGone):
-            pass
-        self._rest = False
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """It has not been quick: see to it that the body ends, or watch for the peer to leave. Most requests need neither."""
@@ -231,7 +204,7 @@ class Exchange:
         if self._rest:
             await self._discard()
         lines = list(encoded(headers))
-        if status != 204:  # noqa: PLR2004 - which has no body, and so no length either
+        if status != NO_CONTENT:
             lines.append((b"content-length", b"%d" % len(body)))
         start = {"type": "http.response.start", "status": status, "headers": lines}
         if await self._out(start):
@@ -265,11 +238,6 @@ class Exchange:
         except (TimeoutError, OSError, RuntimeError):  # servers differ in how they say that the peer is gone
             self.gone = True
         return not self.gone
-
-
-def slow() -> Refused:
-    """What a body gets that does not arrive."""
-    return invalid(408, "The body did not arrive in time")
 
 
 @lru_cache(maxsize=256)

@@ -19,6 +19,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from .http_answers import fold
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -56,10 +58,24 @@ class Malformed(Exception):
 class Head:
     """The first line and the headers of a request, and what follows from them."""
 
-    __slots__ = ("chunked", "expects", "headers", "length", "method", "persistent", "target", "version", "websocket")
+    __slots__ = (
+        "before",
+        "chunked",
+        "expects",
+        "fields",
+        "headers",
+        "length",
+        "method",
+        "persistent",
+        "target",
+        "version",
+        "websocket",
+    )
 
     def __init__(self, method: str, target: bytes, version: str, headers: list[HeaderLine]) -> None:
         """Raises `Malformed` for headers that contradict each other, or that HTTP asks for and are missing."""
+        self.before: Head | None = None
+        self.fields: dict[str, str] | None = None
         self.method = method
         self.target = target
         self.version = version
@@ -88,10 +104,23 @@ class Head:
     def repeated(self, length: int, headers: list[HeaderLine]) -> Head:
         """The same head once more, with another length."""
         head = Head.__new__(Head)
+        head.before, head.fields = self, None
         head.method, head.target, head.version, head.headers = self.method, self.target, self.version, headers
         head.chunked, head.length, head.persistent = self.chunked, length, self.persistent
         head.expects, head.websocket = self.expects, self.websocket
         return head
+
+    def folded(self) -> dict[str, str]:
+        """The headers by lower-cased name, as text. Raises `Twice`. Where a head is repeated, only its length is read again."""
+        before = self.before
+        if before is None:
+            return fold(self.headers)
+        if before.fields is None:
+            before.fields = fold(before.headers)
+        folded = before.fields.copy()
+        if "content-length" in folded:
+            folded["content-length"] = str(self.length)
+        return folded
 
 
 def _number(value: bytes) -> int:
@@ -318,6 +347,7 @@ class Requests:
 
 def _remembered(head: Head, block: bytes) -> _Before | None:
     kept = head.repeated(head.length, head.headers.copy())  # an application may change what it is given
+    kept.before = None
     digits = b"%d" % head.length
     said = block.lower().find(_LENGTH)
     if said < 0:
@@ -422,6 +452,17 @@ def head(
         persistent = False
     lines.append(b"\r\n" if persistent else CLOSE + b"\r\n")
     return Shape(b"".join(lines), framing, length or 0, not persistent)
+
+
+def answer(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> bytes:
+    """A whole answer to a POST on a connection that goes on. `headers` say nothing of the connection, or of the body's length."""
+    lines = [_status(status), *_date(int(now))]
+    lines += [
+        _line(name, value) if name in _CHANGING or len(value) > _LONGEST_REMEMBERED else _known(name, value)
+        for name, value in headers
+    ]
+    lines += (b"content-length: %d\r\n\r\n" % len(body), body)
+    return b"".join(lines)
 
 
 def refusal(status: int, now: float) -> bytes:

@@ -1,30 +1,41 @@
-"""Connections that speak HTTP/1.1: one request at a time on each, in a task of its own, and one write for most answers.
+"""Connections that speak HTTP/1.1: one request at a time on each, served by the connection's task, and one write for most answers.
 
-Nobody's application can hang one up: whoever does not read is cut, whoever is idle is let go, a refusal is not lost with the connection
-that it ends, and all of them can be told to end. The kernel's events come in here as they happen, so a peer that leaves is noticed at
-once, and nothing has to wait for it in a task.
+A request for the endpoint goes to its `Engine` as it is, without an ASGI scope; only other pages are served as ASGI. The task goes on in
+the moment in which bytes come, inside of the loop's callback, and what it gives processes to do is done then, too (`Node.serve`): most
+calls are answered within one turn of the loop. Each request has a context of its own.
+
+No application can keep a connection for ever: a peer that does not read is cut, an idle one is let go, a refusal is not lost with the
+connection that it ends, and all of them can be told to end. The kernel's events come in here as they happen, so a peer that leaves is
+noticed at once, and nothing has to wait for it in a task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import copy_context
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from greenroom.supervision import tracebacks
+from greenroom.supervision.kernel.gate import Gate
+from greenroom.supervision.kernel.workers import begun
 
 from .access_log import log_refusal
-from .asgi import PATIENT
-from .http1 import CONTINUE, FULL, Framing, Head, Malformed, Requests, Shape, State, head, refusal, wall
+from .asgi import PATIENT, encoded
+from .http1 import CONTINUE, FULL, Framing, Head, Malformed, Requests, Shape, State, answer, head, refusal, wall
+from .http_exchange import NO_CONTENT, Incoming, Interruption, PeerGone, slow
 from .open_connections import forget, is_broken, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable
     from typing import Protocol
 
     from .asgi import Message, Scope
+    from .http_answers import Headers
+    from .http_config import HttpConfig
+    from .http_exchange import BodyShare
     from .open_connections import Hall
 
 log: Final = logging.getLogger("greenroom.http")
@@ -46,6 +57,8 @@ class Http1Wire(asyncio.Protocol):
     __slots__ = (
         "_alarm",
         "_closing",
+        "_due",
+        "_gate",
         "_going_on",
         "_half",
         "_hall",
@@ -57,12 +70,14 @@ class Http1Wire(asyncio.Protocol):
         "_reading",
         "_requests",
         "_served",
+        "_serving",
         "_stalled",
         "_task",
         "_transport",
         "_turn",
         "_unsent",
         "_writable",
+        "address",
         "here",
         "peer",
         "scheme",
@@ -75,7 +90,10 @@ class Http1Wire(asyncio.Protocol):
         self._requests = Requests(hall.config.max_header)
         self._transport: Any = None
         self._turn: Turn | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # what serves, from the first request to the connection's end
+        self._gate = Gate(hall.loop)  # where it waits for the next request
+        self._due: Turn | None = None  # what it is to serve next
+        self._serving = False  # whether a request was begun that is not finished
         self._served = 0
         self._reading = True
         self._closing = False
@@ -90,6 +108,7 @@ class Http1Wire(asyncio.Protocol):
         self._unsent = 0
         self._writable: asyncio.Future[None] | None = None
         self.peer: tuple[str, int] | None = None
+        self.address = ""
         self.here: tuple[str, int] | None = None
         self.scheme = "http"
 
@@ -108,6 +127,8 @@ class Http1Wire(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
         prepare(transport, self._hall.config)
         self.peer, self.here = _address(transport, "peername"), _address(transport, "sockname")
+        if self.peer is not None:
+            self.address = f"{self.peer[0]}:{self.peer[1]}"
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
         self._rest(self._hall.config.header_timeout)
@@ -118,7 +139,7 @@ class Http1Wire(asyncio.Protocol):
             return
         self._requests.feed(data)
         if self._going_on is None:
-            self._advance()
+            self._hall.serve(self._advance)
         else:
             self.relax()
 
@@ -167,8 +188,9 @@ class Http1Wire(asyncio.Protocol):
             self._looking.cancel()
         if self._turn is not None:
             self._turn.leave()
-        if self._task is None:
+        if not self._serving:
             self._hall.left(self)
+        self._gate.open()
 
     def pause_writing(self) -> None:
         """The kernel does not have it all: the peer has so long to read some of it."""
@@ -216,36 +238,69 @@ class Http1Wire(asyncio.Protocol):
                     break
         except Malformed as broken:
             log.debug("a connection is closed: %s", broken)
-            address = "" if self.peer is None else f"{self.peer[0]}:{self.peer[1]}"
-            log_refusal(str(broken), status=broken.status, address=address)
+            log_refusal(str(broken), status=broken.status, address=self.address)
             self._refuse(broken.status)
+            self._attend()
             return
         self.relax()
+        self._attend()
         if self._half and self._going_on is None and not self._closing and not self._waits_for_answer():
             self._transport.close()
 
     def _go_on(self) -> None:
         self._going_on = None
         if not self._closing:
-            self._advance()
+            self._hall.serve(self._advance)
 
     def _begin(self, head: Head) -> Turn:
         if head.websocket:
             raise Malformed(403, "there are no WebSockets here")
         self._served += 1
-        turn = self._turn = Turn(self, head)
-        self._task = self._loop.create_task(self._serve(turn))
+        self._serving = True
+        turn = self._turn = self._due = Turn(self, head, self._hall.config)
         return turn
 
-    async def _serve(self, turn: Turn) -> None:
+    def _attend(self) -> None:
+        """Have what was begun served. A task that is at work looks for it itself."""
+        if self._due is None:
+            return
+        if self._task is None:
+            self._task = self._loop.create_task(self._serve())
+        else:
+            self._gate.open()
+
+    async def _serve(self) -> None:
+        context = copy_context()
         try:
-            await self._hall.app(turn.scope(), turn.receive, turn.send)
+            while not self._lost or self._due is not None:
+                turn, self._due = self._due, None
+                if turn is None:
+                    await self._gate
+                    continue
+                rest = begun(context.copy(), self._answer(turn))
+                if rest is not None:
+                    await rest
+                if self._due is not None:
+                    await asyncio.sleep(0)  # a peer that sends ahead gives others their turn
+        finally:
+            self._task = None
+
+    async def _answer(self, turn: Turn) -> None:
+        try:
+            path, _, query = parts_of(turn.head.target)
+            engine = self._hall.engine_for(turn.head.method, path, turn.head.headers)
+            if engine is None:
+                await self._hall.app(turn.scope(), turn.receive, turn.send)
+                return
+            with turn.waiting:
+                target = f"{path}?{query.decode('latin-1')}" if query else path
+                await engine.handle(turn.head.method, target, turn.head, turn.body, turn, address=self.address)
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # noqa: BLE001 - one request's trouble, whatever was raised
             tracebacks.log_error(log, "a request ended in an error of the application")
         finally:
-            self._task = None
+            self._serving = False
             self._finish(turn)
 
     def _finish(self, turn: Turn) -> None:
@@ -373,9 +428,9 @@ def _address(transport: asyncio.BaseTransport, which: str) -> tuple[str, int] | 
     return (found[0], found[1]) if isinstance(found, tuple) else None
 
 
-# --- One request on a connection and its answer, as an ASGI application sees them: its scope, `receive` and `send`.
-# The head of an answer goes out with the body where there is one at once, in one write. What the peer sends is taken as it comes, up to a
-# bound; beyond that its connection is not read until the application has had it.
+# --- One request on a connection and its answer: to the engine, a body to be read and a `Responder`; to an ASGI application, its scope,
+# `receive` and `send`. The head of an answer goes out with the body where there is one at once, in one write. What the peer sends is taken as
+# it comes, up to a bound; beyond that its connection is not read until the application has had it.
 
 if TYPE_CHECKING:
 
@@ -407,10 +462,12 @@ _PIECE: Final = 256 * 1024
 """A longer body goes out in pieces: to copy all of it for the kernel, and again for what that does not take, would hold up the loop."""
 _ASGI: Final = {"spec_version": "2.1", "version": "3.0"}
 _GONE: Final = "http.disconnect"
+_PLAIN: Final = (200, 202)
+"""What the engine answers a POST with by headers of its own: none of them says anything of the connection or the body."""
 _EVENTS: Final = b"text/event-stream"
 
 
-class Turn:
+class Turn(Incoming):
     """One request and its answer."""
 
     __slots__ = (
@@ -424,13 +481,14 @@ class Turn:
         "_whole",
         "answered",
         "endless",
-        "gone",
         "head",
         "unread",
+        "waiting",
     )
 
-    def __init__(self, line: Line, head: Head) -> None:
+    def __init__(self, line: Line, head: Head, config: HttpConfig) -> None:
         """Its head has been read, and maybe no more."""
+        super().__init__(config)
         self._line = line
         self.head = head
         self._pieces: list[bytes] = []
@@ -445,18 +503,18 @@ class Turn:
         self.answered = False
         self.endless = False
         """Whether the answer is a stream of events that was not asked for anything in particular."""
-        self.gone = False
-        """Whether there is nobody left to answer."""
+        self.waiting = Interruption()
+        """What ends when the peer leaves."""
 
     @property
     def silent(self) -> bool:
         """Whether nothing of the answer is out."""
-        return self._shape is None or bool(self._held)
+        return not self.answered and (self._shape is None or bool(self._held))
 
     @property
     def persistent(self) -> bool:
         """Whether another request may follow, as far as head and answer say."""
-        return self._shape is not None and not self._shape.closing
+        return self._shape is None or not self._shape.closing
 
     def scope(self) -> Scope:
         """What ASGI says of a request."""
@@ -497,21 +555,42 @@ class Turn:
         """The peer is gone."""
         self.gone = True
         self._wake()
+        self.waiting.interrupt()
 
     def _wake(self) -> None:
         if self._news is not None:
             self._news.set()
 
-    # --- what the application says
+    # --- the body
 
-    async def receive(self) -> Message:
-        """More of the body; once it has all been had, the disconnect, as soon as there is one."""
-        while True:
-            if self.gone or self.answered:
-                return {"type": _GONE}
+    async def body(self, share: BodyShare) -> bytes:
+        """All of the body, within its share of the memory for bodies. Raises `Refused` and `PeerGone`."""
+        if self._whole:
+            return await self._gather(share)
+        try:
+            async with asyncio.timeout(self._config.body_timeout):
+                return await self._gather(share)
+        except TimeoutError:
+            self._rest = False  # a peer that was this slow is not waited for again
+            raise slow() from None
+
+    async def _chunk(self) -> bytes:
+        chunk = await self._more()
+        if chunk is None:
+            raise PeerGone
+        self._rest = not self._delivered
+        return chunk
+
+    async def _more(self) -> bytes | None:
+        """More of the body, perhaps the empty end of it; None once it has all been had, or the peer is gone."""
+        while not (self.gone or self.answered):
             if not self._delivered:
                 if self._pieces or self._whole:
-                    return self._next()
+                    pieces, self._pieces = self._pieces, []
+                    self.unread = 0
+                    self._delivered = self._whole
+                    self._line.relax()
+                    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
                 if self.head.expects and self.silent:
                     self.head.expects = False
                     self._line.write(CONTINUE)
@@ -519,72 +598,112 @@ class Turn:
                 self._news = asyncio.Event()
             self._news.clear()
             await self._news.wait()
+        return None
 
-    def _next(self) -> dict[str, Any]:
-        pieces, self._pieces = self._pieces, []
-        self.unread = 0
-        self._delivered = self._whole
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._line.relax()
-        return {"type": "http.request", "body": body, "more_body": not self._whole}
+    # --- what the engine says
+
+    async def reply(self, status: int, headers: Headers, body: bytes) -> None:
+        """The whole answer."""
+        if self._rest and not self._whole:
+            await self._discard()
+        if self.gone:
+            return
+        request = self.head
+        if (
+            status in _PLAIN
+            and len(body) <= _JOINED
+            and request.method == "POST"
+            and request.persistent
+            and self._whole
+            and not self._line.last
+        ):
+            self.answered = True
+            self._line.write(answer(status, encoded(headers), body, wall()))
+            await self._sent()
+        else:
+            length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
+            await self._start(status, (*encoded(headers), *length))
+            await self._body(body, more=False)
+
+    async def stream_start(self, status: int, headers: Headers) -> None:
+        """An answer begins whose length is not known."""
+        if self._rest and not self._whole:
+            await self._discard()
+        await self._start(status, encoded(headers))
+
+    async def stream_chunk(self, data: bytes) -> bool:
+        """More of it. False when it will not be read."""
+        await self._body(data, more=True)
+        return not self.gone
+
+    async def stream_end(self) -> None:
+        """That was all."""
+        await self._body(b"", more=False)
+
+    # --- what an ASGI application says
+
+    async def receive(self) -> Message:
+        """More of the body; once it has all been had, the disconnect, as soon as there is one."""
+        chunk = await self._more()
+        if chunk is None:
+            return {"type": _GONE}
+        return {"type": "http.request", "body": chunk, "more_body": not self._delivered}
 
     async def send(self, message: Message) -> None:
         """Some of the answer. Raises `RuntimeError` for what makes none."""
-        body = message.get("body", b"")
-        if len(body) <= _PIECE:
-            await self._send(message)
+        kind = message["type"]
+        if kind == "http.response.body" and self._shape is not None and not self.answered:
+            await self._body(message.get("body", b""), more=message.get("more_body", False))
+        elif kind == "http.response.start" and self._shape is None:
+            await self._start(message["status"], message.get("headers", ()))
+        else:
+            raise RuntimeError(f"{kind} makes no sense at this point of an answer")
+
+    async def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        request = self.head
+        more = request.persistent and self._whole and not self._line.last
+        shape = head(status, headers, method=request.method, version=request.version, persistent=more, now=wall())
+        self._shape, self._held, self._left = shape, shape.head, shape.length
+        if request.method == "GET" and shape.framing in (Framing.CHUNKS, Framing.CLOSE):
+            self.endless = any(name.lower() == b"content-type" and value.startswith(_EVENTS) for name, value in headers)
+        if shape.framing not in (Framing.LENGTH, Framing.NONE) and not self.gone:
+            self._line.write(self._held)
+            self._held = b""
+            await self._sent()
+
+    async def _body(self, data: bytes, *, more: bool) -> None:
+        if len(data) <= _PIECE:
+            await self._piece(data, more=more)
             return
-        view = memoryview(body)
+        view = memoryview(data)
         for start in range(0, len(view), _PIECE):
             if start:
-                await asyncio.sleep(0)  # a kernel that takes all of it must not keep everybody else waiting
+                await asyncio.sleep(0)  # a kernel that takes all of it must not keep all others waiting
             if self.gone:
                 return
             end = start + _PIECE
-            more = message.get("more_body", False) or end < len(view)
-            await self._send({**message, "body": view[start:end], "more_body": more})
+            await self._piece(view[start:end], more=more or end < len(view))
 
-    async def _send(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.response.body" and self._shape is not None and not self.answered:
-            data, shape = self._framed(message, self._shape)
-            held, self._held = self._held, b""
-            if self.gone:
-                return
-            if held and len(data) > _JOINED:
-                self._line.write(held)
-            elif held:
-                data = held + data
-            if data:
-                self._line.write(data)
-        elif kind == "http.response.start" and self._shape is None:
-            shape = self._shape = self._begin(message)
-            if shape.framing in (Framing.LENGTH, Framing.NONE) or self.gone:
-                return
-            self._line.write(self._held)
-            self._held = b""
-        else:
-            raise RuntimeError(f"{kind} makes no sense at this point of an answer")
+    async def _piece(self, data: bytes | memoryview, *, more: bool) -> None:
+        assert self._shape is not None
+        framed = self._framed(data, self._shape, more=more)
+        held, self._held = self._held, b""
+        if self.gone:
+            return
+        if held and len(framed) > _JOINED:
+            self._line.write(held)
+        elif held:
+            framed = held + framed
+        if framed:
+            self._line.write(framed)
+        await self._sent()
+
+    async def _sent(self) -> None:
         waiting = self._line.sent()
         if waiting is not None:
             await waiting
 
-    def _begin(self, message: Message) -> Shape:
-        head = self.head
-        more = head.persistent and self._whole and not self._line.last
-        shape = head_of(message, head, persistent=more)
-        self._held = shape.head
-        self._left = shape.length
-        if head.method == "GET" and shape.framing in (Framing.CHUNKS, Framing.CLOSE):
-            self.endless = any(
-                name.lower() == b"content-type" and value.startswith(_EVENTS)
-                for name, value in message.get("headers", ())
-            )
-        return shape
-
-    def _framed(self, message: Message, shape: Shape) -> tuple[bytes, Shape]:
-        data: bytes = message.get("body", b"")
-        more: bool = message.get("more_body", False)
+    def _framed(self, data: bytes | memoryview, shape: Shape, *, more: bool) -> bytes | memoryview:
         if shape.framing is Framing.LENGTH:
             self._left -= len(data)
             if self._left < 0 or (self._left and not more):
@@ -594,23 +713,11 @@ class Turn:
             if data:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
             if not more:
-                data += b"0\r\n\r\n"
+                data = b"%b0\r\n\r\n" % data
         elif shape.framing is Framing.NONE:
             data = b""
         self.answered = not more
-        return data, shape
-
-
-def head_of(message: Message, request: Head, *, persistent: bool) -> Shape:
-    """The head of the answer that a message begins."""
-    return head(
-        message["status"],
-        message.get("headers", ()),
-        method=request.method,
-        version=request.version,
-        persistent=persistent,
-        now=wall(),
-    )
+        return data
 
 
 @lru_cache(maxsize=256)

@@ -30,6 +30,7 @@ from greenroom.supervision import ProcessExited, tracebacks
 
 from . import http_answers as checks
 from .access_log import log_refusal
+from .http1 import Head
 from .http_answers import (
     INSTANCE_HEADER,
     JSON_HEADERS,
@@ -47,7 +48,7 @@ from .http_answers import (
     visible,
 )
 from .http_config import HttpConfig
-from .http_exchange import Board, BodyBudget, Exchange, Interruption, forbid, told
+from .http_exchange import Board, BodyBudget, Exchange, Interruption, PeerGone, forbid, told, too_large
 from .open_connections import TrustedProxies, host_in
 from .seam import Answer, Event, NeverAsked, OpenDoor, Peer, Refusal
 
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from .seam import Door, Feed, Gatekeeper, Reply, Session
 
 if TYPE_CHECKING:
-    RawHeaders: TypeAlias = Iterable[tuple[bytes | str, bytes | str]]
+    RawHeaders: TypeAlias = Head | Iterable[tuple[bytes | str, bytes | str]]
     Body: TypeAlias = bytes | Callable[[BodyShare], Awaitable[bytes]]
 
 T = TypeVar("T")
@@ -69,10 +70,6 @@ T = TypeVar("T")
 log: Final = logging.getLogger("greenroom.http")
 
 _LONGEST_LENGTH: Final = 18  # digits: a Content-Length beyond that is larger than anything, and dear to convert
-
-
-class PeerGone(Exception):
-    """There is nobody left to answer: what reads a body raises it."""
 
 
 class Responder(Protocol):
@@ -225,7 +222,7 @@ class Engine:
         if method not in methods and not noticed:
             raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(methods)),))
         try:
-            exchange.headers = folded = checks.fold(headers)
+            exchange.headers = folded = headers.folded() if type(headers) is Head else checks.fold(headers)
         except checks.Twice as twice:
             raise invalid(400, f"{twice} came twice, and can have one value only") from None
         if exchange.peer.proxied and (client := self._proxies.client_in(folded.get("x-forwarded-for", ""))):
@@ -520,17 +517,6 @@ class Engine:
             self._waiting.discard(wait)
             feed.leave()
         await responder.stream_end()
-
-
-def no_room() -> Refused:
-    """What a body gets while others take all the memory that there is for bodies, or its caller all of its share."""
-    message = "The server is reading as many bytes of requests as it has room for; try again"
-    return invalid(503, message, headers=(("retry-after", "1"),))
-
-
-def too_large(config: HttpConfig) -> Refused:
-    """What a body gets that is larger than allowed."""
-    return invalid(413, f"Payload too large: a message may have {config.max_body} bytes")
 
 
 # --- HTTP as it was before: an event stream that carries everything to the peer, and a place to post what comes from it (2024-11-05).

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from .http_answers import JSON_HEADERS, field
+from .http_answers import JSON_HEADERS, Refused, field, invalid
 from .open_connections import host_in, source_of
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .http_answers import Headers
+    from .http_config import HttpConfig
     from .http_engine import Responder
     from .seam import Answer, Gatekeeper, Notices, Peer, Refusal
 
@@ -63,6 +64,79 @@ async def forbid(exchange: Exchange, gatekeeper: Gatekeeper, answer: Answer, ins
     refusal = await gatekeeper.lacking(answer.needs, exchange.method, exchange.path, exchange.headers, exchange.peer)
     more = tuple(each for each in told(refusal) if each[0] != "content-type")
     await exchange.reply(refusal.status, (*JSON_HEADERS, *more, *instance), answer.body)
+
+
+# --- The body of a request, as it comes.
+
+NO_CONTENT: Final = 204
+"""The status of an answer that has no body, and so no length either."""
+LINGER: Final = 2.0
+"""Seconds for which the rest of a refused body is read, so that the refusal is not lost in a reset connection."""
+
+
+class PeerGone(Exception):
+    """The peer has left: what reads a body raises it."""
+
+
+class Incoming:
+    """A request, and what of its body is still to come."""
+
+    __slots__ = ("_config", "_rest", "gone")
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Nothing has been read yet."""
+        self._config = config
+        self._rest = True  # whether there may be more of the body
+        self.gone = False
+        """Whether the peer has left."""
+
+    async def _chunk(self) -> bytes:
+        """The next piece; `_rest` says then whether there may be more. Raises `PeerGone`."""
+        raise NotImplementedError
+
+    async def _gather(self, share: BodyShare) -> bytes:
+        """All of the body, within its share of the memory for bodies. Raises `Refused` and `PeerGone`."""
+        limit = self._config.max_body
+        chunks: list[bytes] = []
+        size = 0
+        while self._rest:
+            chunk = await self._chunk()
+            size += len(chunk)
+            if size > limit:
+                chunks.clear()
+                raise too_large(self._config)
+            if not share.take(len(chunk)):
+                chunks.clear()
+                raise no_room()
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _discard(self) -> None:
+        """Read what is left of a body that is not wanted."""
+        left = 4 * self._config.max_body
+        try:
+            async with asyncio.timeout(LINGER):
+                while self._rest and left > 0:
+                    left -= len(await self._chunk())
+        except (TimeoutError, PeerGone):
+            pass
+        self._rest = False
+
+
+def slow() -> Refused:
+    """What a body gets that does not arrive."""
+    return invalid(408, "The body did not arrive in time")
+
+
+def no_room() -> Refused:
+    """What a body gets while others take all the memory that there is for bodies, or its caller all of its share."""
+    message = "The server is reading as many bytes of requests as it has room for; try again"
+    return invalid(503, message, headers=(("retry-after", "1"),))
+
+
+def too_large(config: HttpConfig) -> Refused:
+    """What a body gets that is larger than allowed."""
+    return invalid(413, f"Payload too large: a message may have {config.max_body} bytes")
 
 
 # --- A wait that somebody else may end, without being taken for a cancellation of the whole task.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.supervision.acceptor import connections_within, kept_free, open_files_limit
+from greenroom.supervision.kernel.current import node_of
 
 from .access_log import log_refusal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from .asgi import App
     from .http_config import HttpConfig
+    from .http_engine import Engine
     from .seam import Peer
 
 log: Final = logging.getLogger("greenroom.http")
@@ -54,14 +56,29 @@ class Guest(Protocol):
         """End what was told to go, and has not."""
 
 
+def _page(method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Of an application that is no endpoint: all that it serves is by ASGI."""
+
+
+def _call(step: Callable[[], object]) -> None:
+    step()
+
+
 class Hall:
     """All connections of one listener."""
 
     def __init__(self, app: App, config: HttpConfig) -> None:
         """None are open yet."""
         self.app = app
+        self.engine_for: Callable[[str, str, Sequence[tuple[bytes, bytes]]], Engine | None] = getattr(
+            app, "engine_for", _page
+        )
+        """By method, path and headers: what takes a request without ASGI in between."""
         self.config = config
         self.loop = asyncio.get_running_loop()
+        node = node_of(self.loop)
+        self.serve: Callable[[Callable[[], object]], None] = _call if node is None else node.serve
+        """Takes what a connection does with what has come, and does at once what that gives processes to do."""
         self.open: dict[Guest, str | None] = {}
         """All connections, and which source each counts for: None for a trusted proxy's."""
         self.ending = False

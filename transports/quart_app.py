@@ -14,6 +14,8 @@ from .asgi import Endpoint, relative_path
 from .http_answers import EVENTS, Hosts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from quart import Quart
 
     from .asgi import App, Message, Receive, Scope, Send
@@ -52,9 +54,13 @@ class Shell:
         self._hosts = Hosts(engine.config)
         self._pages: App | None = None
 
+    def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Engine | None:
+        """What a request of greenroom's own listener goes to without ASGI in between; None for a page."""
+        return self._engine if self._is_ours(method, path, headers) else None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or self._is_ours(scope):
+        if scope["type"] != "http" or self._is_ours(scope["method"], relative_path(scope), scope["headers"]):
             await self._endpoint(scope, receive, send)
         else:
             await (await self._loaded())(scope, receive, _watched(scope, send))
@@ -65,18 +71,15 @@ class Shell:
             self._pages = cast("App", await asyncio.to_thread(pages, self._name, self._engine.config))
         return self._pages
 
-    def _is_ours(self, scope: Scope) -> bool:
-        path = relative_path(scope)
+    def _is_ours(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         if path == self._path:
             return True
-        if not self._hosts.allow(_header(scope, b"host")):
+        if not self._hosts.allow(_header(headers, b"host")):
             return True  # which refuses it: no page gets at any route by having its own name pointed here
         if not self._engine.owns(path):
             return False
         # At the root, a browser gets the front page, and a client that asks for a stream the endpoint.
-        return (
-            path != "/" or scope["method"] not in ("GET", "HEAD") or EVENTS in (_header(scope, b"accept") or "").lower()
-        )
+        return path != "/" or method not in ("GET", "HEAD") or EVENTS in (_header(headers, b"accept") or "").lower()
 
 
 def _watched(scope: Scope, send: Send) -> Send:
@@ -93,6 +96,6 @@ def _watched(scope: Scope, send: Send) -> Send:
     return watch
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
+def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     """What a header says, if it is there."""
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name), None)
+    return next((value.decode("latin-1") for key, value in headers if key.lower() == name), None)

@@ -45,9 +45,9 @@ class InContext:
     __slots__ = ("_awaited", "_context", "_coroutine", "_process")
 
     def __init__(
-        self, process: Process, coroutine: CoroutineType[Any, Any, Any], context: Context, awaited: object
+        self, process: Process | None, coroutine: CoroutineType[Any, Any, Any], context: Context, awaited: object
     ) -> None:
-        """`awaited` is what the coroutine's first step waits for."""
+        """`awaited` is what the coroutine's first step waits for; `process` whose code it is, if it is a process's."""
         self._process = process
         self._coroutine = coroutine
         self._context = context
@@ -60,7 +60,7 @@ class InContext:
                 try:
                     value = yield awaited
                 except BaseException as error:
-                    if self._process.life == GONE:
+                    if self._process is not None and self._process.life == GONE:
                         run(coroutine.close)
                         raise
                     awaited = run(coroutine.throw, error)
@@ -68,6 +68,15 @@ class InContext:
                     awaited = run(coroutine.send, value)
         except StopIteration as stop:
             return stop.value
+
+
+def begun(context: Context, coroutine: CoroutineType[Any, Any, None]) -> InContext | None:
+    """Run a coroutine in that context up to where it first waits; what is left of it, to be awaited."""
+    try:
+        awaited = context.run(coroutine.send, None)
+    except StopIteration:
+        return None
+    return InContext(None, coroutine, context, awaited)
 
 
 def _closes(error: BaseException) -> bool:
