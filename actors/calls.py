@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, McpError, not_done
 from greenroom.protocol.messages import ID_LIMIT, encode_error, encode_result, id_key
-from greenroom.supervision import Crash, Ref, Shutdown, TaskSupervisor, exit, kill, monitor, send_after
+from greenroom.supervision import Crash, Ref, Shutdown, TaskSupervisor, exit, is_alive, kill, monitor, send_after
 from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
 
 from .cancellation import Cancellation
@@ -45,6 +45,13 @@ class Lingers(NamedTuple):
     worker: Pid
     reason: Shutdown
     again: bool = False
+
+
+class Lost(NamedTuple):
+    """The worker of a call has died, and nothing had decided the call."""
+
+    call: Call
+    reason: ExitReason
 
 
 class Calls:
@@ -91,7 +98,7 @@ class Calls:
 
     def start(self, call: Call, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
         """Have a worker do it."""
-        if not self.run(function, *args):
+        if not self.run(function, *args, call=call):
             self.fail(
                 call.key,
                 McpError(
@@ -99,15 +106,20 @@ class Calls:
                 ),
             )
 
-    def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> bool:
-        """Have a worker do something. False when there is nobody to start one."""
+    def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, call: Call | None = None) -> bool:
+        """Have a worker do something, perhaps for a call. False when no process is there to start one."""
         if self._watching is None:
             workers = self._session.company.workers
             self._watching = monitor(workers)
             # Until we hear of its end it is that one, and need not be looked up by its name for each call.
             target = self._watching.target
             self._workers = workers if target is None else Ref.of(target)
-        return self._workers.cast(TaskSupervisor.begin_job, function, args, (self._session.pid,), "temporary")
+        if call is not None:
+            call.calls = self
+        worker = self._workers.now(TaskSupervisor.begin_job, function, args, (self._session.pid,), "temporary", call)
+        if worker is not None and call is not None:
+            self.table.began(call.key, worker)
+        return worker is not None or is_alive(self._workers)
 
     def began(self, key: int, worker: Pid) -> None:
         """A worker has begun; its call may have been decided meanwhile."""
@@ -197,10 +209,16 @@ class Calls:
         heard = call.heard if call.voice is None else max(call.heard, call.voice.heard)
         return heard + limit - session.now()
 
-    def gone(self, worker: Pid, reason: ExitReason) -> None:
+    def left(self, call: Call, reason: ExitReason) -> None:
+        """A worker has died; this is called wherever that was noticed."""
+        if call.worker is not None:
+            self.table.gone(call.worker)
+        if self.table.get(call.key) is call:
+            self._session.own_ref.send(Lost(call, reason))
+
+    def lost(self, call: Call, reason: ExitReason) -> None:
         """A worker has died. If its call is still open, it died without a word."""
-        call = self.table.gone(worker)
-        if call is not None and self.table.take(call.key) is not None:
+        if self.table.take(call.key) is not None:
             call.cancelled.set("its worker is gone")
             self._crashed(call, reason)
 
@@ -242,12 +260,14 @@ class Calls:
         exit(message.worker, message.reason)
         self._remind(message._replace(again=True))
 
-    def abandon_all(self, reason: str) -> None:
-        """The session is gone: raise every flag, which is all that reaches a thread."""
+    def abandon_all(self, why: str, reason: ExitReason) -> None:
+        """The session is gone: raise every flag, which is all that reaches a thread, and end the workers."""
         for call in self.table:
-            call.cancelled.set(reason)
+            call.cancelled.set(why)
             if is_on():
                 self._log(call, "lost with its session")
+        for worker in self.table.workers:
+            exit(worker, reason)
         if self._alarm is not None:
             self._alarm.cancel()  # or the loop would remember the dead until it goes off
             self._alarm = None
@@ -302,6 +322,7 @@ class Call:
     __slots__ = (
         "began",
         "caller",
+        "calls",
         "cancelled",
         "due",
         "heard",
@@ -325,6 +346,8 @@ class Call:
         self.id = id
         self.method = method
         self.caller = caller
+        self.calls: Calls | None = None
+        """Those that it is one of, as soon as it has a worker."""
         self.cancelled = Cancellation()
         self.name = ""
         self.began = 0.0
@@ -346,6 +369,11 @@ class Call:
         """How many seconds that is."""
         self.heard = 0.0
         """When a question of its handler was last answered, or given up, on the loop's clock; reports are counted by its voice."""
+
+    def exited(self, reason: ExitReason) -> None:
+        """Its worker is gone."""
+        if self.calls is not None:
+            self.calls.left(self, reason)
 
     def __repr__(self) -> str:
         return f"<Call {self.key} {self.method} {self.name}>"
@@ -412,6 +440,11 @@ class InFlight:
         call.worker = worker
         self._workers[worker] = call
         return True
+
+    @property
+    def workers(self) -> tuple[Pid, ...]:
+        """All that are there, those of calls that are decided included."""
+        return tuple(self._workers)
 
     def gone(self, worker: Pid) -> Call | None:
         """That process is gone; the call it worked on, decided or not."""

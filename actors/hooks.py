@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Ref, Threads
 
+    from .calls import Call
     from .jobs import Around, Job, Own
 
 
@@ -122,11 +123,17 @@ async def run_heeded(session: Ref[Any], threads: Threads, function: Callable[...
         session.send(Heeded())
 
 
-async def run_job(work: Callable[[Job], Any], job: Job) -> None:
-    """Run a piece of a peer's work in the calling worker, for its session. Reports and drawings name it by what it does."""
+async def run_job(work: Callable[[Job], Any], job: Job, call: Call | None = None) -> None:
+    """Run a piece of a peer's work in the calling worker. Reports and drawings name it by what it does.
+
+    A session that started it on the spot knows the worker as its `call`'s, and ends it with itself. Any other is linked to it.
+    """
     current_process("do a peer's work").label = _label(job)
-    link(job.session)
-    if not job.cancelled and job.session.send(Began(job.key, self_pid())):
+    if call is None or call.worker is None:
+        link(job.session)
+        if not job.session.send(Began(job.key, self_pid())):
+            return
+    if not job.cancelled:
         await work(job)
 
 

@@ -38,7 +38,7 @@ from greenroom.supervision import (
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 
 from .asking import Questions, Unanswered
-from .calls import ALARM, Calls, Lingers
+from .calls import ALARM, Calls, Lingers, Lost
 from .hooks import Heeded, Returned, run_heeded, run_hook, run_job
 from .jobs import Facts, Failed, Finished, Job
 from .names import shown
@@ -119,11 +119,11 @@ class Session(GenServer):
         if settings.session_lifetime is not None:
             self._arm(settings.session_lifetime, _LIFETIME)
 
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
-        """The process is gone, however that came: nobody may wait for it any more."""
+    def exited(self, reason: ExitReason) -> None:
+        """The process is gone, however that came: nothing may wait for it any more."""
         for timer in self._timers.values():
             timer.cancel()  # or the loop would remember the dead until it goes off
-        self.calls.abandon_all("the session has ended")
+        self.calls.abandon_all("the session has ended", reason)
         self.questions.abandon_all()
         self.tasks.abandon_all()
         if self.card.channel is not None:  # streams know what is owed on them, a channel does not
@@ -305,7 +305,7 @@ class Session(GenServer):
             call.cancelled,
             company,
         )
-        self.calls.start(call, run_job, company.work, job)
+        self.calls.start(call, run_job, company.work, job, call)
         return _DEFERRED
 
     # --- what workers and clocks send
@@ -325,8 +325,10 @@ class Session(GenServer):
                 calls.began(key, worker)
             case Finished(key=key, body=body):
                 calls.finish(key, body)
-            case Exit(pid=pid, reason=reason):
-                calls.gone(pid, reason)
+            case Exit():
+                pass  # of a hook's worker: what it had to say is said
+            case Lost(call=call, reason=reason):
+                calls.lost(call, reason)
             case Said():
                 self._say(message)
             case Failed(key=key, error=error):
@@ -344,9 +346,9 @@ class Session(GenServer):
             case Unanswered() | GivenUp() | Withdrawn() | Expects() | Visited():
                 self.questions.hear(message)
             case Interrupt(key=key, retry=retry):
-                call = calls.table.get(key)
-                if call is not None:
-                    self.outlet.interrupt(call, retry, self.agreed.version)
+                interrupted = calls.table.get(key)
+                if interrupted is not None:
+                    self.outlet.interrupt(interrupted, retry, self.agreed.version)
             case Down(ref=ref):
                 if calls.watches(ref):
                     calls.nobody_starts()

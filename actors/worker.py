@@ -93,7 +93,7 @@ async def work(job: Job) -> None:
             return  # it has noticed, as it should, or was just asking somebody
         raise
     ctx.close()
-    job.session.send(ending)
+    job.session.send_now(ending)
 
 
 async def _within(around: Around, job: Job, ctx: Context, answer: Own) -> dict[str, Any]:

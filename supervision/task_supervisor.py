@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from .behaviours.caller import Reject
 from .behaviours.calls import request
-from .behaviours.task import Task, asking, begin_task
+from .behaviours.task import Task, Work, asking, begin_task
 from .kernel import clock, exits, links
 from .kernel.api import resolve
 from .kernel.current import current_node, current_process
 from .kernel.errors import ActorError, Quit
-from .kernel.messages import Crash, Pid
+from .kernel.messages import Crash, ExitReason, Normal, Pid, make_exit
+from .kernel.process import RUNNING, Waiter
+from .kernel.routine import begin
 from .supervisors.dynamic import DynamicChild, DynamicSupervisor
 from .supervisors.spec import (
     TEMPORARY,
@@ -39,7 +41,28 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_NO_KEYWORDS: Final[dict[str, Any]] = {}
 _NAMES: Final = 1024  # specs that are kept; functions that are made at run time may have any number of names
+
+
+class _Job(DynamicChild):
+    """A job that is never restarted. It is no link: its orderly end is noted at once, and takes no message."""
+
+    __slots__ = ("supervisor", "waiter")
+
+    def __init__(
+        self, spec: ChildSpec[Any], supervisor: TaskSupervisor, process: Process, waiter: Waiter | None
+    ) -> None:
+        super().__init__(spec)
+        self.args, self.kwargs, self.known_as = (), _NO_KEYWORDS, process.pid
+        self.supervisor = supervisor
+        self.waiter = waiter
+        self.runs_as(process.pid, clock.now(process.node.loop))
+
+    def exited(self, reason: ExitReason) -> None:
+        self.supervisor.job_ended(self.known_as, reason)
+        if self.waiter is not None:
+            self.waiter.exited(reason)
 
 
 class TaskSupervisor(DynamicSupervisor):
@@ -76,7 +99,8 @@ class TaskSupervisor(DynamicSupervisor):
         linked: Process | None,
     ) -> Task[Any]:
         """Start a task for somebody, linked to that process too from the first moment."""
-        if self.caller.over:
+        asker = self.caller
+        if asker.over:
             raise Reject(ActorError("nobody waits for this task any more"))
 
         async def start() -> tuple[Pid, Task[Any]]:
@@ -98,11 +122,17 @@ class TaskSupervisor(DynamicSupervisor):
         return task
 
     def begin_job(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], args: Any, callers: tuple[Pid, ...], restart: Restart
+        self,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        args: Any,
+        callers: tuple[Pid, ...],
+        restart: Restart,
+        waiter: Waiter | None = None,
     ) -> Pid:
-        """Start a job that nobody waits for.
+        """Start a job whose value is not waited for.
 
-        One that is never restarted, as most, is begun here and now and has no spec of its own: half of what it would cost
+        One that is never restarted, as most, is begun here and now and has no spec of its own: half of what it would cost.
+        `waiter` is told of its end at once, wherever that happens.
         """
         name = getattr(function, "__qualname__", None) or repr(function)
         if restart != TEMPORARY:
@@ -110,18 +140,33 @@ class TaskSupervisor(DynamicSupervisor):
         if self._otp_max is not None and len(self._otp_by_pid) + len(self._otp_restarting) >= self._otp_max:
             raise Reject(MaxChildren(self._otp_max))
         try:
-            pid = begin_task(function, args, {}, callers, link=True).pid
+            process = begin(self._otp_process.node, function, args, _NO_KEYWORDS)
         except Quit as quitting:
             raise Reject(StartRaised(quitting.reason, f"child {name!r}")) from quitting
         except BaseException as error:
             if self._otp_process.life:
                 raise  # it is the supervisor that ends, not the start that fails
             raise Reject(StartRaised(Crash(error), f"child {name!r}")) from error
-        child = DynamicChild(self._otp_spec_of(name))
-        child.args, child.kwargs, child.known_as = (), {}, pid
-        child.runs_as(pid, clock.now(self._otp_process.node.loop))
-        self._otp_by_pid[pid] = child
-        return pid
+        process.parent = self._otp_process
+        process.behaviour = Work(process, callers)
+        job = self._otp_by_pid[process.pid] = _Job(self._otp_spec_of(name), self, process, waiter)
+        process.await_death(job)
+        return process.pid
+
+    def job_ended(self, pid: Pid, reason: ExitReason) -> None:
+        """A job that is never restarted has ended. Called wherever that is noticed: what needs a handler comes as a message."""
+        process = self._otp_process
+        if type(reason) is Normal and process.activity < RUNNING:
+            self._otp_by_pid.pop(pid, None)
+        else:
+            process.deliver_signal(make_exit(pid, reason))
+
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        super()._otp_exiting(reason)
+        node, own = self._otp_process.node, self._otp_process.pid
+        for pid, child in tuple(self._otp_by_pid.items()):
+            if type(child) is _Job and (process := node.process(pid)) is not None:
+                exits.signal(process, own, reason)
 
     def _otp_spec_of(self, name: str) -> ChildSpec[Any]:
         """What is kept of a job that is never started again: one spec for all of a name."""

@@ -269,18 +269,23 @@ class Http1Wire(asyncio.Protocol):
         else:
             self._gate.open()
 
+    def _next(self) -> Turn | None:
+        turn, self._due = self._due, None
+        return turn
+
     async def _serve(self) -> None:
         context = copy_context()
         try:
-            while not self._lost or self._due is not None:
-                turn, self._due = self._due, None
+            turn = self._next()
+            while turn is not None or not self._lost:
                 if turn is None:
                     await self._gate
+                    turn = self._next()
                     continue
                 rest = begun(context.copy(), self._answer(turn))
                 if rest is not None:
                     await rest
-                if self._due is not None:
+                if (turn := self._next()) is not None:
                     await asyncio.sleep(0)  # a peer that sends ahead gives others their turn
         finally:
             self._task = None
@@ -675,7 +680,7 @@ class Turn(Incoming):
         if len(data) <= _PIECE:
             await self._piece(data, more=more)
             return
-        view = memoryview(data)
+        view: Any = memoryview(data)  # to whom it goes, it is as good as bytes
         for start in range(0, len(view), _PIECE):
             if start:
                 await asyncio.sleep(0)  # a kernel that takes all of it must not keep all others waiting
@@ -684,7 +689,7 @@ class Turn(Incoming):
             end = start + _PIECE
             await self._piece(view[start:end], more=more or end < len(view))
 
-    async def _piece(self, data: bytes | memoryview, *, more: bool) -> None:
+    async def _piece(self, data: bytes, *, more: bool) -> None:
         assert self._shape is not None
         framed = self._framed(data, self._shape, more=more)
         held, self._held = self._held, b""
@@ -703,7 +708,7 @@ class Turn(Incoming):
         if waiting is not None:
             await waiting
 
-    def _framed(self, data: bytes | memoryview, shape: Shape, *, more: bool) -> bytes | memoryview:
+    def _framed(self, data: bytes, shape: Shape, *, more: bool) -> bytes:
         if shape.framing is Framing.LENGTH:
             self._left -= len(data)
             if self._left < 0 or (self._left and not more):

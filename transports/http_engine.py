@@ -222,7 +222,7 @@ class Engine:
         if method not in methods and not noticed:
             raise invalid(405, "Method not allowed", headers=(("allow", ", ".join(methods)),))
         try:
-            exchange.headers = folded = headers.folded() if type(headers) is Head else checks.fold(headers)
+            exchange.headers = folded = headers.folded() if isinstance(headers, Head) else checks.fold(headers)
         except checks.Twice as twice:
             raise invalid(400, f"{twice} came twice, and can have one value only") from None
         if exchange.peer.proxied and (client := self._proxies.client_in(folded.get("x-forwarded-for", ""))):

@@ -219,7 +219,27 @@ class Ref(Generic[S]):
                 return True
         return self._post((CAST, method, args, kwargs))
 
+    def now(self, method: Callable[Concatenate[S, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """As `cast`, but an idle process runs it on the spot, and what it returns is returned. None where it has to wait."""
+        process = self._process
+        if process is None or not _is_free(process):
+            self._post((CAST, method, args, kwargs))
+            return None
+        server: Any = process.behaviour
+        function = server._otp_methods.get(method) or server._otp_method(method)
+        value: R | None = _run_inline(process, (CAST, method, args, kwargs), function, *args, **kwargs)
+        return value
+
     # --- messages
+
+    def send_now(self, message: object) -> bool:
+        """As `send`, but an idle process takes it on the spot."""
+        process = self._process
+        if process is None or not _is_free(process):
+            return self._post((INFO, message))
+        server: Any = process.behaviour
+        _run_inline(process, (INFO, message), type(server).handle_info, message)
+        return True
 
     async def ask(self, request: object) -> Any:
         """Send a request to `handle_call`, and wait for the answer."""
@@ -261,8 +281,41 @@ class Ref(Generic[S]):
         return process
 
 
+def _is_free(process: Process) -> bool:
+    """Whether a message may be handled on the sender's stack."""
+    node = process.node
+    if process.activity or _get_ident() != node.quick_thread:
+        return False
+    if node.inline_left:
+        return True
+    node.inline_left = node.inline_budget
+    return False
+
+
+def _run_inline(process: Process, entry: Entry, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Handle an entry that nobody waits for, of a process that is free, as the pump would; what the handler returned."""
+    process.node.inline_left -= 1
+    process.activity = INLINE
+    process.asker = None
+    value = None
+    try:
+        value = (process.context or process.own_context()).run(function, process.behaviour, *args, **kwargs)
+    except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
+        process.failed(entry, error)
+    else:
+        if value is not None and not process.life and (entry[0] != CAST or type(value) in SPECIAL):
+            process.returned(entry, value)
+    if process.activity == INLINE:
+        if process.mailbox is None and not process.life:
+            process.activity = IDLE
+        else:
+            process.settle()
+    return value
+
+
 CALL_CODE: CodeType = vars(Ref)["call"].__code__
 watchdog.runs_handlers(CALL_CODE, lambda frame: frame.get("process"))
+watchdog.runs_handlers(_run_inline.__code__, lambda frame: frame.get("process"))
 
 
 # --- For clients of behaviours: stop one, ask several, ask now and look for the answer later.

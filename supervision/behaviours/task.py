@@ -50,29 +50,35 @@ class Exited:
 Outcome: TypeAlias = Done[T] | Exited
 
 
-class _Work(Routine):
-    """The behaviour of a task's process: a routine whose value somebody wants."""
+class Work(Routine):
+    """The behaviour of a process that does one thing on behalf of others."""
 
-    __slots__ = ("_task",)
+    __slots__ = ("callers",)
 
-    def __init__(self, process: Process, task: Task[Any]) -> None:
+    def __init__(self, process: Process, callers: tuple[Pid, ...]) -> None:
+        """`callers` are those on whose behalf it runs."""
         super().__init__(process)
-        self._task = task
-
-    @property
-    def callers(self) -> tuple[Pid, ...]:
-        """On whose behalf it runs."""
-        return self._task.callers
-
-    def _otp_done(self, entry: Entry, value: object) -> None:
-        self._task._settle(Done(value))
-        super()._otp_done(entry, value)
+        self.callers = callers
 
     def _otp_client(self) -> str | None:
         if not self.callers:
             return None
         asker = self.callers[0]
         return str(self._otp_process.node.process(asker) or asker)
+
+
+class _Asked(Work):
+    """A task's: its value is wanted."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, process: Process, task: Task[Any]) -> None:
+        super().__init__(process, task.callers)
+        self._task = task
+
+    def _otp_done(self, entry: Entry, value: object) -> None:
+        self._task._settle(Done(value))
+        super()._otp_done(entry, value)
 
 
 class Task(Generic[R]):
@@ -85,7 +91,7 @@ class Task(Generic[R]):
         self._process = process
         self.callers = callers
         self._future: asyncio.Future[Outcome[R]] = process.node.loop.create_future()
-        process.behaviour = _Work(process, self)
+        process.behaviour = _Asked(process, self)
         process.await_death(self)
 
     @property
@@ -174,7 +180,7 @@ def callers() -> tuple[Pid, ...]:
     """On whose behalf the calling task runs: who asked for it, who asked for that one, and so on. Empty if it is none."""
     me = current.get()
     work = None if me is None else me.behaviour.inner
-    return work.callers if isinstance(work, _Work) else ()
+    return work.callers if isinstance(work, Work) else ()
 
 
 def asking() -> tuple[Pid, ...]:

@@ -108,7 +108,7 @@ def begin(
     starter = current.get()
     if starter is not None and starter.life == GONE:
         raise ProcessExited(starter.reason or NORMAL, starter)
-    process = node.create(parent, getattr(function, "__qualname__", repr(function)))
+    process = node.create(parent, getattr(function, "__qualname__", None) or repr(function))
     process.behaviour = Routine(process)
     process.trap_exit = trap_exit
     if parent is not None:

@@ -21,7 +21,7 @@ from .gate import Gate
 from .process import DEAD, GONE
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Coroutine, Generator
     from contextvars import Context
     from types import CoroutineType
 
@@ -45,7 +45,7 @@ class InContext:
     __slots__ = ("_awaited", "_context", "_coroutine", "_process")
 
     def __init__(
-        self, process: Process | None, coroutine: CoroutineType[Any, Any, Any], context: Context, awaited: object
+        self, process: Process | None, coroutine: Coroutine[Any, Any, Any], context: Context, awaited: object
     ) -> None:
         """`awaited` is what the coroutine's first step waits for; `process` whose code it is, if it is a process's."""
         self._process = process
@@ -70,7 +70,7 @@ class InContext:
             return stop.value
 
 
-def begun(context: Context, coroutine: CoroutineType[Any, Any, None]) -> InContext | None:
+def begun(context: Context, coroutine: Coroutine[Any, Any, None]) -> InContext | None:
     """Run a coroutine in that context up to where it first waits; what is left of it, to be awaited."""
     try:
         awaited = context.run(coroutine.send, None)

@@ -505,6 +505,12 @@ class OldTalk(HttpTalk):
 
     async def raw(self, text: bytes) -> None:
         await self.exchange("POST", self._place, self.headers(), text, "raw")
+        asked: Any = None
+        with suppress(ValueError):
+            asked = json.loads(text)
+        taken = next(lane for lane in reversed(self.tape.lanes) if lane[0] == "> raw")[1].startswith("HTTP/1.1 202")
+        if taken and isinstance(asked, dict) and "id" in asked:
+            await self.tape.until(lambda each: "method" not in each and each.get("id") == asked["id"])
 
     async def post(self, message: Message) -> None:
         await self.exchange("POST", self._place, self.headers(message), dump(message).encode(), label(message))
@@ -631,6 +637,12 @@ class MemoryTalk(LineTalk):
         """The probe has received it."""
         (self.apart if message.get("method") in APART else self.lane).append(dump(message))
         self.tape.take(message)
+
+    async def leave(self) -> None:
+        """Leave, once what was said before is here."""
+        if not self.begun:
+            await self.barrier()
+        await super().leave()
 
     async def close(self) -> None:
         """The probe is closed by its owner."""
