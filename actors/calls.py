@@ -327,6 +327,7 @@ class Call:
         "due",
         "heard",
         "id",
+        "index",
         "key",
         "lasting",
         "limit",
@@ -344,6 +345,7 @@ class Call:
         """`caller` waits for the reply; there is none on a channel."""
         self.key = key
         self.id = id
+        self.index = id_key(id)
         self.method = method
         self.caller = caller
         self.calls: Calls | None = None
@@ -406,7 +408,7 @@ class InFlight:
     def add(self, call: Call) -> None:
         """It is under way."""
         self._calls[call.key] = call
-        self._by_id[id_key(call.id)] = call
+        self._by_id[call.index] = call
 
     def has(self, id: str | int) -> bool:
         """Whether a request with this id is under way."""
@@ -424,7 +426,7 @@ class InFlight:
         """Decide this call: whoever gets it answers, and nobody else will."""
         call = self._calls.pop(key, None)
         if call is not None:
-            del self._by_id[id_key(call.id)]
+            del self._by_id[call.index]
             if self._over is None:
                 self._over = deque(maxlen=_REMEMBERED)
             self._over.append(call.id)

@@ -123,6 +123,10 @@ async def run_heeded(session: Ref[Any], threads: Threads, function: Callable[...
         session.send(Heeded())
 
 
+_SHORT: Final = 30
+_SMALL: Final = 10**9
+
+
 async def run_job(work: Callable[[Job], Any], job: Job, call: Call | None = None) -> None:
     """Run a piece of a peer's work in the calling worker. Reports and drawings name it by what it does.
 
@@ -138,6 +142,8 @@ async def run_job(work: Callable[[Job], Any], job: Job, call: Call | None = None
 
 
 def _label(job: Job) -> str:
-    about = job.params.get("name") or job.params.get("uri")
+    about, id = job.params.get("name") or job.params.get("uri"), job.request_id
+    if type(about) is str and len(about) < _SHORT and type(id) is int and -_SMALL < id < _SMALL:  # as most are
+        return f"{job.method} {about!r} (request {id})"
     what = f"{job.method} {describe.short(about)}" if isinstance(about, str) else job.method
-    return f"{what} (request {describe.short(job.request_id)})"  # by which a crash is found for a peer that complains
+    return f"{what} (request {describe.short(id)})"  # by which a crash is found for a peer that complains

@@ -7,7 +7,7 @@ crashed, and the session answers for it. The key is the session's own number for
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .bulkheads import Bulkheads
     from .cancellation import Cancellation
-    from .catalogue import Kind, Shelf
+    from .catalogue import Catalogue, Kind, Shelf
     from .context import Context
     from .settings import Settings
 
@@ -125,7 +125,7 @@ class Facts:
     """What the server's own `init` returned for this session."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
     """One piece of user code to run for a peer."""
 
@@ -140,18 +140,18 @@ class Job:
     house: House
     task: str | None = None
     """The task that this is the work of; then `session` is the process that keeps the task."""
+    catalogue: Catalogue | None = None
+    """The one in which the scopes of its peer were looked up; another one asks again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The work is done. `body` is the whole encoded response: what cannot be encoded has crashed its worker, not the session."""
 
     key: int
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """The work has ended in a JSON-RPC error."""
 
     key: int

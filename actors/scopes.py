@@ -44,13 +44,16 @@ def may_use(entry: Any, peer: Peer) -> bool:
     return not scopes or (isinstance(peer.auth, AuthInfo) and peer.auth.has(scopes))
 
 
-def check_call(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: Peer) -> None:
-    """Raises `MissingScopes` for a request that reaches what its peer may not use. The params were checked before."""
+def reached(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: Peer) -> Sequence[Any]:
+    """What is registered that a request reaches. The params were checked before. Raises `MissingScopes` for what its peer may not use."""
     find = _REACHED.get(method)
-    if find is not None:
-        for entry in find(params, catalogue):
-            if not may_use(entry, peer):
-                raise MissingScopes(entry.scopes)
+    if find is None:
+        return ()
+    found = find(params, catalogue)
+    for entry in found:
+        if not may_use(entry, peer):
+            raise MissingScopes(entry.scopes)
+    return found
 
 
 def visible(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[str]:

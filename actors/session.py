@@ -43,7 +43,7 @@ from .hooks import Heeded, Returned, run_heeded, run_hook, run_job
 from .jobs import Facts, Failed, Finished, Job
 from .names import shown
 from .peer_channels import Ask, Began, CallVoice, GivenUp, Interrupt, Said, Withdrawn
-from .scopes import MissingScopes, check_call
+from .scopes import MissingScopes, reached
 from .subscriptions import Announced, Subscriptions
 from .task_record import Decided, Kept
 from .tasks import CAPABILITY, TaskCalls, declared
@@ -256,7 +256,7 @@ class Session(GenServer):
             return encode_result(request.id, {})
         if name == "initialize":
             return self.agreed.initialize(request)
-        check_call(name, request.params, self.company.shelf.catalogue, self.agreed.facts.peer)
+        found = reached(name, request.params, self.company.shelf.catalogue, self.agreed.facts.peer)
         if name == "logging/setLevel":
             return self.agreed.set_level(request, params.level) or _DEFERRED
         if name in _SUBSCRIBING and name not in self.company.own:
@@ -264,9 +264,9 @@ class Session(GenServer):
             return _DEFERRED
         if name in _OF_TASKS and name not in self.company.own:
             return self.tasks.take(request) or _DEFERRED
-        if name == "tools/call" and self.tasks.begin(request):
+        if name == "tools/call" and found and self.tasks.begin(request, found[0]):
             return _DEFERRED
-        return at_once(request, self.agreed.facts, self.company) or self._work(request)
+        return at_once(request, self.agreed.facts, self.company) or self._work(request, timeout_of(name, found))
 
     def _is_off(self, method: methods.Method) -> bool:
         switched = self.company.settings.capabilities
@@ -288,10 +288,9 @@ class Session(GenServer):
         """Have the answer to a call come on a stream, where it has none yet."""
         self.outlet.open(call, self.agreed.version)
 
-    def _work(self, request: Request) -> Any:
-        """Have a worker do it."""
+    def _work(self, request: Request, own: float | None) -> Any:
+        """Have a worker do it. `own` is how long it may take, where its handler has a limit of its own."""
         company = self.company
-        own = timeout_of(request, company)
         call = self.begin(request, company.settings.call_timeout if own is None else own, lasting=own is not None)
         voice = call.voice = CallVoice(self.own_ref, call.key, call.cancelled, mute=self.outlet.mute)
         job = Job(
@@ -304,6 +303,7 @@ class Session(GenServer):
             voice,
             call.cancelled,
             company,
+            catalogue=company.shelf.catalogue,
         )
         self.calls.start(call, run_job, company.work, job, call)
         return _DEFERRED

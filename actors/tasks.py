@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .calls import Call
     from .catalogue import Catalogue
     from .company import Company
+    from .entries import ToolEntry
     from .session import Session
     from .settings import Settings
     from .task_record import Decided
@@ -318,15 +319,14 @@ class TaskCalls:
 
     # --- calling a tool as a task
 
-    def begin(self, request: Request) -> bool:
-        """Whether this call becomes a task. Raises `McpError` where it must not, or must and does not say so."""
-        session = self._session
-        company, wish = session.company, request.params.get("task")
-        catalogue = company.shelf.catalogue
-        entry = catalogue.tool(request.params["name"])
-        if entry is None or (wish is None and entry.as_task == "forbidden"):
+    def begin(self, request: Request, entry: ToolEntry) -> bool:
+        """Whether this call of a tool becomes a task. Raises `McpError` where it must not, or must and does not say so."""
+        wish, support = request.params.get("task"), entry.as_task
+        if wish is None and support == "forbidden":
             return False  # as nearly all calls
-        support = entry.as_task
+        session = self._session
+        company = session.company
+        catalogue = company.shelf.catalogue
         if request.method in company.own or methods.find("tasks/get", session.agreed.version, Side.SERVER) is None:
             return False
         owner = self.owner

@@ -36,7 +36,7 @@ from .handlers import Place
 from .jobs import Encoded, Facts, Failed, FarCrash, Finished
 from .paced_checks import paced
 from .peer_channels import NoStream
-from .scopes import check_call, whose
+from .scopes import reached, whose
 from .server_questions import NotAwaited
 from .task_record import related
 
@@ -63,7 +63,9 @@ async def work(job: Job) -> None:
     ctx = Context(job.facts, job.voice, job.cancelled, job.request_id, job.params, job.house.settings.ask_timeout)
     process = current_process("work")
     try:
-        check_call(job.method, job.params, job.house.shelf.catalogue, job.facts.peer)  # it may have changed since
+        catalogue = job.house.shelf.catalogue
+        if catalogue is not job.catalogue:  # it has changed since
+            reached(job.method, job.params, catalogue, job.facts.peer)
         answer: Any = job.house.own.get(job.method) or ANSWERS[job.method][1]
         around = job.house.around
         try:
@@ -363,10 +365,9 @@ def at_once(request: Request, facts: Facts, house: House) -> bytes | None:
     return encode_result(request.id, result)
 
 
-def timeout_of(request: Request, house: House) -> float | None:
-    """How long the handler of this request may take, where it has a limit of its own."""
-    handler = handler_of(request.method, request.params, house.shelf.catalogue)
-    return None if handler is None else handler.timeout
+def timeout_of(method: str, found: Sequence[Any]) -> float | None:
+    """How long the handler of a request may take that reaches this, where it has a limit of its own."""
+    return found[0].handler.timeout if found and method != "completion/complete" else None
 
 
 def introduce(ctx: Context, job: Job) -> None:
@@ -389,21 +390,6 @@ def introduce(ctx: Context, job: Job) -> None:
                 ctx.name, ctx.variables = found[0].name, found[1]
         case _:
             pass
-
-
-def handler_of(method: str, params: Mapping[str, Any], catalogue: Catalogue) -> Handler | None:
-    """The handler that a request would reach."""
-    entry: Any = None
-    if method == "tools/call":
-        entry = catalogue.tool(params["name"])
-    elif method == "prompts/get":
-        entry = catalogue.prompt(params["name"])
-    elif method == "resources/read":
-        entry = catalogue.resource(params["uri"])
-        if entry is None:
-            found = catalogue.matching(params["uri"])
-            entry = None if found is None else found[0]
-    return None if entry is None else cast("Handler", entry.handler)
 
 
 # --- Calling what is registered from the program itself: no session, no wire, and what comes back is what the function returned.

@@ -299,7 +299,9 @@ class Http1Wire(asyncio.Protocol):
                 return
             with turn.waiting:
                 target = f"{path}?{query.decode('latin-1')}" if query else path
-                await engine.handle(turn.head.method, target, turn.head, turn.body, turn, address=self.address)
+                await engine.handle(
+                    turn.head.method, target, turn.head, turn.taken() or turn.body, turn, address=self.address
+                )
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # noqa: BLE001 - one request's trouble, whatever was raised
@@ -568,10 +570,18 @@ class Turn(Incoming):
 
     # --- the body
 
+    def taken(self) -> bytes | None:
+        """All of a body that came at once with its head, as most do: it is in memory already."""
+        if not self._whole or len(self._pieces) != 1:
+            return None
+        pieces, self._pieces = self._pieces, []
+        self._rest, self._delivered, self.unread = False, True, 0
+        if len(pieces[0]) > AHEAD:
+            self._line.relax()
+        return pieces[0]
+
     async def body(self, share: BodyShare) -> bytes:
         """All of the body, within its share of the memory for bodies. Raises `Refused` and `PeerGone`."""
-        if self._whole:
-            return await self._gather(share)
         try:
             async with asyncio.timeout(self._config.body_timeout):
                 return await self._gather(share)

@@ -19,6 +19,7 @@ import math
 import posixpath
 import secrets
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qs, quote
 
@@ -48,7 +49,7 @@ from .http_answers import (
     visible,
 )
 from .http_config import HttpConfig
-from .http_exchange import Board, BodyBudget, Exchange, Interruption, PeerGone, forbid, told, too_large
+from .http_exchange import Board, BodyBudget, Exchange, Interruption, PeerGone, forbid, no_room, told, too_large
 from .open_connections import TrustedProxies, host_in
 from .seam import Answer, Event, NeverAsked, OpenDoor, Peer, Refusal
 
@@ -118,6 +119,7 @@ class Engine:
         self._hosts = checks.Hosts(config)
         self._origins = checks.Origins(config)
         self._proxies = TrustedProxies(config.trusted_proxies)
+        self._peer_at = lru_cache(maxsize=1024)(self._stranger)
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
         self.bodies = BodyBudget(config.bodies)
         """What bodies are read within: given back when a body is complete, before its message is parsed, or never will be."""
@@ -132,6 +134,9 @@ class Engine:
         quiet = config.quiet_after
         self._quiet = math.inf if quiet is None else quiet
         self._pulse = min(config.heartbeat, self._quiet)
+
+    def _stranger(self, address: str) -> Peer:
+        return Peer("http", address, proxied=host_in(address) in self._proxies)
 
     @property
     def instance(self) -> Headers:
@@ -184,7 +189,7 @@ class Engine:
         What reads it may raise `Refused` or `PeerGone`. `peer` is who it is, where somebody in front has found that out.
         """
         if peer is None:
-            peer = Peer("http", address, proxied=host_in(address) in self._proxies)
+            peer = self._peer_at(address)
         elif peer.proxied is None:
             peer = replace(peer, proxied=host_in(peer.address) in self._proxies)
         exchange = Exchange(method, peer, responder)
@@ -330,6 +335,10 @@ class Engine:
             raise too_large(config)
         if isinstance(body, bytes):
             data = body
+            if self.bodies.used:  # else it has room, and gives it back in this moment
+                with self.bodies.body(exchange.peer) as share:
+                    if not share.take(len(data)):
+                        raise no_room()
         else:
             with self.bodies.body(exchange.peer) as share:
                 data = await body(share)

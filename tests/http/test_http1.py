@@ -331,7 +331,8 @@ def after(first: bytes, second: bytes) -> tuple[Head, Head]:
 
 
 def parts(head: Head) -> dict[str, object]:
-    return {name: getattr(head, name) for name in Head.__slots__}
+    own = {name: getattr(head, name) for name in Head.__slots__ if name not in ("before", "fields")}
+    return {**own, "folded": head.folded()}
 
 
 @pytest.mark.parametrize(

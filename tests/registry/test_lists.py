@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
 from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.jobs import Facts
+from greenroom.actors.scopes import reached
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import ANSWERS, at_once, timeout_of
 from greenroom.protocol.errors import McpError
@@ -163,4 +164,5 @@ def test_a_handler_may_have_its_own_deadline() -> None:
         ("completion/complete", {}, None),
     ]
     for method, params, timeout in asked:
-        assert timeout_of(Request(1, method, params), office) == timeout
+        found = reached(method, params, office.shelf.catalogue, Peer("http")) if params else ()
+        assert timeout_of(method, found) == timeout

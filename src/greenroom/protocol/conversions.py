@@ -535,8 +535,14 @@ _SAID: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
 )
 
 
+_QUICK: Final = frozenset({bool, int, float, str, type(None)})
+"""What is written at once, as most results are."""
+
+
 def is_slow(value: Any, depth: int = 3) -> bool:
     """Whether it takes long to write: a picture, or a large array or frame, alone or among the first things of a list, dict or dataclass."""
+    if type(value) in _QUICK:
+        return False
     size = getattr(value, "size", 0)
     if (type(size) is int and size > _MANY) or is_picture(value):
         return True

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import compress
 from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
@@ -163,16 +164,21 @@ def _check_values(data: bytes, limits: Limits) -> None:
         )
 
 
+_NESTED: Final = frozenset({dict, list})
+_is_nested: Final = _NESTED.__contains__
+
+
 def _members(value: Any) -> int:
     """How many keys all objects in it have together."""
     found = 0
-    left: list[Any] = [value]
+    left: list[Any] = [value] if type(value) in _NESTED else []
     for inner in left:  # which grows as it is walked
-        if type(inner) is dict:
-            left += inner.values()
-            found += inner.__len__()
-        elif type(inner) is list:
-            left += inner
+        if is_object(inner):
+            found += len(inner)
+            below: Any = inner.values()
+        else:
+            below = inner
+        left += compress(below, map(_is_nested, map(type, below)))
     return found
 
 
