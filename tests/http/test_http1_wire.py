@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.transports.http1_wire import AHEAD, STEPS, Http1Wire, Turn
 
-from .wire import house, request
+from .wire import house, message, request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -322,3 +322,25 @@ async def test_pieces_that_come_in_one_turn_of_the_loop_are_read_in_many(monkeyp
         wires[0].data_received(b"0\r\n\r\n")
         assert (await client.reply()).body == b"a"
     assert b"".join(taken) == b"x" * 20 * STEPS
+
+
+async def test_a_peer_that_sends_ahead_gives_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[Http1Wire] = []
+    write = Http1Wire.write
+
+    def noted(wire: Http1Wire, data: bytes) -> None:
+        order.append(wire)
+        write(wire, data)
+
+    async with house() as opened:
+        first, second = await opened.entered(), await opened.client()
+        await second.call("echo")
+        monkeypatch.setattr(Http1Wire, "write", noted)
+        first.writer.write(100 * request("POST", body=message("echo"), mcp_session_id="s1"))
+        second.writer.write(request("POST", body=message("echo"), mcp_session_id="s1"))
+        for _ in range(100):
+            assert (await first.reply()).status == 200
+        assert (await second.reply()).status == 200
+    assert len(order) == 101
+    others = next(wire for wire in order if order.count(wire) == 1)
+    assert order.index(others) < 50

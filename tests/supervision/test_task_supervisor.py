@@ -357,3 +357,59 @@ async def test_a_task_that_nobody_waits_for_any_more_is_not_started() -> None:
     await wait_down(asker)
     await resume(tasks)
     assert await which_children(tasks) == []
+
+
+class Told:
+    """Is told of ends."""
+
+    def __init__(self) -> None:
+        self.reasons: list[ExitReason] = []
+        self.come = asyncio.Event()
+
+    def exited(self, reason: ExitReason) -> None:
+        self.reasons.append(reason)
+        self.come.set()
+
+
+async def wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def fail_after(event: asyncio.Event) -> None:
+    await event.wait()
+    raise LookupError("a fault")
+
+
+async def test_the_end_of_a_job_is_known_at_once_and_its_waiter_is_told() -> None:
+    tasks, told, event = await start(TaskSupervisor), Told(), asyncio.Event()
+    pid = await tasks.call(TaskSupervisor.begin_job, wait_for, (event,), (), "temporary", told)
+    assert [each.pid for each in await which_children(tasks)] == [pid]
+    event.set()
+    await told.come.wait()
+    assert told.reasons == [NORMAL]
+    assert tasks.now(TaskSupervisor.count_children) is not None, "no message of the job's end waits there"
+    assert await which_children(tasks) == []
+
+
+async def test_a_job_that_crashes_is_reported_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    tasks, told, event = await start(TaskSupervisor), Told(), asyncio.Event()
+    await tasks.call(TaskSupervisor.begin_job, fail_after, (event,), (), "temporary", told)
+    event.set()
+    await told.come.wait()
+    assert await which_children(tasks) == []
+    assert isinstance(told.reasons[0], Crash)
+    assert "fail_after" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+async def test_jobs_end_with_their_supervisor(how: str) -> None:
+    tasks, event = await start(TaskSupervisor), asyncio.Event()
+    jobs = [await supervise_job(tasks, wait_for, event) for _ in range(3)]
+    if how == "killed":
+        kill(tasks)
+    else:
+        exit(tasks, SHUTDOWN)
+    await wait_down(tasks)
+    for each in jobs:
+        await wait_down(each)
+    assert not any(is_alive(each) for each in jobs)
