@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, McpError, not_done
 from greenroom.protocol.messages import ID_LIMIT, encode_error, encode_result, id_key
-from greenroom.supervision import Crash, Ref, Shutdown, TaskSupervisor, exit, is_alive, kill, monitor, send_after
+from greenroom.supervision import Crash, Ref, Shutdown, TaskSupervisor, exit, is_alive, monitor, send_after
 from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
 
-from .cancellation import Cancellation
+from .cancellation import Cancellation, end_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -37,14 +37,6 @@ _NAME = 100
 """How much of a tool's name is told."""
 _NOW = 1e-6
 """What is due so soon is due."""
-
-
-class Lingers(NamedTuple):
-    """The worker of a call that is decided has had time enough to notice; `again` when it was told once already."""
-
-    worker: Pid
-    reason: Shutdown
-    again: bool = False
 
 
 class Lost(NamedTuple):
@@ -250,16 +242,6 @@ class Calls:
         """Whether that is our monitor on whoever starts our workers."""
         return ref is self._watching
 
-    def linger(self, message: Lingers) -> None:
-        """End a worker that did not notice that nobody wants its result; one that notices nothing at all is killed."""
-        if not self.table.knows(message.worker):
-            return
-        if message.again:
-            kill(message.worker)
-            return
-        exit(message.worker, message.reason)
-        self._remind(message._replace(again=True))
-
     def abandon_all(self, why: str, reason: ExitReason) -> None:
         """The session is gone: raise every flag, which is all that reaches a thread, and end the workers."""
         for call in self.table:
@@ -277,10 +259,8 @@ class Calls:
         if call.task is not None:
             self._session.tasks.left(call)
         if call.worker is not None:
-            self._remind(Lingers(call.worker, reason))
-
-    def _remind(self, message: Lingers) -> None:
-        send_after(self._session.company.settings.cancel_grace, self._session.own_ref, message)
+            grace = self._session.company.settings.cancel_grace
+            end_worker(call.worker, reason, grace, notice=grace)
 
     def answer(self, call: Call, body: bytes | None, status: int = 200, *, outcome: str = "") -> None:
         """Say what has been decided; whatever was asked on behalf of the call is over with it. `outcome` is for the log, where the body does not say it."""

@@ -12,9 +12,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from greenroom.errors import GreenroomError
+from greenroom.supervision import current_node, exit, kill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from greenroom.supervision import Pid, Shutdown
 
 _logger = logging.getLogger(__name__)
 # One for all: it is held for a moment when somebody begins to wait and when a call is cancelled, which is seldom.
@@ -114,6 +117,16 @@ class Cancellation:
             return over.wait(timeout)
         finally:
             forget()
+
+
+def end_worker(worker: Pid, reason: Shutdown, grace: float, *, notice: float = 0.0) -> None:
+    """End the worker of a call that is over, by an exit signal after `notice`, in which it may see its flag; `grace` later it is killed."""
+    node = current_node()
+    if notice > 0:
+        node.loop.call_later(notice, exit, worker, reason, context=node.context)
+    else:
+        exit(worker, reason)
+    node.loop.call_later(notice + grace, kill, worker, context=node.context)
 
 
 def _settle(over: asyncio.Future[None]) -> None:

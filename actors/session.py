@@ -38,7 +38,7 @@ from greenroom.supervision import (
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 
 from .asking import Questions, Unanswered
-from .calls import ALARM, Calls, Lingers, Lost
+from .calls import ALARM, Calls, Lost
 from .hooks import Heeded, Returned, run_heeded, run_hook, run_job
 from .jobs import Facts, Failed, Finished, Job
 from .names import shown
@@ -341,8 +341,6 @@ class Session(GenServer):
                     calls.finish(key, self.agreed.returned(returned, value))
             case Heeded():
                 self.agreed.roots_heeded()
-            case Lingers():
-                calls.linger(message)
             case Unanswered() | GivenUp() | Withdrawn() | Expects() | Visited():
                 self.questions.hear(message)
             case Interrupt(key=key, retry=retry):

@@ -27,8 +27,6 @@ from greenroom.supervision import (
     Shutdown,
     Stop,
     TaskSupervisor,
-    exit,
-    kill,
     monitor,
     send_after,
 )
@@ -36,7 +34,7 @@ from greenroom.transports.access_log import is_on, log_call
 
 from .asking import refusal
 from .calls import CANCELLED, TIMED_OUT
-from .cancellation import Cancellation
+from .cancellation import Cancellation, end_worker
 from .hooks import run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
@@ -68,10 +66,6 @@ if TYPE_CHECKING:
 
 _BEGIN, _LATE, _LIFETIME, _AGAIN = object(), object(), object(), object()
 STOPPED = "The server stopped, or what kept the task died, before it had ended"
-
-
-class _Lingers(NamedTuple):
-    again: bool = False
 
 
 class TaskCollector(GenServer):
@@ -193,7 +187,7 @@ class TaskCollector(GenServer):
             self._arm(self._company.settings.task_poll, _AGAIN)
         return NoReply()
 
-    def handle_info(self, message: Any) -> Any:  # noqa: PLR0912 - one line for each message there is
+    def handle_info(self, message: Any) -> Any:
         """What workers, sessions, the host and clocks send."""
         match message:
             case Finished(body=body):
@@ -221,8 +215,6 @@ class TaskCollector(GenServer):
                     self._move("working")
             case Update(message=text):
                 self._update(text)
-            case _Lingers():
-                self._linger(message)
             case _ if message is _AGAIN:
                 self._listeners.try_again()
             case _ if message is _LATE or message is _LIFETIME:
@@ -251,7 +243,8 @@ class TaskCollector(GenServer):
             won.session.send(Decided(won.key, won=True))
         self._tasks.trim(self.record.owner)
         if self._worker is not None:
-            send_after(self._company.settings.cancel_grace, self.pid, _Lingers())
+            grace = self._company.settings.cancel_grace
+            end_worker(self._worker, self._reason, grace, notice=grace)
         return self._rest()
 
     def _log(self) -> None:
@@ -296,16 +289,6 @@ class TaskCollector(GenServer):
                 self._tasks.store.remove(self.record.id)  # nobody can ask for it any more
             return stopped
         return None
-
-    def _linger(self, message: _Lingers) -> None:
-        """The worker did not notice that it is over; one that notices nothing at all is killed."""
-        if self._worker is None:
-            return
-        if message.again:
-            kill(self._worker)
-            return
-        exit(self._worker, self._reason)
-        send_after(self._company.settings.cancel_grace, self.pid, _Lingers(again=True))
 
     # --- what is on record
 

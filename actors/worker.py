@@ -26,10 +26,10 @@ from greenroom.protocol.results import Infinite, completion_result, prompt_resul
 from greenroom.protocol.returns import told_of_nan
 from greenroom.protocol.schemas import Arguments
 from greenroom.protocol.versions import LATEST, V2025_11_25, at_least
-from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, exit, start_task_alone
+from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, start_task_alone
 from greenroom.transports.seam import Peer
 
-from .cancellation import Cancellation, RequestCancelled
+from .cancellation import Cancellation, RequestCancelled, end_worker
 from .catalogue import LISTINGS, NotFound, answer_of
 from .context import Context
 from .handlers import Place
@@ -433,7 +433,7 @@ async def call_locally(house: House, kind: Kind, name: str, arguments: Mapping[s
     try:
         outcome = await task.wait(entry.handler.timeout)
     except (asyncio.CancelledError, CallTimeout):
-        exit(task.pid, _GIVEN_UP)
+        end_worker(task.pid, _GIVEN_UP, house.settings.cancel_grace)
         raise
     if isinstance(outcome, _Raised):
         raise outcome.error
