@@ -17,7 +17,7 @@ PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz mutat
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all deep check conformance interop servers inspector hosts terminal tls once schemas format bench profile blast survival fire fuzz linear mutate soak trials shape docs lock versions quick mypy pyright clean venv
+.PHONY: help run test test-all deep check conformance interop servers inspector hosts terminal tls once schemas format bench beside profile blast survival fire fuzz linear mutate soak trials shape docs lock versions quick mypy pyright clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,6 +128,10 @@ survival: $(STAMP) ## what tools do to the process they run in, and what isolati
 
 bench: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-2 mcp-fast fastmcp fastmcp-fast) ## measure, beside floors and peers in the same run
 	$(BIN)/python -m benchmarks
+
+beside: $(STAMP) ## measure this tree and an earlier commit of it in alternating rounds: BEFORE=main ONLY="tool call"
+	$(BIN)/python -m benchmarks.beside $(BEFORE) $(if $(ONLY),--only "$(ONLY)")
+BEFORE ?= main
 
 profile: $(STAMP) $(PEERS)/profiler/.installed ## where a served call's time goes, layer by layer
 	$(BIN)/python -m benchmarks.serving.profiling

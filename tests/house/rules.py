@@ -143,6 +143,8 @@ BELOW: dict[str, str] = {
     "cluster.plain_link": "the guest's end of such a link",
     "cluster.thespian_taming": "loads Thespian, which the public module of the package does not",
     "kernel.current": "a hosting takes its node from a loop that was closed",
+    "kernel.gate": "the task of a connection goes on inside of the loop's callback",
+    "kernel.workers": "each request that such a task serves has a context of its own",
     "kernel.forks": "a child that a pool's handler forks ends as one of a thread does",
     "testing.replay": "the pytest plugin says how to replay what it has seen",
     "testing.stage": "the pytest plugin runs tests on the stage",

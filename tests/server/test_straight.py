@@ -9,7 +9,8 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from greenroom import CustomAuth, HttpConfig, Server
+from greenroom import HttpConfig, Server
+from greenroom.auth import CustomAuth
 from greenroom.transports.http1_wire import Http1Wire
 
 if TYPE_CHECKING:
