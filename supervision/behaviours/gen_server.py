@@ -281,7 +281,7 @@ def _does_not_fit(error: BaseException) -> bool:
 
 
 _CALLING = (Serving._otp_handle.__code__, Process.drain.__code__, CALL_CODE)
-watchdog.runs_handlers(Serving._otp_set_up.__code__, lambda frame: frame["self"]._process)
+watchdog.runs_handlers(Serving._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
 
 
 __all__ = ["Action", "BadReturn", "Begun", "GenServer"]

@@ -245,7 +245,7 @@ class Server(Behaviour):
         process.resting = self._otp_rests()
 
 
-watchdog.runs_handlers(Server._otp_set_up.__code__, lambda frame: frame["self"]._process)
+watchdog.runs_handlers(Server._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
 
 
 # --- What a server says of its own crash: what it was at, for whom, and in what state.

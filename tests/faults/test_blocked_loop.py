@@ -74,6 +74,25 @@ async def test_one_that_blocks_the_loop_is_named_while_it_does(method: Any, node
     assert "Thread" not in report.stack
 
 
+class BlocksAtItsStart(GenServer):
+    """Keeps the loop from turning before it is up."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.gate = gate
+
+    def init(self) -> None:
+        assert self.gate.wait(30.0)
+
+
+@pytest.mark.greenroom(clock="real", watchdog=0.05)
+async def test_a_server_that_blocks_the_loop_in_its_init_is_named(node: Node) -> None:
+    watch = Watch(node, "the starter")
+    ref = await Options(label="the starter").start(BlocksAtItsStart, watch.gate)
+    (report,) = watch.reports
+    assert report.pid == ref.pid
+    assert "self.gate.wait(30.0)" in report.stack
+
+
 @pytest.mark.greenroom(clock="real", watchdog=0.05)
 async def test_a_caller_is_not_blamed_for_its_callee(node: Node) -> None:
     watch = Watch(node, "Blocks")
