@@ -39,18 +39,27 @@ def port_of(text: str, *, least: int = 1) -> int | None:
     return number if least <= number <= _PORTS else None
 
 
-async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], address: str) -> Link:
-    """Connect to an address. Raises `LinkRefused` when it is none, and `OSError` when nobody is there."""
+def parsed(address: str) -> str | tuple[str, int]:
+    """A path, which begins with NUL in the abstract namespace, or a host and a port. Raises `LinkRefused`."""
     kind, _, where = address.partition(":")
     if kind == "unix" and where:
-        path = f"\0{where[1:]}" if where.startswith("@") else where
-        return (await loop.create_unix_connection(make, path))[1]
+        return f"\0{where[1:]}" if where.startswith("@") else where
     host, _, port = where.rpartition(":")
     number = port_of(port)
     if kind != "tcp" or not host or number is None:
-        raise LinkRefused("not an address of a node: it is unix:PATH, unix:@NAME or tcp:HOST:PORT")
+        raise LinkRefused(
+            f"{address!r} is not an address of a node: there is no address but unix:PATH, unix:@NAME and tcp:HOST:PORT"
+        )
+    return host.strip("[]"), number
+
+
+async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], address: str) -> Link:
+    """Connect to an address. Raises `LinkRefused` when it is none, and `OSError` when nobody is there."""
+    where = parsed(address)
+    if isinstance(where, str):
+        return (await loop.create_unix_connection(make, where))[1]
     try:
-        return (await loop.create_connection(make, host.strip("[]"), number))[1]
+        return (await loop.create_connection(make, *where))[1]
     except ValueError as error:  # a name that no host can have
         raise LinkRefused(f"not an address of a node: {error}") from error
 

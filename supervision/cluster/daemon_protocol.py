@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from greenroom.supervision.kernel.errors import ActorError
+
+from .framing import framed, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from .machines import Machine
 
 LARGEST: Final = 16 * 1024 * 1024
-_LENGTH: Final = struct.Struct(">I")
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
@@ -176,28 +178,8 @@ class Pong(Order, frozen=True):
     number: int
 
 
-Any_ = (
-    Begin
-    | StartHost
-    | EndHost
-    | Finish
-    | Rejoin
-    | Ping
-    | Hello
-    | Ready
-    | Born
-    | Sent
-    | Joined
-    | Absent
-    | Gone
-    | NotStarted
-    | Replaced
-    | Note
-    | Failed
-    | Pong
-)
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Any_)
+_decoder: Final[msgspec.msgpack.Decoder[Order]] = msgspec.msgpack.Decoder(reduce(or_, Order.__subclasses__()))
 
 
 def pack(order: Order) -> bytes:
@@ -205,7 +187,7 @@ def pack(order: Order) -> bytes:
     body = _encoder.encode(order)
     if len(body) > LARGEST:
         raise ValueError(f"{order!r} would have {len(body)} bytes, and an order has {LARGEST} at most")
-    return _LENGTH.pack(len(body)) + body
+    return framed(body)
 
 
 class Unpacker:
@@ -217,17 +199,8 @@ class Unpacker:
 
     def feed(self, data: bytes) -> Iterator[Order]:
         """The orders that are complete with these bytes."""
-        buffer = self._buffer
-        buffer += data
-        while len(buffer) >= _LENGTH.size:
-            length = _LENGTH.unpack_from(buffer)[0]
-            if length > LARGEST:
-                raise ValueError(f"an order of {length} bytes")
-            end = _LENGTH.size + length
-            if len(buffer) < end:
-                return
-            body = bytes(buffer[_LENGTH.size : end])
-            del buffer[:end]
+        self._buffer += data
+        for body in messages(self._buffer, LARGEST, "an order"):
             try:
                 yield _decoder.decode(body)
             except msgspec.MsgspecError as error:

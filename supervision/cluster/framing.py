@@ -85,8 +85,32 @@ class Seal:
         return hmac.compare_digest(self.mac(kind, payload), mac)
 
 
+# --- Messages of a handshake, and of the warden's sockets: each stands behind its length.
+
+_LENGTH: Final = struct.Struct(">I")
+
+
+def framed(message: bytes) -> bytes:
+    """The message behind its length."""
+    return _LENGTH.pack(len(message)) + message
+
+
+def messages(buffer: bytearray, largest: int, what: str) -> Iterator[bytes]:
+    """Take the messages that are complete off the front. Raises `ValueError`, which says `what` would be longer than `largest`."""
+    while len(buffer) >= _LENGTH.size:
+        length = _LENGTH.unpack_from(buffer)[0]
+        if length > largest:
+            raise ValueError(f"{what} of {length} bytes")
+        end = _LENGTH.size + length
+        if len(buffer) < end:
+            return
+        message = bytes(buffer[_LENGTH.size : end])
+        del buffer[:end]
+        yield message
+
+
 class Handshake:
-    """One handshake, as one end of it. `take` each message of the other; `done` when both have proved themselves."""
+    """One handshake, as one end of it. `feed` it what comes from the other; `done` when both have proved themselves."""
 
     def __init__(self, key: bytes, mine: Greeting, *, dialling: bool) -> None:
         """The dialler sends `first` and waits."""
@@ -97,6 +121,8 @@ class Handshake:
         self._transcript = b""
         self.peer: Greeting | None = None
         self.done = False
+        self.rest = bytearray()
+        """What has come and is not read yet; once the handshake is done, what stands behind it."""
 
     def __repr__(self) -> str:
         return f"<Handshake of {self._mine.name} with {self.peer.name if self.peer else 'whom, it does not know yet'}>"
@@ -104,6 +130,19 @@ class Handshake:
     def first(self) -> bytes:
         """What the dialler says first."""
         return self._first
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The answers to what has come, as they are sent. Raises `LinkRefused`."""
+        self.rest += data
+        try:
+            for message in messages(self.rest, GREETING_LIMIT, "a greeting"):
+                answer = self.take(message)
+                if answer is not None:
+                    yield framed(answer)
+                if self.done:
+                    return
+        except ValueError as error:
+            raise LinkRefused("the other end does not speak the protocol of a greenroom cluster") from error
 
     def take(self, message: bytes) -> bytes | None:
         """What to answer; None when there is nothing more to say. Raises `LinkRefused`."""

@@ -14,7 +14,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from .framing import GREETING_LIMIT, LARGEST, PIECE, Handshake, LinkRefused, Unframer, batch, frames
+from .framing import GREETING_LIMIT, LARGEST, PIECE, Handshake, LinkRefused, Unframer, batch, framed, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,6 @@ HANDSHAKE_SECONDS: Final = 5.0
 LINGER_SECONDS: Final = 1.0
 """How long the other end of a link that is closed may take for what was posted before."""
 _HIGH_WATER: Final = 512 * 1024
-_LENGTH: Final = struct.Struct(">I")
 
 
 class Party(Protocol):
@@ -59,7 +58,6 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._greetings = bytearray()
         self._unframer: Unframer | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -67,7 +65,8 @@ class Link(asyncio.Protocol):
         self._flushing = False  # whether what is posted will be written soon
         self._paused = False
         self._closing = False
-        self._why = ""
+        self.why = ""
+        """Why it is over, once it is."""
         self._welcomed = not dialling
         self.arrived: asyncio.Future[str] | None = None
         self.greeted: Callable[[Link, Greeting], str | None] | None = None
@@ -84,11 +83,6 @@ class Link(asyncio.Protocol):
     def __repr__(self) -> str:
         peer = self._handshake.peer
         return f"<Link to {peer.name if peer else 'whom, it does not know yet'}{', up' if self.up else ''}>"
-
-    @property
-    def why(self) -> str:
-        """Why it is over, once it is."""
-        return self._why
 
     @property
     def peer(self) -> Greeting | None:
@@ -119,9 +113,10 @@ class Link(asyncio.Protocol):
             self.offence = f"it belongs to another user ({stranger})"
             self.end(self.offence)
             return
-        self._alarm = self._loop.call_later(HANDSHAKE_SECONDS, self._too_late)
+        late = f"it did not shake hands within {HANDSHAKE_SECONDS:g} s"
+        self._alarm = self._loop.call_later(HANDSHAKE_SECONDS, self.end, late)
         if self.dialling:
-            self._say(self._handshake.first())
+            transport.write(framed(self._handshake.first()))
 
     def data_received(self, data: bytes) -> None:
         """Some bytes; the first are a handshake's."""
@@ -132,9 +127,7 @@ class Link(asyncio.Protocol):
         before, self._flushing = self._flushing, True
         try:
             if self._unframer is None:
-                self._greetings += data
-                self._shake()
-                data, self._greetings = bytes(self._greetings), self._greetings[:0]
+                data = self._shake(data)
             self._read(data)
         except LinkRefused as error:
             self.offence = str(error)
@@ -142,15 +135,13 @@ class Link(asyncio.Protocol):
         finally:
             self._flushing = before
         if self._out:
-            self._flush()
+            self.flush()
             self._flushing = self._flushing or before
 
     def _read(self, data: bytes) -> None:
-        unframer = self._unframer
-        if unframer is None:
-            self._greetings += data
+        if self._unframer is None:
             return
-        for payload in unframer.feed(data):
+        for payload in self._unframer.feed(data):
             if self._welcomed:
                 self._party.came(self, payload)
             else:
@@ -163,7 +154,7 @@ class Link(asyncio.Protocol):
         if exc is not None and self.up and not self.over:
             self._read_rest()
         self._alarm_off()
-        self._finish(self._why or (f"the connection broke: {exc}" if exc else "the other end closed it"))
+        self._finish(self.why or (f"the connection broke: {exc}" if exc else "the other end closed it"))
 
     def _read_rest(self) -> None:
         sock: Any = None if self._transport is None else self._transport.get_extra_info("socket")
@@ -180,47 +171,34 @@ class Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It does again."""
         self._paused = False
-        self._flush()
+        self.flush()
 
     # --- the handshake
 
-    def _say(self, message: bytes) -> None:
+    def _shake(self, data: bytes) -> bytes:
+        """Go on with the handshake; what has come behind its end."""
         assert self._transport is not None
-        self._transport.write(_LENGTH.pack(len(message)) + message)
-
-    def _shake(self) -> None:
         handshake = self._handshake
-        while not handshake.done and len(self._greetings) >= _LENGTH.size:
-            length = _LENGTH.unpack_from(self._greetings)[0]
-            if length > GREETING_LIMIT:
-                raise LinkRefused("the other end does not speak the protocol of a greenroom cluster")
-            if len(self._greetings) < _LENGTH.size + length:
-                return
-            message = bytes(self._greetings[_LENGTH.size : _LENGTH.size + length])
-            del self._greetings[: _LENGTH.size + length]
-            answer = handshake.take(message)
-            if self.dialling and self.greeted is not None and handshake.peer is not None:
-                refusal = self.greeted(self, handshake.peer)
-                if refusal is not None:
-                    self.end(refusal)
-                    return
-            if answer is not None:
-                self._say(answer)
+        for answer in handshake.feed(data):
+            assert handshake.peer is not None
+            refusal = None if self.greeted is None else self.greeted(self, handshake.peer)
+            if refusal is not None:
+                self.end(refusal)
+                return b""
+            self._transport.write(answer)
         if handshake.done:
             self._seal, back = handshake.seals()
             self._unframer = Unframer(back, self._largest)
             if not self.dialling:
                 self._decide()
+        return bytes(handshake.rest)
 
     def _decide(self) -> None:
         """Who listens has the last word: the first frame is empty, or says why not."""
         assert self._handshake.peer is not None
         refusal = self._party.met(self, self._handshake.peer)
         self._write(next(frames(b"" if refusal is None else refusal.encode()[:GREETING_LIMIT], self._seal)))
-        if refusal is None:
-            self._begin()
-        else:
-            self.end(refusal)
+        self._begin(refusal)
 
     def _answered(self, payload: bytes) -> None:
         if payload:
@@ -228,19 +206,15 @@ class Link(asyncio.Protocol):
             return
         assert self._handshake.peer is not None
         self._welcomed = True
-        refusal = self._party.met(self, self._handshake.peer)
-        if refusal is None:
-            self._begin()
-        else:
-            self.end(refusal)
+        self._begin(self._party.met(self, self._handshake.peer))
 
-    def _begin(self) -> None:
+    def _begin(self, refusal: str | None) -> None:
+        if refusal is not None:
+            self.end(refusal)
+            return
         self._alarm_off()
         self.up = True
-        self._flush()
-
-    def _too_late(self) -> None:
-        self.end(f"it did not shake hands within {HANDSHAKE_SECONDS:g} s")
+        self.flush()
 
     # --- out
 
@@ -251,25 +225,22 @@ class Link(asyncio.Protocol):
         self.waiting += len(item)
         if not self._flushing and self.up:
             # The first of a turn goes out at once, which saves a lone call a turn of the loop; what else comes in this one goes together.
-            self._flush()
+            self.flush()
             self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._flushing and not self.over:
             self._flushing = True
-            self._loop.call_soon(self._flush)
-
-    def flush(self) -> None:
-        """Let what was posted so far be a payload of its own: the other end may take no more in one."""
-        self._flush()
+            self._loop.call_soon(self.flush)
 
     def drained(self) -> bool:
         """Write what was posted so far, now; whether the system has taken all of it, so that not even this process's death can lose it."""
-        self._flush()
+        self.flush()
         transport = self._transport
         return not (self._out or self._frames) and transport is not None and not transport.get_write_buffer_size()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Let what was posted so far be a payload of its own: the other end may take no more in one."""
         self._flushing = False
         if self.over or not self.up:
             return
@@ -323,16 +294,16 @@ class Link(asyncio.Protocol):
     def close(self) -> None:
         """Write what was posted, and end; soon even if the other end takes nothing."""
         self._closing = True
-        self._why = self._why or "closed"
+        self.why = self.why or "closed"
         if not self.up:
-            self.end(self._why)
+            self.end(self.why)
         elif self._transport is not None:
             self._alarm = self._alarm or self._loop.call_later(LINGER_SECONDS, self._transport.abort)
-            self._flush()
+            self.flush()
 
     def end(self, why: str) -> None:
         """At once."""
-        self._why = self._why or why
+        self.why = self.why or why
         self._alarm_off()
         if self._transport is not None:
             if self.up:
@@ -341,7 +312,7 @@ class Link(asyncio.Protocol):
                 # What was written is a refusal at most, and fits into the socket; a peer that takes nothing is not waited for.
                 self._transport.close()
                 self._alarm = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
-        self._finish(self._why)
+        self._finish(self.why)
 
     def _alarm_off(self) -> None:
         if self._alarm is not None:

@@ -10,16 +10,14 @@ import errno
 import os
 import select
 import socket
-import struct
 from typing import TYPE_CHECKING, Final
 
-from .addresses import port_of
-from .framing import GREETING_LIMIT, Handshake, LinkRefused, Unframer, batch, frames, greeting
+from .addresses import parsed
+from .framing import Handshake, LinkRefused, Unframer, batch, framed, frames, greeting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LENGTH: Final = struct.Struct(">I")
 _READ: Final = 256 * 1024
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK, errno.EINTR})
 _AT_ONCE: Final = 32
@@ -38,18 +36,20 @@ class PlainLink:
         self._address = address
         self._handshake = Handshake(key, greeting(name, os.getpid(), kind=kind), dialling=True)
         self._largest = largest
-        self._in = bytearray()
-        self._out = bytearray()
+        self._out = bytearray(framed(self._handshake.first()))
         self._unframer: Unframer | None = None
         self._connected = False
         self.up = False
         """Whether the other end has let us in."""
         self.over: LinkLost | LinkRefused | None = None
         """Why it is over, once it is."""
-        family, self._where = _parsed(address)
+        self._where = parsed(address)
+        if isinstance(self._where, str):
+            family = socket.AF_UNIX
+        else:
+            family = socket.AF_INET6 if ":" in self._where[0] else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM | getattr(socket, "SOCK_CLOEXEC", 0))
         self._socket.settimeout(0)
-        self._say(self._handshake.first())
         self.pump()  # a unix socket connects at once
 
     def __repr__(self) -> str:
@@ -151,51 +151,20 @@ class PlainLink:
 
     # --- what comes
 
-    def _say(self, message: bytes) -> None:
-        self._out += _LENGTH.pack(len(message)) + message
-
     def _take(self, data: bytes, found: list[bytes]) -> None:
-        unframer = self._unframer
-        if unframer is None:
-            self._in += data
-            unframer = self._shaken()
-            if unframer is None:
+        handshake = self._handshake
+        if self._unframer is None:
+            for answer in handshake.feed(data):
+                self._out += answer
+            if not handshake.done:
                 return
-            data, self._in = bytes(self._in), bytearray()
-        for payload in unframer.feed(data):
+            self._seal, back = handshake.seals()
+            self._unframer = Unframer(back, self._largest)
+            data = bytes(handshake.rest)
+        for payload in self._unframer.feed(data):
             if self.up:
                 found.append(payload)
             elif payload:  # who listens has the last word of the handshake
                 raise LinkRefused(f"refused by the other end: {payload.decode(errors='replace')}")
             else:
                 self.up = True
-
-    def _shaken(self) -> Unframer | None:
-        while not self._handshake.done and len(self._in) >= _LENGTH.size:
-            length = _LENGTH.unpack_from(self._in)[0]
-            if length > GREETING_LIMIT:
-                raise LinkRefused("the other end does not speak the protocol of a greenroom link")
-            if len(self._in) < _LENGTH.size + length:
-                return None
-            message = bytes(self._in[_LENGTH.size : _LENGTH.size + length])
-            del self._in[: _LENGTH.size + length]
-            answer = self._handshake.take(message)
-            if answer is not None:
-                self._say(answer)
-        if not self._handshake.done:
-            return None
-        self._seal, back = self._handshake.seals()
-        self._unframer = Unframer(back, self._largest)
-        return self._unframer
-
-
-def _parsed(address: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
-    kind, _, where = address.partition(":")
-    host, _, port = where.rpartition(":")
-    if kind == "unix" and where:
-        return socket.AF_UNIX, "\0" + where[1:] if where.startswith("@") else where
-    number = port_of(port)
-    if kind == "tcp" and host and number is not None:
-        bare = host.strip("[]")
-        return (socket.AF_INET6 if ":" in bare else socket.AF_INET), (bare, number)
-    raise LinkRefused(f"{address!r} is no address: it is unix:@NAME, unix:PATH or tcp:HOST:PORT")
