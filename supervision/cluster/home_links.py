@@ -63,37 +63,27 @@ class HomeLinks(GenServer):
         if users is None:
             return  # somebody else's, who closes them as well
         users.append(self._me)
-        self._otp_process.await_death(_Leaving(self._peers, self._me))
+        self._otp_process.await_death(self)
         await self._have_usher()
 
     async def _have_usher(self) -> None:
         with contextlib.suppress(AlreadyRegistered):
             await Options(name=USHER).start_link(Usher)
 
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """The process is gone, however it ended: the next one has the usher, and the last one closes the links."""
+        users = _users.get(self._peers, [])
+        users.remove(self._me)
+        if users:
+            users[0].send(_YOURS)
+        else:
+            self._peers.end()
+
     async def handle_info(self, message: object) -> Stop | None:
         """It takes over from one that goes; without its usher it is started anew."""
         if message == _YOURS:
             await self._have_usher()
         return Stop(message.reason) if isinstance(message, Exit) else None
-
-
-class _Leaving:
-    """Told of the end of a user, however it ended."""
-
-    def __init__(self, peers: Peers, user: Ref[Any]) -> None:
-        self._peers = peers
-        self._user = user
-
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        users = _users.get(self._peers, [])
-        users.remove(self._user)
-        if users:
-            users[0].send(_YOURS)
-            return
-        closing = self._peers.close()
-        with contextlib.suppress(StopIteration):
-            closing.send(None)  # it never waits
-            closing.close()
 
 
 def links_of_home() -> Peers:

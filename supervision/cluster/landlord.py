@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.supervision.behaviours.caller import Reject
 from greenroom.supervision.behaviours.calls import Ref
@@ -153,8 +153,5 @@ class Landlord(GenServer):
             demonitor(lodger.watch, flush=True)
 
 
-class _Late:
-    __match_args__ = ("lodger",)
-
-    def __init__(self, lodger: _Lodger) -> None:
-        self.lodger = lodger
+class _Late(NamedTuple):
+    lodger: _Lodger

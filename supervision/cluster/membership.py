@@ -8,7 +8,7 @@ convention any more, as after a link was cut, is told to register anew.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
@@ -75,9 +75,13 @@ class Membership(GenServer):
         self._peers: Peers = links_of_home()
         self._peers.watch(self._me)
         self._here, joined = await self._engine.within(30.0).call(Engine.join, self._me)
-        self._otp_process.await_death(_Leaving(self._peers, self._me))
+        self._otp_process.await_death(self)
         for each in joined:
             self._joined(each)
+
+    def exited(self, reason: object) -> None:  # noqa: ARG002 - whatever it is
+        """The process is gone, however it ended: nothing is sent to it any more."""
+        self._peers.unwatch(self._me)
 
     # --- for others
 
@@ -127,7 +131,7 @@ class Membership(GenServer):
                 self._place(wanted)
             case Departed():
                 self._departed(message.name)
-            case _Errand():
+            case _Again() | _Reached() | _Unreached() | _Kept():
                 self._came_back(message)
             case _:
                 super().handle_info(message)
@@ -135,7 +139,8 @@ class Membership(GenServer):
     def _takes_nodes(self, known: _Known) -> bool:
         return known.up and known.system in self._systems
 
-    def _came_back(self, message: _Errand) -> None:
+    def _came_back(self, message: _Again | _Reached | _Unreached | _Kept) -> None:
+        """What comes of something that took its time."""
         match message:
             case _Reached():
                 self._reached(message)
@@ -150,8 +155,6 @@ class Membership(GenServer):
                 self._settle(known)
             case _Kept():
                 self._kept(message)
-            case _:
-                pass
 
     # --- coming and going
 
@@ -313,47 +316,34 @@ class _Wanted:
         self.refused: dict[str, str] = {}
 
 
-class _Errand:
-    """What comes back of something that took its time."""
+class _Again(NamedTuple):
+    """It is time to look at that machine again."""
 
-    def __init__(self, known: _Known) -> None:
-        self.known = known
-
-
-class _Again(_Errand):
-    """It is time to look at it again."""
+    known: _Known
 
 
-class _Reached(_Errand):
-    def __init__(self, known: _Known, landlord: Pid, system: str) -> None:
-        super().__init__(known)
-        self.landlord = landlord
-        self.system = system
+class _Reached(NamedTuple):
+    """The machine's landlord has answered."""
+
+    known: _Known
+    landlord: Pid
+    system: str
 
 
-class _Unreached(_Errand):
-    def __init__(self, known: _Known, why: str, *, refused: bool) -> None:
-        super().__init__(known)
-        self.why = why
-        self.refused = refused
+class _Unreached(NamedTuple):
+    """It has not; `refused` when the machine itself was there."""
+
+    known: _Known
+    why: str
+    refused: bool
 
 
-class _Kept(_Errand):
-    def __init__(self, known: _Known, wanted: _Wanted, refusal: str | None) -> None:
-        super().__init__(known)
-        self.wanted = wanted
-        self.refusal = refusal
+class _Kept(NamedTuple):
+    """The machine keeps a place for that node, or says why not."""
 
-
-class _Leaving:
-    """Told of the membership's end, however it ended."""
-
-    def __init__(self, peers: Peers, user: Ref[Any]) -> None:
-        self._peers = peers
-        self._user = user
-
-    def exited(self, reason: object) -> None:  # noqa: ARG002 - whatever it is
-        self._peers.unwatch(self._user)
+    known: _Known
+    wanted: _Wanted
+    refusal: str | None
 
 
 async def _reach(peers: Peers, known: _Known, here: Machine, me: Ref[Membership]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.supervision.kernel.errors import ActorError
 
@@ -17,25 +17,17 @@ if TYPE_CHECKING:
     from .specs import NodeSpec
 
 
-class Started:
-    """What a host learns of its process: its pid, and who ends the node."""
+class Started(NamedTuple):
+    """What a host learns of its process when the node is ready: its pid, and who ends the node."""
 
-    __slots__ = ("os_pid", "steward")
-
-    def __init__(self, os_pid: int, steward: Pid) -> None:
-        """The node is ready."""
-        self.os_pid = os_pid
-        self.steward = steward
+    os_pid: int
+    steward: Pid
 
 
-class Ended:
+class Ended(NamedTuple):
     """To a host: its process has ended, so."""
 
-    __slots__ = ("ending",)
-
-    def __init__(self, ending: Ending) -> None:
-        """It is gone."""
-        self.ending = ending
+    ending: Ending
 
 
 class Charge:
@@ -77,37 +69,29 @@ class Charge:
         )
 
 
-class _Timed:
-    __slots__ = ("charge", "number")
-    __match_args__ = ("charge", "number")
-
-    def __init__(self, charge: Charge, number: int = 0) -> None:
-        self.charge = charge
-        self.number = number
-
-
-class Late(_Timed):
+class Late(NamedTuple):
     """It should be ready by now."""
 
-    __slots__ = ()
+    charge: Charge
 
 
-class Again(_Timed):
+class Again(NamedTuple):
     """It is time to look for another place for it."""
 
-    __slots__ = ()
+    charge: Charge
 
 
-class Silent(_Timed):
+class Silent(NamedTuple):
     """Its link is gone, and nobody has told of its end."""
 
-    __slots__ = ()
+    charge: Charge
 
 
-class Signal(_Timed):
+class Signal(NamedTuple):
     """It had its time."""
 
-    __slots__ = ()
+    charge: Charge
+    number: int
 
 
 # --- How a process ended, as a value that says it in words, and the error that carries it.

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -47,41 +46,150 @@ if TYPE_CHECKING:
 
     from .framing import Greeting
 
-# --- How a node gets to others: whom it may dial, and one handshake after the other. What `Peers` does of its own accord.
-# When two dial each other at once, one link has to go, and both ends have to choose the same. Who dials knows whom before it proves itself, and
-# makes a note of it here; who listens has the last word, and finds that note: see `Peers.met`.
-
 BUSY: Final = "it is dialling this node just now, or has a link to it"
 _AGAIN: Final = 0.1
 """How long to wait for the other's own dialling, before one more try."""
+HEARTBEAT: Final = 1.0
+MISSES: Final = 3
+_HANDSHAKES: Final = 256
+"""How many strangers may be shaking hands at once."""
+
+_get_ident = threading.get_ident
 
 
-class Dialling(Party):
-    """The part of it."""
+class NodeUp(NamedTuple):
+    """A node is connected."""
 
-    def __init__(self, node: Node) -> None:
-        """Nobody is dialled yet."""
+    name: str
+
+
+class NodeDown(NamedTuple):
+    """A node is not connected any more; `why` in words."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOffence(Report):
+    """Something came over a connection that no node which holds the key would send; the connection was ended.
+
+    `more` is how many others were since the last report: there is one a second at most.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+
+    what: str
+    more: int = 0
+
+    def __str__(self) -> str:
+        return f"a connection was refused: {self.what}{f' (and {self.more} others)' if self.more else ''}"
+
+
+class Peers(Party):
+    """One node's links to others."""
+
+    def __init__(
+        self, node: Node, key: bytes, *, heartbeat: float = HEARTBEAT, misses: int = MISSES, kind: str = "node"
+    ) -> None:
+        """Nothing is open yet, and nobody is dialled."""
         self.node = node
+        self.silence = Silence(self, heartbeat, misses)
+        self._key = check_key(key)
+        self._kind = kind
         self._open = False
+        self._listening = Listening()
         self._switches: dict[str, Switch] = {}
         self._links: dict[Link, Switch | None] = {}
         self._dialled: dict[str, Link] = {}  # handshakes of our own, once it is known with whom
         self._introduced: dict[str, tuple[str, ...]] = {}
         self._learned: dict[str, tuple[str, ...]] = {}  # what nodes that were connected said of themselves
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._watchers: dict[Ref[Any], None] = {}
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._offences = 0
+        self._told_at: float | None = None
+        self._empty: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Peers of {self.node.name}: {', '.join(self.connected) or 'nobody'}>"
 
     @property
-    @abstractmethod
+    def addresses(self) -> tuple[str, ...]:
+        """Where this node listens."""
+        return self._listening.addresses
+
+    @property
+    def heartbeat(self) -> float:
+        """How often each end of a link says something, in seconds."""
+        return self.silence.heartbeat
+
+    @property
+    def misses(self) -> int:
+        """After how many heartbeats without a word a node is lost."""
+        return self.silence.misses
+
+    @property
     def connected(self) -> tuple[str, ...]:
         """The names of the nodes that are."""
+        return tuple(name for name, switch in self._switches.items() if switch.link is not None)
 
-    @abstractmethod
-    async def wait_for(self, name: str, timeout: float | None = 5.0) -> None:
-        """Until that node is connected. Raises `CallTimeout`."""
+    def links(self) -> list[tuple[str, Link]]:
+        """The links that are up, and to whom."""
+        return [(name, switch.link) for name, switch in self._switches.items() if switch.link is not None]
 
-    @abstractmethod
-    def _lose(self, switch: Switch, why: str) -> None:
-        """It cannot be reached, or not any more."""
+    # --- open and close
+
+    async def open(self, *, tcp: str | None = None) -> None:
+        """Listen: on a unix socket of our own, and on the host `tcp` if one is given. From now on other nodes' pids work."""
+        if self.node.elsewhere is not None:
+            raise ActorError(f"{self.node!r} has its peers already")
+        self.node.elsewhere = self
+        self._open = True
+        try:
+            await self._listening.open(self._welcome, tcp)
+        except BaseException:
+            self._open, self.node.elsewhere = False, None
+            raise
+        self.silence.begin()
+
+    def _welcome(self) -> Link:
+        link = Link(self, dialling=False)
+        self._links[link] = None
+        strangers = [each for each, switch in self._links.items() if switch is None and not each.dialling]
+        if len(strangers) > _HANDSHAKES:
+            strangers[0].end("too many handshakes at once")  # the one that has been at it for longest makes room
+        return link
+
+    async def close(self) -> None:
+        """As `end`."""
+        self.end()
+
+    def end(self) -> None:
+        """Let go of every node, at once; what was said before is still sent, and `closed` waits for that. Again is nothing."""
+        self._open = False
+        for task in tuple(self._tasks):
+            task.cancel()
+        self.silence.end()
+        self._listening.close()
+        for link in tuple(self._links):
+            link.close()
+        for switch in tuple(self._switches.values()):
+            self._lose(switch, "closed")
+        for future in [each for waiting in self._waiting.values() for each in waiting if not each.done()]:
+            future.set_exception(ActorError(f"{self!r} was closed"))
+        self._waiting.clear()
+        self._watchers.clear()
+        if self.node.elsewhere is self:
+            self.node.elsewhere = None
+
+    async def closed(self) -> None:
+        """Wait, once it is closed, until the last socket is, too; about a second at most."""
+        if self._links:
+            self._empty = self.node.loop.create_future()
+            await asyncio.wait((self._empty,), timeout=2 * LINGER_SECONDS)
+
+    # --- dialling: which nodes may be reached, and one handshake after the other
 
     async def connect(self, addresses: Sequence[str], timeout: float = 5.0) -> str:
         """Dial the first of these addresses that answers; the name of the node that does. Raises `LinkRefused`.
@@ -177,140 +285,6 @@ class Dialling(Party):
             return "it is connected already"
         first = self._dialled.setdefault(peer.name, link)
         return None if first is link else BUSY
-
-
-HEARTBEAT: Final = 1.0
-MISSES: Final = 3
-_HANDSHAKES: Final = 256
-"""How many strangers may be shaking hands at once."""
-
-_get_ident = threading.get_ident
-
-
-class NodeUp(NamedTuple):
-    """A node is connected."""
-
-    name: str
-
-
-class NodeDown(NamedTuple):
-    """A node is not connected any more; `why` in words."""
-
-    name: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkOffence(Report):
-    """Something came over a connection that no node which holds the key would send; the connection was ended.
-
-    `more` is how many others were since the last report: there is one a second at most.
-    """
-
-    level: ClassVar[int] = logging.WARNING
-
-    what: str
-    more: int = 0
-
-    def __str__(self) -> str:
-        return f"a connection was refused: {self.what}{f' (and {self.more} others)' if self.more else ''}"
-
-
-class Peers(Dialling):
-    """One node's links to others."""
-
-    def __init__(
-        self, node: Node, key: bytes, *, heartbeat: float = HEARTBEAT, misses: int = MISSES, kind: str = "node"
-    ) -> None:
-        """Nothing is open yet."""
-        super().__init__(node)
-        self.silence = Silence(self, heartbeat, misses)
-        self._key = check_key(key)
-        self._kind = kind
-        self._listening = Listening()
-        self._watchers: dict[Ref[Any], None] = {}
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._offences = 0
-        self._told_at: float | None = None
-        self._empty: asyncio.Future[None] | None = None
-
-    def __repr__(self) -> str:
-        return f"<Peers of {self.node.name}: {', '.join(self.connected) or 'nobody'}>"
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """Where this node listens."""
-        return self._listening.addresses
-
-    @property
-    def heartbeat(self) -> float:
-        """How often each end of a link says something, in seconds."""
-        return self.silence.heartbeat
-
-    @property
-    def misses(self) -> int:
-        """After how many heartbeats without a word a node is lost."""
-        return self.silence.misses
-
-    @property
-    def connected(self) -> tuple[str, ...]:
-        """The names of the nodes that are."""
-        return tuple(name for name, switch in self._switches.items() if switch.link is not None)
-
-    def links(self) -> list[tuple[str, Link]]:
-        """The links that are up, and to whom."""
-        return [(name, switch.link) for name, switch in self._switches.items() if switch.link is not None]
-
-    # --- open and close
-
-    async def open(self, *, tcp: str | None = None) -> None:
-        """Listen: on a unix socket of our own, and on the host `tcp` if one is given. From now on other nodes' pids work."""
-        if self.node.elsewhere is not None:
-            raise ActorError(f"{self.node!r} has its peers already")
-        self.node.elsewhere = self
-        self._open = True
-        try:
-            await self._listening.open(self._welcome, tcp)
-        except BaseException:
-            self._open, self.node.elsewhere = False, None
-            raise
-        self.silence.begin()
-
-    def _welcome(self) -> Link:
-        link = Link(self, dialling=False)
-        self._links[link] = None
-        strangers = [each for each, switch in self._links.items() if switch is None and not each.dialling]
-        if len(strangers) > _HANDSHAKES:
-            strangers[0].end("too many handshakes at once")  # the one that has been at it for longest makes room
-        return link
-
-    async def close(self) -> None:
-        """As `end`."""
-        self.end()
-
-    def end(self) -> None:
-        """Let go of every node, at once; what was said before is still sent, and `closed` waits for that. Again is nothing."""
-        self._open = False
-        for task in tuple(self._tasks):
-            task.cancel()
-        self.silence.end()
-        self._listening.close()
-        for link in tuple(self._links):
-            link.close()
-        for switch in tuple(self._switches.values()):
-            self._lose(switch, "closed")
-        for future in [each for waiting in self._waiting.values() for each in waiting if not each.done()]:
-            future.set_exception(ActorError(f"{self!r} was closed"))
-        self._waiting.clear()
-        self._watchers.clear()
-        if self.node.elsewhere is self:
-            self.node.elsewhere = None
-
-    async def closed(self) -> None:
-        """Wait, once it is closed, until the last socket is, too; about a second at most."""
-        if self._links:
-            self._empty = self.node.loop.create_future()
-            await asyncio.wait((self._empty,), timeout=2 * LINGER_SECONDS)
 
     # --- for the node
 
@@ -538,16 +512,6 @@ class Silence:
 # --- The process that owns a node's links: they are open as long as it lives, and its end is theirs.
 
 
-class _Ending:
-    """Told of the owner's end, however it ended."""
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        self._peers.end()
-
-
 class Peering(GenServer):
     """``child(Peering, peers)`` in whatever tree the node has; the first child, so that it stops last."""
 
@@ -561,8 +525,12 @@ class Peering(GenServer):
     async def init(self) -> None:
         """Listen, and have an usher."""
         await self.peers.open(tcp=self.tcp)
-        self._otp_process.await_death(_Ending(self.peers))  # also of one that is killed, and cannot let go itself
+        self._otp_process.await_death(self)  # also of one that is killed, and cannot let go itself
         self._usher = await Options(name=USHER).start_link(Usher)
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """The process is gone, however it ended: so are the links."""
+        self.peers.end()
 
     def handle_info(self, message: object) -> Stop | None:
         """Without its usher it is of little use: whoever started it starts both anew."""
