@@ -55,13 +55,11 @@ class _Guarded(Coroutine[Any, Any, Any]):
     without ever having been awaited.
     """
 
-    __slots__ = ("__name__", "__qualname__", "_inner", "_process")
+    __slots__ = ("_inner", "_process")
 
     def __init__(self, process: Process, inner: Coroutine[Any, Any, Any]) -> None:
         self._process = process
         self._inner = inner
-        self.__name__ = getattr(inner, "__name__", type(inner).__name__)
-        self.__qualname__ = getattr(inner, "__qualname__", self.__name__)
 
     def send(self, value: Any) -> Any:
         try:
@@ -85,25 +83,9 @@ class _Guarded(Coroutine[Any, Any, Any]):
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._inner.__await__()
 
-    @property
-    def cr_frame(self) -> Any:
-        return getattr(self._inner, "cr_frame", None)
-
-    @property
-    def cr_running(self) -> bool:
-        return bool(getattr(self._inner, "cr_running", False))
-
-    @property
-    def cr_suspended(self) -> bool:
-        return bool(getattr(self._inner, "cr_suspended", False))
-
-    @property
-    def cr_code(self) -> Any:
-        return getattr(self._inner, "cr_code", None)
-
-    @property
-    def cr_await(self) -> Any:
-        return getattr(self._inner, "cr_await", None)
+    def __getattr__(self, name: str) -> Any:
+        """What debuggers and logs look at: its name, `cr_frame` and the like."""
+        return getattr(self._inner, name)
 
     def _crash(self, error: BaseException) -> TaskCrashed:
         self._process.crash(error)

@@ -29,7 +29,6 @@ from greenroom.supervision.kernel.messages import (
     Shutdown,
     is_orderly,
 )
-from greenroom.supervision.kernel.reports import Unexpected
 
 from .reports import (
     ChildTerminated,
@@ -257,13 +256,17 @@ class BaseSupervisor(GenServer):
         """Report that a child did not come up."""
         self._otp_tell(StartError, child, reason=start_reason(error), reported=not isinstance(error, StartRaised))
 
-    def _otp_check_link(self, spec: ChildSpec[Any], pid: Pid) -> None:
-        """A child that is not linked can die without its supervisor ever hearing of it: say so."""
+    def _otp_runs(self, child: Child, pid: Pid) -> None:
+        """It came up. A child that is not linked can die without its supervisor ever hearing of it: say so."""
         process = self._otp_process
+        child.runs_as(pid, clock.now(process.node.loop))
+        self._otp_by_pid[pid] = child
         started = process.node.process(pid)
         if started is not None and process not in links.linked(started):
-            text = f"child {spec.id!r} {pid} runs without a link to its supervisor, which will not hear of its end"
-            process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind="child", message=text))
+            text = (
+                f"child {child.spec.id!r} {pid} runs without a link to its supervisor, which will not hear of its end"
+            )
+            self._otp_unexpected("child", text)
 
 
 def _pid_of(result: Any) -> Pid | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from greenroom.supervision.behaviours.caller import Reject
-from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
 from greenroom.supervision.kernel.messages import Crash, ExitReason, Pid
 
@@ -23,7 +22,7 @@ from .base import (
     Counts,
     LateExits,
     RestartWindow,
-    State,
+    info,
     is_expected,
     stop_together,
 )
@@ -179,11 +178,6 @@ class DynamicSupervisor(BaseSupervisor):
         self._otp_restarting.pop(child.known_as, None)
         child.ended(UNDEFINED)
 
-    def _otp_runs(self, child: Child, pid: Pid) -> None:
-        child.runs_as(pid, clock.now(self._otp_process.node.loop))
-        self._otp_by_pid[pid] = child
-        self._otp_check_link(child.spec, pid)
-
     # --- for callers
 
     async def start_child(self, *args: Any, **kwargs: Any) -> Any:
@@ -230,14 +224,14 @@ class DynamicSupervisor(BaseSupervisor):
 
     def which_children(self) -> list[ChildInfo]:
         """All children, in no particular order; they have no ids."""
-        return [_info(child, child.state) for child in self.children()]
+        return [info(child)._replace(id=None) for child in self.children()]
 
     def which_child(self, id: Any) -> ChildInfo:
         """The child that runs with that pid."""
         child = self._otp_by_pid.get(_pid(id))
         if child is None:
             raise Reject(ChildNotFound(id))
-        return _info(child, child.state)
+        return info(child)._replace(id=None)
 
     def get_childspec(self, id: Any) -> ChildSpec[Any]:
         """The spec of the child with that pid; the template also by its id."""
@@ -263,10 +257,6 @@ class DynamicSupervisor(BaseSupervisor):
             return Counts(1, active, supervisors, total - supervisors)
         supervisors = sum(child.spec.type == SUPERVISOR for child in self.children())
         return Counts(total, active, supervisors, total - supervisors)
-
-
-def _info(child: Child, state: State) -> ChildInfo:
-    return ChildInfo(None, child.pid, state, child.spec.type)
 
 
 def _pid(who: object) -> Pid:

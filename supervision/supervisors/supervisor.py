@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from greenroom.supervision.behaviours.caller import Ignore, Reject, Stop
-from greenroom.supervision.kernel import clock
 from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
 from greenroom.supervision.kernel.messages import SHUTDOWN, ExitReason, Shutdown
 from greenroom.supervision.kernel.process import DYING
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from greenroom.supervision.behaviours.caller import Continue, NoReply
-    from greenroom.supervision.kernel.messages import Pid
     from greenroom.supervision.kernel.process import Process
 
     from .spec import Backoff
@@ -211,11 +209,6 @@ class Supervisor(BaseSupervisor):
             child.restarts += 1
             self.on_restart()
         return None
-
-    def _otp_runs(self, child: Child, pid: Pid) -> None:
-        child.runs_as(pid, clock.now(self._otp_process.node.loop))
-        self._otp_by_pid[pid] = child
-        self._otp_check_link(child.spec, pid)
 
     async def _otp_stop_all(self, children: Iterable[Child]) -> None:
         """Stop these, given in start order, one after the other, the last one first. Temporary ones are dropped."""
