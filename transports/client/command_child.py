@@ -95,11 +95,6 @@ class Child:
         os.set_blocking(ends[ours], False)
         return ends
 
-    @property
-    def forlorn(self) -> bool:
-        """Whether its loop was closed, and something keeps what should have ended it from ending."""
-        return self._loop.is_closed()
-
     # --- its end
 
     def watch(self, told: Callable[[], None]) -> None:
@@ -227,11 +222,9 @@ class Child:
         if descriptor in self._pipes:
             self._pipes.discard(descriptor)
             if not self._loop.is_closed():
-                if writing:
-                    self._loop.remove_writer(descriptor)
-                else:
+                self._loop.remove_writer(descriptor)
+                if not writing:
                     self._loop.remove_reader(descriptor)
-                    self._loop.remove_writer(descriptor)
             os.close(descriptor)
 
     def _forget_pidfd(self, *, watched: bool) -> None:
@@ -279,7 +272,7 @@ def _reap_the_rest() -> None:
         if _status(pid, os.WNOHANG) is not None:
             _unreaped.discard(pid)
     for child in list(_open):
-        if child.forlorn:
+        if child._loop.is_closed():  # noqa: SLF001 - something keeps what should have ended it from ending
             child.destroy()
 
 

@@ -174,25 +174,19 @@ class CommandWire:
                             await self._close(child)
                             return reason
                         case _:
-                            return Shutdown(self._died(child))
+                            return self._died(child)
                 except CallTimeout:
-                    self._tell(
-                        self._unsent(
-                            error := ConnectionLost(f"the server process ({self.description}) {what}, and runs on")
-                        )
-                    )
-                    return Shutdown(error)
+                    return self._lost(ConnectionLost(f"the server process ({self.description}) {what}, and runs on"))
             case _:
-                return Shutdown(self._died(child))
+                return self._died(child)
 
-    def _died(self, child: Child) -> ProcessDied:
+    def _died(self, child: Child) -> Shutdown:
         assert child.status is not None
-        error = ProcessDied(self.description, child.status, self._errors.text())
-        self._tell(self._unsent(error))
-        return error
+        return self._lost(ProcessDied(self.description, child.status, self._errors.text()))
 
-    def _unsent(self, error: TransportError) -> list[Heard]:
-        return [Lost(id, error, resend=True, ending=True) for id in self._outlet.unsent()]
+    def _lost(self, error: TransportError) -> Shutdown:
+        self._tell([Lost(id, error, resend=True, ending=True) for id in self._outlet.unsent()])
+        return Shutdown(error)
 
     async def _close(self, child: Child) -> None:
         """In order: what was said is read, then the input ends. It is listened to until the end: nobody ends who cannot say his last words."""
@@ -226,16 +220,12 @@ class CommandWire:
     def _readable(self) -> None:
         child = self._child
         assert child is not None
-        try:
-            chunk = os.read(child.output, CHUNK)
-        except BlockingIOError:
+        chunk = _read(child.output)
+        if chunk is None:
             return
-        except OSError:
-            chunk = b""
         if not chunk:
             self._pause(child)
-            self._behind.extend(self._last_line())
-            self._hear()
+            self._hear_last()
             send(self.pid, Deaf("has closed its output"))
             return
         self._behind.extend(self._lines.feed(chunk))
@@ -305,9 +295,12 @@ class CommandWire:
             send(self.pid, Hopeless(NotMcp(what)))
         return Broken(error, sample)
 
-    def _last_line(self) -> list[bytes | Overlong]:
+    def _hear_last(self) -> None:
+        """Nothing more is read: what is behind is heard, and a last line without an end."""
         last = self._lines.end()
-        return [] if last is None else [last]
+        if last is not None:
+            self._behind.append(last)
+        self._hear()
 
     def _tell(self, heard: list[Heard]) -> None:
         if heard and self._owner is not None:
@@ -334,13 +327,11 @@ class CommandWire:
         assert child is not None
         if child.holds(child.output):
             left = LAST_WORDS
-            with contextlib.suppress(OSError):  # no more
-                while left > 0 and (chunk := os.read(child.output, CHUNK)):
-                    left -= len(chunk)
-                    self._behind.extend(self._lines.feed(chunk))
-                    self._hear()
-            self._behind.extend(self._last_line())
-            self._hear()
+            while left > 0 and (chunk := _read(child.output)):
+                left -= len(chunk)
+                self._behind.extend(self._lines.feed(chunk))
+                self._hear()
+            self._hear_last()
             self._errors.rest(child.errors)
         self._let_go(child)
         send(self.pid, Ended())
