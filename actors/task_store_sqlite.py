@@ -113,13 +113,13 @@ class SqliteTasks:
         self._company = company
         if writer is not None and writer.closing:
             with contextlib.suppress(TaskStoreError):  # whoever closed it has heard of that
-                await asyncio.wrap_future(_own(writer.closed))
+                await asyncio.wrap_future(writer.closed)
             writer = None
         if writer is None:
             writer = self._writer = _Writer(self, self._file)
             writer.start()
         try:
-            records = await asyncio.wrap_future(_own(writer.opened))
+            records = await asyncio.wrap_future(writer.opened)
         except asyncio.CancelledError:
             raise
         except BaseException:
@@ -147,7 +147,7 @@ class SqliteTasks:
             return
         writer.close()
         try:
-            await asyncio.wrap_future(_own(writer.closed))
+            await asyncio.wrap_future(writer.closed)
         finally:
             if self._writer is writer and writer.closed.done():
                 self._writer = None
@@ -256,6 +256,8 @@ class _Writer(threading.Thread):
         super().__init__(name="greenroom-tasks", daemon=True)
         self.opened: Promise[list[TaskRecord]] = Promise()
         self.closed: Promise[None] = Promise()
+        for promise in (self.opened, self.closed):
+            promise.set_running_or_notify_cancel()  # a caller that gives up waiting for it does not cancel it
         self.closing = False
         self.read = False
         """Whether the store has what was in the file."""
@@ -364,22 +366,6 @@ class _Writer(threading.Thread):
             _log.warning("%s can be written again: nothing is missing", self._file.path)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
             self.loop.call_soon_threadsafe(self._store.written, promised, error)
-
-
-def _own(promise: Promise[Any]) -> Promise[Any]:
-    """The same promise for somebody who may give up on it, which is nobody else's business."""
-    mine: Promise[Any] = Promise()
-
-    def pass_on(done: Promise[Any]) -> None:
-        if mine.set_running_or_notify_cancel():
-            error = done.exception()
-            if error is None:
-                mine.set_result(done.result())
-            else:
-                mine.set_exception(error)
-
-    promise.add_done_callback(pass_on)
-    return mine
 
 
 def _done(error: TaskStoreError | None) -> Future[None]:
