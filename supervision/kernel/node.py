@@ -21,7 +21,7 @@ from .errors import ActorError
 from .guard import Interrupts
 from .messages import NO_PROCESS, SHUTDOWN, make_pid
 from .names import find
-from .process import DEAD, QUEUED, TURN, Process
+from .process import DEAD, QUEUED, Process
 from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .timers import Deadlines
 from .watchdog import Watchdog
@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from .messages import Entry, ExitReason, Pid
     from .names import Via
 
+_get_ident = threading.get_ident
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 INLINE_BUDGET = 128  # calls answered on the spot before the loop gets its turn
 DRAIN_BUDGET = 256  # messages of one process before the next one's turn
 PUMP_BUDGET = 64  # processes before the loop gets its turn
+TURN = 0.001  # seconds of work before the loop gets its turn: a budget of messages says nothing of how long each takes
 
 
 class Shuffled(deque[Any]):
@@ -109,6 +112,7 @@ class Node:
         self.forked = False  # set in a child that a handler has forked: none of this is its own
         self.leaks = 0
         self.drain_budget = DRAIN_BUDGET
+        self.turn_ends = 0.0  # when the loop gets its turn, on its own clock
         source = random.Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - order, not secrets
         self.seed = seed
         self.random = random.Random() if source is None else source  # noqa: S311 - whatever is left to chance here
@@ -160,7 +164,7 @@ class Node:
         # A thread that a handler of another node started has that handler's context, and is not its code.
         current.set(None)
         self.loop = loop
-        self.thread = self.quick_thread = threading.get_ident()
+        self.thread = self.quick_thread = _get_ident()
         self.incarnation = clock.incarnation()
         self._renew()
         self.running = True
@@ -250,7 +254,7 @@ class Node:
         if not self.running or self.ending:
             message = f"{self!r} is {'closing' if self.running else 'not open'}"
             raise ActorError(message)
-        if threading.get_ident() != self.thread:
+        if _get_ident() != self.thread:
             self.check_thread("start a process")
         self._serial += 1
         process = Process(self, make_pid(self.name, self.incarnation, self._serial), parent, label)
@@ -288,7 +292,7 @@ class Node:
 
     def check_thread(self, verb: str) -> None:
         """Refuse what another thread must not do: nothing in here is locked."""
-        if threading.get_ident() != self.thread:
+        if _get_ident() != self.thread:
             message = f"cannot {verb} from another thread than {self!r} runs in: send it a message instead"
             raise ActorError(message)
 
@@ -339,10 +343,11 @@ class Node:
     def _pump(self) -> None:
         """Run processes, and what they leave to workers, and who is woken by those, until all is done or it is the loop's turn."""
         queue, workers, gates = self.run_queue, self.workers, self._gates
+        jobs = workers.jobs
         workers.renew()
         budget = PUMP_BUDGET
         now = self.loop.time  # on virtual time it stands still here, and the order of a seed stays as it is
-        until = now() + TURN
+        until = self.turn_ends = now() + TURN
         try:
             while budget > 0:
                 while queue and budget > 0:
@@ -352,7 +357,7 @@ class Node:
                         (process.context or process.own_context()).run(process.drain)
                     if now() > until:
                         budget = 0
-                if workers.waiting and workers.run() and budget > 0:
+                if jobs and workers.run() and budget > 0:
                     continue
                 if not gates:
                     break
@@ -362,7 +367,7 @@ class Node:
                     budget -= 1
                     gates.popleft().open()
         finally:
-            if queue or workers.waiting or gates:
+            if queue or jobs or gates:
                 self.loop.call_soon(self._pump, context=self.context)
             else:
                 self._pumping = False

@@ -40,8 +40,6 @@ WORKING = 6  # a coroutine of it runs in a worker, or waits for one
 UNWOUND = 7  # dying; its code is done, tasks that it started are not
 DEAD = 8
 
-TURN = 0.001  # seconds of work before the loop gets its turn: a budget of messages says nothing of how long each takes
-
 # How far a life has come.
 ALIVE = 0
 DYING = 1
@@ -223,11 +221,10 @@ class Process:
         special = behaviour._otp_special
         known = behaviour._otp_methods.get if self.resting == IDLE else _unknown
         popleft = mailbox.popleft
-        now = self.node.loop.time
-        until = now() + TURN
-        for step in range(1, self.node.drain_budget + 1):
+        node = self.node
+        for step in range(1, node.drain_budget + 1):
             # The clock is asked at every eighth message: at each one it cost a twentieth of a cast.
-            if not mailbox or (not step & 7 and now() > until):
+            if not mailbox or (not step & 7 and node.loop.time() > node.turn_ends):
                 break
             entry = popleft()
             try:
@@ -294,17 +291,18 @@ class Process:
 
     def settle(self) -> None:
         """An invocation is over: die if that was decided meanwhile, go on, or be idle."""
-        if self.node.forked:
+        node = self.node
+        if node.forked:
             forks.leave()
         if self.life:
             exits.unwound(self)
-        elif self.mailbox:
+        elif mailbox := self.mailbox:
             if self.activity != HELD:
                 self.activity = QUEUED
-                self.node.enqueue(self)
+                node.enqueue(self)
         else:
-            if self.mailbox is not None:
-                self.node.spare = self.mailbox
+            if mailbox is not None:
+                node.spare = mailbox
                 self.mailbox = self.quick = None
             if self.activity != HELD:
                 self.activity = self.resting

@@ -88,12 +88,12 @@ def _closes(error: BaseException) -> bool:
 class Workers:
     """The pool of one node."""
 
-    __slots__ = ("_fresh", "_jobs", "_left", "_node", "_parked", "_tasks")
+    __slots__ = ("_fresh", "_left", "_node", "_parked", "_tasks", "jobs")
 
     def __init__(self, node: Node, jobs: deque[Job] | None = None) -> None:
         """`jobs` may be a queue that chooses its own order."""
         self._node = node
-        self._jobs: deque[Job] = deque() if jobs is None else jobs
+        self.jobs: deque[Job] = deque() if jobs is None else jobs  # invocations that have not begun
         self._parked: list[Gate] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fresh: asyncio.Task[None] | None = None  # who was made, and has not begun yet
@@ -108,14 +108,9 @@ class Workers:
         """How many of them are in the middle of a handler."""
         return len(self._tasks) - len(self._parked)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether there are invocations that nobody has begun."""
-        return bool(self._jobs)
-
     def submit(self, process: Process, coroutine: CoroutineType[Any, Any, Any], entry: Entry) -> None:
         """Queue an invocation that has not begun."""
-        self._jobs.append((process, coroutine, entry))
+        self.jobs.append((process, coroutine, entry))
         if not self._parked and self._fresh is None:
             self._grow()
         self._node.wake()
@@ -130,9 +125,9 @@ class Workers:
         Called by the pump, outside of any task, as long as something is queued.
         """
         ran = False
-        while self._jobs and self._left and self._parked:
+        while self.jobs and self._left and self._parked:
             ran = self._parked.pop().open() or ran
-        if self._jobs and not self._parked and self._fresh is None:
+        if self.jobs and not self._parked and self._fresh is None:
             self._grow()
         return ran
 
@@ -155,7 +150,7 @@ class Workers:
             )
 
     async def _work(self) -> None:
-        jobs = self._jobs
+        jobs = self.jobs
         task = asyncio.current_task()
         assert task is not None
         self._fresh = None
@@ -185,7 +180,7 @@ class Workers:
 
     def _begin(self, task: asyncio.Task[Any]) -> tuple[Process, Entry, InContext] | None:
         """Run the next job up to where it first waits, which most never do. Otherwise, what is left of it."""
-        process, coroutine, entry = self._jobs.popleft()
+        process, coroutine, entry = self.jobs.popleft()
         if process.life:
             coroutine.close()
         else:
