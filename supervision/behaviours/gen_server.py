@@ -31,6 +31,7 @@ from greenroom.supervision.kernel.messages import (
     TIMEOUT,
     Crash,
     Entry,
+    Exit,
     ExitReason,
 )
 from greenroom.supervision.kernel.process import DOZING, IDLE, INLINE, Process
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 # is no message: it passes a suspended server, and leaves the event timer alone.
 
 _ANSWERABLE: Final = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is nobody's
+_MESSAGES: Final = (INFO, SIGNAL)
 _NO_MESSAGE: Final = frozenset((SYSTEM, TIMEOUT))  # a timeout that lies in the mailbox when one is armed is void
 
 
@@ -129,6 +131,8 @@ class Serving(Server):
             method = entry[1]
             self._otp_call = entry[4]
             return (self._otp_methods.get(method) or self._otp_method(method))(self, *entry[2], **entry[3])
+        if kind in _MESSAGES and (type(entry[1]) is not Exit or not self._otp_is_parents_exit(entry)):
+            return self.handle_info(entry[1])
         if kind == ASK:
             self._otp_call = entry[2]
             return self.handle_call(entry[1], entry[2])
@@ -136,8 +140,6 @@ class Serving(Server):
             return self.handle_cast(entry[1])
         if kind == CONTINUE:
             return self.handle_continue(entry[1])
-        if kind in (INFO, SIGNAL) and not self._otp_is_parents_exit(entry):
-            return self.handle_info(entry[1])
         if kind == TIMEOUT:
             return self.handle_info(entry[1]) if entry[2] is timer else None
         if kind == SYSTEM:
@@ -148,7 +150,7 @@ class Serving(Server):
 
     def _otp_done(self, entry: Entry, value: Any) -> None:
         kind = entry[0]
-        if value is KEPT:
+        if value is KEPT or (value is None and kind in _MESSAGES):
             return
         if kind == TERMINATE:
             self._otp_end(entry, entry[1])

@@ -173,11 +173,12 @@ NO_PROCESS = NoProcess()
 NO_CONNECTION = NoConnection()
 
 _REASONS = (Normal, Shutdown, Killed, NoProcess, NoConnection, Crash)
+_ORDERLY = (Normal, Shutdown)  # a union would be made anew by each call
 
 
 def is_orderly(reason: ExitReason) -> bool:
     """Whether this end is nobody's fault: `Normal` or `Shutdown`, the two that a transient child may die of."""
-    return isinstance(reason, Normal | Shutdown)
+    return isinstance(reason, _ORDERLY)
 
 
 def as_reason(value: object) -> ExitReason:
