@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from .daemon_protocol import Note
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from types import FrameType
@@ -188,13 +190,7 @@ class Inherited:
     """What the warden has changed in the environment, as it was before: nodes get that back."""
 
 
-class _Note(msgspec.Struct, array_like=True):
-    level: int
-    text: str
-    node: str
-
-
-_inherited_decoder: Final = msgspec.msgpack.Decoder(_Note)
+_note_decoder: Final = msgspec.msgpack.Decoder(Note)
 
 
 def take_note(level: int, text: str) -> None:
@@ -206,13 +202,13 @@ def take_note(level: int, text: str) -> None:
 
 def pack_note(level: int, text: str) -> bytes:
     """A note, as bytes."""
-    return _encoder.encode(_Note(level, text[-NOTE_BYTES:], Inherited.node))
+    return _encoder.encode(Note(level, text[-NOTE_BYTES:], Inherited.node))
 
 
 def read_note(data: bytes) -> tuple[int, str, str]:
     """What somebody has noted. Raises `ValueError`."""
     try:
-        note = _inherited_decoder.decode(data)
+        note = _note_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
     return note.level, note.text, note.node
@@ -236,21 +232,34 @@ def restore_environment() -> None:
 def close_private() -> None:
     """In a process that was forked below the warden, or by it: what is its parent's alone.
 
-    A listening socket is that always; Thespian leaves the admin's to its logger, which then keeps the port when the admin is gone. Their
-    numbers stay taken, since some object may still close them.
+    A listening socket is that always; Thespian leaves the admin's to its logger, which then keeps the port when the admin is gone.
     """
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for descriptor in (*Inherited.private, *_listening()):
-        with contextlib.suppress(OSError):
-            os.dup2(null, descriptor, inheritable=False)
-    os.close(null)
+    lead_nowhere((*Inherited.private, *_listening()))
     Inherited.private.clear()
 
 
+def opened() -> list[int]:
+    """The descriptors of this process, where the system lists them."""
+    try:
+        return [int(entry) for entry in os.listdir("/dev/fd")]  # noqa: PTH208 - an iterator would have a descriptor of its own
+    except FileNotFoundError:
+        return []
+
+
+def lead_nowhere(descriptors: Iterable[int]) -> None:
+    """Have these descriptors lead nowhere. Their numbers stay taken, since some object may still close them."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in descriptors:
+        if descriptor != null:
+            with contextlib.suppress(OSError):  # it is not open any more
+                os.fstat(descriptor)
+                os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
+
+
 def _listening() -> Iterator[int]:
-    for entry in os.listdir("/dev/fd"):  # noqa: PTH208 - an iterator would have a descriptor of its own
-        with contextlib.suppress(OSError, ValueError):
-            number = int(entry)
+    for number in opened():
+        with contextlib.suppress(OSError):
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 with socket.socket(fileno=os.dup(number)) as found:
                     if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -290,11 +299,6 @@ class Lifeline:
         if self._writing >= 0:
             os.close(self._writing)
             self._writing = -1
-
-    def forked(self) -> None:
-        """In a child of the application's, which must not keep those alive whom the application has left behind."""
-        with contextlib.suppress(OSError):
-            self.cut()
 
 
 class _Armed:
@@ -407,8 +411,10 @@ def watch_in_thread() -> None:
 
 
 def _forked() -> None:
+    """In a child of the application's, which must not keep those alive whom the application has left behind."""
     for lifeline in list(_held):
-        lifeline.forked()
+        with contextlib.suppress(OSError):
+            lifeline.cut()
 
 
 if hasattr(os, "register_at_fork"):

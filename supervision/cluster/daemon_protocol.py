@@ -6,12 +6,12 @@ non-blocking socket alike.
 
 from __future__ import annotations
 
+import operator
 import select
 import socket
 from dataclasses import dataclass
 from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -179,7 +179,9 @@ class Pong(Order, frozen=True):
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final[msgspec.msgpack.Decoder[Order]] = msgspec.msgpack.Decoder(reduce(or_, Order.__subclasses__()))
+_decoder: Final[msgspec.msgpack.Decoder[Order]] = msgspec.msgpack.Decoder(
+    reduce(cast("Any", operator).or_, Order.__subclasses__())
+)
 
 
 def pack(order: Order) -> bytes:

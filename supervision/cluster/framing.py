@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from greenroom.errors import ConfigError
 from greenroom.supervision.kernel.errors import ActorError
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def greeting(name: str, incarnation: int, *, kind: str = "node", addresses: tupl
 
 
 def check_key(key: bytes) -> bytes:
-    """Refuse a key that anybody could guess."""
+    """Refuse a key that anybody could guess. Raises `ConfigError`."""
     if len(key) < _KEY_BYTES:
-        raise ValueError(
+        raise ConfigError(
             f"a cluster's key must have at least {_KEY_BYTES} bytes, not {len(key)}: use secrets.token_bytes(32)"
         )
     return key

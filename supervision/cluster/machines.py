@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads what the fields are
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -18,9 +19,9 @@ from greenroom.errors import ConfigError
 from greenroom.supervision.kernel.errors import ActorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-Capability: TypeAlias = "str | int | float | bool"
+Capability: TypeAlias = str | int | float | bool
 
 ID: Final = "greenroom.machine"
 SYSTEM: Final = "greenroom.system"
@@ -83,31 +84,15 @@ class Machine:
 
     def announcement(self) -> dict[str, Capability]:
         """As capabilities of a Thespian system."""
-        told = {
-            "name": self.name,
-            "addresses": list(self.addresses),
-            "room": self.room,
-            "greenroom": self.greenroom,
-            "python": self.python,
-            "capabilities": dict(self.capabilities),
-        }
-        return {**self.offers, ID: self.id, ANNOUNCED: msgspec.json.encode(told).decode()}
+        return {**self.offers, ID: self.id, ANNOUNCED: msgspec.json.encode(self).decode()}
 
     @classmethod
     def announced(cls, id: str, announcement: str) -> Machine | None:
         """What a system has announced; None when it is nothing of ours."""
         try:
-            told = msgspec.json.decode(announcement)
-            return cls(
-                id=id,
-                name=str(told["name"]),
-                addresses=tuple(map(str, told["addresses"])),
-                capabilities=dict(told["capabilities"]),
-                room=None if told["room"] is None else int(told["room"]),
-                greenroom=str(told["greenroom"]),
-                python=str(told["python"]),
-            )
-        except (KeyError, TypeError, ValueError, msgspec.MsgspecError):
+            told = {**msgspec.json.decode(announcement), "id": id}
+            return msgspec.convert(told, cls) if told.keys() >= {*cls.__slots__} else None
+        except (TypeError, ValueError, msgspec.MsgspecError):
             return None
 
     def __str__(self) -> str:

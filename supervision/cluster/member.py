@@ -146,12 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = settings_of(given)
         sys.path[:0] = [os.path.abspath(each) for each in given.path]  # noqa: PTH100 - sys.path has texts
         return asyncio.run(serve(settings))
-    except ConfigError as error:
-        print(visible(f"{_options().prog}: {error}", lines=True), file=sys.stderr)  # noqa: T201 - it is a program
-        return _WRONG
     except GreenroomError as error:
-        print(visible(f"{_options().prog}: {error}", lines=True), file=sys.stderr)  # noqa: T201
-        return _BROKEN
+        print(visible(f"{_options().prog}: {error}", lines=True), file=sys.stderr)  # noqa: T201 - it is a program
+        return _WRONG if isinstance(error, ConfigError) else _BROKEN
 
 
 if __name__ == "__main__":

@@ -281,26 +281,19 @@ class Membership(GenServer):
         self._engine.send(NotPlaced(wanted.place.name, error))
 
     def _kept(self, message: _Kept) -> None:
-        wanted, known = message.wanted, message.known
-        name = wanted.place.name
-        if self._wanted.get(name) is not wanted:  # nobody wants it any more
+        known, wanted, refusal = message
+        name, landlord = wanted.place.name, known.landlord
+        if self._wanted.get(name) is not wanted:  # it was called off
             known.nodes.discard(name)
-            if message.refusal is None and known.landlord is not None:
-                known.landlord.cast(Landlord.release, name)
-        elif message.refusal is not None:
+            if refusal is None and landlord is not None:
+                landlord.cast(Landlord.release, name)
+        elif refusal is not None or landlord is None:
             known.nodes.discard(name)
-            wanted.refused[known.machine.id] = message.refusal
+            wanted.refused[known.machine.id] = refusal or f"{known.machine.name} was lost just now"
             self._place(wanted)
         else:
             del self._wanted[name]
-            landlord = known.landlord
-            if landlord is None:
-                wanted.refused[known.machine.id] = f"{known.machine.name} was lost just now"
-                self._wanted[name] = wanted
-                known.nodes.discard(name)
-                self._place(wanted)
-            else:
-                self._engine.send(Placed(name, known.machine, known.system, landlord.pid))
+            self._engine.send(Placed(name, known.machine, known.system, landlord.pid))
 
     def _departed(self, name: str) -> None:
         self._wanted.pop(name, None)

@@ -38,7 +38,9 @@ from .bootstrap import (
     Inherited,
     NodeReady,
     NodeUnfit,
+    lead_nowhere,
     name_of_node,
+    opened,
     restore_environment,
     take_note,
     unpack,
@@ -137,22 +139,11 @@ def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
 
 
 def _let_go(keep: frozenset[int]) -> None:
-    """Descriptors that came with the fork lead nowhere from now on. Their numbers stay taken: some object may still close them."""
+    """Descriptors that came with the fork lead nowhere from now on."""
     mine = {0, 1, 2, *keep}
     if Inherited.notes is not None:
         mine.add(Inherited.notes.fileno())
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        for entry in os.listdir("/dev/fd"):  # noqa: PTH208 - an iterator would have a descriptor of its own
-            number = int(entry)
-            if number not in mine and number != null and not lifeline.holds(number):
-                with contextlib.suppress(OSError):
-                    os.fstat(number)
-                    os.dup2(null, number, inheritable=False)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(null)
+    lead_nowhere([number for number in opened() if number not in mine and not lifeline.holds(number)])
 
 
 def _prepare(told: Boot) -> str | None:

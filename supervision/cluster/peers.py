@@ -120,16 +120,6 @@ class Peers(Party):
         return self._listening.addresses
 
     @property
-    def heartbeat(self) -> float:
-        """How often each end of a link says something, in seconds."""
-        return self.silence.heartbeat
-
-    @property
-    def misses(self) -> int:
-        """After how many heartbeats without a word a node is lost."""
-        return self.silence.misses
-
-    @property
     def connected(self) -> tuple[str, ...]:
         """The names of the nodes that are."""
         return tuple(name for name, switch in self._switches.items() if switch.link is not None)

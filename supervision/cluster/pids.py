@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 _SET_NAME: Final = 15
 _SET_CHILD_SUBREAPER: Final = 36
 _NAME_BYTES: Final = 15
-_EXIT_CODE: Final = 49
+_BEGAN: Final = 19
 """Which field of a process's stat, counted from its state on."""
+_EXIT_CODE: Final = 49
 _libc: Final = ctypes.CDLL(None)
 
 
@@ -46,6 +47,14 @@ def everybody() -> dict[int, Seen]:
         pid, parent, state, name = line.split(None, 3)
         found[int(pid)] = Seen(int(pid), int(parent), state[0], name)
     return found
+
+
+def _stat(pid: int) -> list[str]:
+    """What the system says of it, from its state on; nothing of one that is gone, or where it says nothing."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+    except OSError:
+        return []
 
 
 def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> list[int]:
@@ -93,19 +102,13 @@ def was_started_with(pid: int, variable: str, value: str) -> bool:
 
 def started_with(variable: str, value: str) -> list[int]:
     """Everybody who was, where the system tells; forks of such a program included."""
-    proc = Path("/proc")
-    if not (proc / "self" / "environ").exists():
-        return []
-    everywhere = (int(place.name) for place in proc.iterdir() if place.name.isdigit())
-    return [pid for pid in everywhere if was_started_with(pid, variable, value)]
+    return [pid for pid in everybody() if was_started_with(pid, variable, value)]
 
 
 def began(pid: int) -> int:
     """When it did, in ticks since the machine's start, where that is told; who is gone was first."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
+    fields = _stat(pid)
+    return int(fields[_BEGAN]) if fields else 0
 
 
 def is_alive(pid: int) -> bool:
@@ -116,11 +119,8 @@ def is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    try:
-        after = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2]
-    except OSError:
-        return not Path("/proc/self").exists()
-    return after[:1] not in ("Z", "X")
+    fields = _stat(pid)
+    return fields[0] not in ("Z", "X") if fields else not Path("/proc/self").exists()
 
 
 def descriptor(pid: int) -> int | None:
@@ -154,11 +154,8 @@ def reap() -> tuple[int, int] | None:
 
 def status_of_dead(pid: int) -> int | None:
     """How a process has ended that its parent has not reaped yet; None where the system does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
-        return os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])) if fields[0] == "Z" else None
-    except (OSError, ValueError, IndexError):
-        return None
+    fields = _stat(pid)
+    return os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])) if fields[:1] == ["Z"] else None
 
 
 def has_ended(pid: int, pidfd: int | None) -> bool:

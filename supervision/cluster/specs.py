@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
 
-from .keys import LEAST, read_key
+from .framing import check_key
+from .keys import read_key
 from .machines import check_all
 
 if TYPE_CHECKING:
@@ -173,11 +174,7 @@ class ClusterSettings:
             raise ConfigError("give the key, or the file that it is in: one of them")
         if self.key is None:
             return None if self.key_file is None else read_key(self.key_file)
-        if len(self.key) < LEAST:
-            raise ConfigError(
-                f"a cluster's key must have at least {LEAST} bytes, not {len(self.key)}: use secrets.token_bytes(32)"
-            )
-        return self.key
+        return check_key(self.key)
 
     @property
     def port_of_leader(self) -> int:

@@ -83,11 +83,6 @@ def encode(value: object, node: str) -> bytes:
         raise CannotTravel(f"a value cannot travel to another node: {type(error).__name__}: {error}") from error
 
 
-def decode(data: Any) -> Any:
-    """What `encode` was given."""
-    return _decode(data)
-
-
 def split(data: bytes) -> list[bytes]:
     """The parts of an encoded list, each as its own bytes: for one that holds something which cannot be made here."""
     return [bytes(part) for part in _split(data)]
@@ -252,10 +247,6 @@ _functions: WeakKeyDictionary[Any, msgspec.msgpack.Ext] = WeakKeyDictionary()
 _known: dict[bytes, Any] = {}
 
 
-def _ref(target: Any, seconds: float | None) -> Ref[Any]:
-    return Ref(target, seconds)
-
-
 def _global(name: str) -> Any:
     made = find(name)
     _known[_encode(name)] = made
@@ -323,7 +314,7 @@ _MADE: Final[dict[int, Callable[[Any], Any]]] = {
     _FROZENSET: frozenset,
     _INT: lambda value: int.from_bytes(value, "big", signed=True),
     _PID: lambda value: Pid(*value),
-    _REF: lambda value: _ref(*value),
+    _REF: lambda value: Ref[Any](*value),
     _GLOBAL: _global,
     _ENUM: lambda value: _enum(value[0], Enum)[value[1]],
     _RECORD: lambda value: _record(*value),
@@ -344,7 +335,7 @@ def _unpack(code: int, data: memoryview) -> Any:
     if make is None:
         raise ActorError(f"a value of a kind ({code}) that this version does not know came from another node")
     try:
-        return make(_decode(data))
+        return make(decode(data))
     except Exception:
         raise
     except BaseException as error:
@@ -352,5 +343,6 @@ def _unpack(code: int, data: memoryview) -> Any:
         raise ActorError(f"{type(error).__name__} was raised where a value from another node was made") from error
 
 
-_decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
+decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
+"""What `encode` was given."""
 _split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

@@ -72,10 +72,9 @@ _NOTES: Final = 100
 class _Host:
     """The process of a node."""
 
-    def __init__(self, name: str, pid: int, keeper: int) -> None:
+    def __init__(self, name: str, pid: int) -> None:
         self.name = name
         self.pid = pid
-        self.keeper = keeper
         self.pidfd = pids.descriptor(pid)
         self.ended: float | None = None
 
@@ -211,7 +210,7 @@ class Warden:
         for order in system.orders.take():
             match order:
                 case Born():
-                    self._born(order, system.keeper.pid)
+                    self._born(order)
                 case Gone():
                     self._gone(order.name, order.status)
                 case NotStarted() | Sent():
@@ -250,13 +249,13 @@ class Warden:
             if any(host.pid == pid for host in self._hosts.values()):
                 self._statuses[pid] = status
         elif node not in self._hosts and pid in pids.descendants(os.getpid()):
-            self._born(Born(node, pid), 0)
+            self._born(Born(node, pid))
 
     # --- the nodes' processes
 
-    def _born(self, order: Born, keeper: int) -> None:
+    def _born(self, order: Born) -> None:
         self._pending.pop(order.name, None)
-        host = self._hosts[order.name] = _Host(order.name, order.pid, keeper)
+        host = self._hosts[order.name] = _Host(order.name, order.pid)
         self._listen(host.pidfd)
         self._home.send(order)
         if order.name in self._doomed:
