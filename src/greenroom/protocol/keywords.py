@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import schema_nodes as shapes
 from .patterns import TooLong
-from .schema_nodes import KINDS, Enough, Finding, Findings, Keyword, Seen
+from .schema_nodes import KINDS, YES_OR_NO, Enough, Findings, Keyword, Seen
 from .wire import is_array, is_object
 
 if TYPE_CHECKING:
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 # --- keywords that look at nothing but the value
 
 
-def _leaf(name: str, wanted: Any, holds: Callable[[Any], bool], cost: int = 1) -> Made:
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        if holds(value):
-            return True
-        return False if found is None else found.add(Finding(trail, name, wanted, value))
+def _leaf(name: str, wanted: Any, holds: Callable[[Any, Meter], bool], cost: int = 1) -> Made:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
+        if not holds(value, meter):
+            found.add(trail, name, wanted, value)
 
     return check, cost
 
@@ -48,14 +47,14 @@ def _compared(wrong: Callable[[Any, Any], bool], *, length: bool = False) -> Cal
 
     def make(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
         if length:
-            return _leaf(name, wanted, lambda value: not wrong(len(value), wanted))
-        return _leaf(name, wanted, lambda value: not wrong(value, wanted))
+            return _leaf(name, wanted, lambda value, _: not wrong(len(value), wanted))
+        return _leaf(name, wanted, lambda value, _: not wrong(value, wanted))
 
     return make
 
 
 def _multiple_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    def holds(value: Any) -> bool:
+    def holds(value: Any, meter: Meter) -> bool:
         if isinstance(value, float) and not math.isfinite(value):  # from a tool's own result: JSON has none
             return False
         if not isinstance(wanted, float):
@@ -75,66 +74,51 @@ def _enum(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any])
     others = frozenset(canonical(one, compiler.meter) for one in values if not isinstance(one, str))
     nested = any(is_array(one) or is_object(one) for one in values)
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def holds(value: Any, meter: Meter) -> bool:
         if isinstance(value, str):
             meter.left -= len(value) >> 10
-            good = value in texts
-        elif not others or (not nested and (is_array(value) or is_object(value))):
-            good = False
-        else:
-            good = canonical(value, meter) in others
-        return good or (found is not None and found.add(Finding(trail, name, wanted, value)))
+            return value in texts
+        if not others or (not nested and (is_array(value) or is_object(value))):
+            return False
+        return canonical(value, meter) in others
 
-    return check, 1
+    return _leaf(name, wanted, holds)
 
 
 def _unique_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    if not wanted:
-        return None
-
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def holds(value: Any, meter: Meter) -> bool:
         meter.spend(len(value))
-        if len({canonical(one, meter) for one in value}) == len(value):
-            return True
-        return False if found is None else found.add(Finding(trail, name, wanted, value))
+        return len({canonical(one, meter) for one in value}) == len(value)
 
-    return check, 1
+    return _leaf(name, wanted, holds) if wanted else None
 
 
 def _pattern(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
     matches = compiler.matcher(wanted)
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         try:
-            if matches(value, meter):
-                return True
+            if not matches(value, meter):
+                found.add(trail, name, wanted, value)
         except TooLong as error:
-            if found is None:  # neither yes nor no
+            if found is YES_OR_NO:  # it is neither
                 raise
-            return found.add(Finding(trail, name, wanted, value, str(error)))
-        return False if found is None else found.add(Finding(trail, name, wanted, value))
+            found.add(trail, name, wanted, value, str(error))
 
     return check, 1
 
 
 def _format(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    holds = compiler.formats.get(wanted)
-    return None if holds is None else _of_text(name, wanted, holds)
+    """Of `format`, and of `contentEncoding`."""
+    known = compiler.formats.get(wanted)
+    if known is None:
+        return None
 
-
-def _content_encoding(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    holds = compiler.formats.get(wanted)
-    return None if holds is None else _of_text(name, wanted, holds)
-
-
-def _of_text(name: str, wanted: Any, holds: Callable[[str], bool]) -> Made:
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def holds(value: Any, meter: Meter) -> bool:
         meter.spend(3 + len(value) // 32)
-        if holds(value):
-            return True
-        return False if found is None else found.add(Finding(trail, name, wanted, value))
+        return known(value)
 
-    return check, 1
+    return _leaf(name, wanted, holds)
 
 
 # --- members
@@ -146,14 +130,10 @@ def _weight(names: Iterable[str]) -> int:
 
 
 def _missing(name: str, wanted: Sequence[str]) -> Check:
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        good = True
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         for one in wanted:
             if one not in value:
-                if found is None:
-                    return False
-                good = found.add(Finding(trail, name, wanted, None, one))
-        return good
+                found.add(trail, name, wanted, None, one)
 
     return check
 
@@ -169,14 +149,10 @@ def _dependent(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, 
         for given, one in wanted.items()
     ]
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        good = True
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         for given, one in checks:
-            if given in value and not one(value, meter, trail, found, seen):
-                if found is None:
-                    return False
-                good = False
-        return good
+            if given in value:
+                one(value, meter, trail, found, seen)
 
     return check, _weight(wanted) + sum(_weight(one) for one in wanted.values() if is_array(one))
 
@@ -187,23 +163,18 @@ def _properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str,
     weight = _weight(nodes)
     heaviest = max((1 + (len(one) >> 10) for one in nodes), default=1)
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         if len(value) < len(nodes):  # as many as there are in the smaller of the two
             meter.spend(len(value) * heaviest)
             present: Iterable[tuple[str, Node]] = [(one, nodes[one]) for one in value if one in nodes]
         else:
             meter.left -= weight
             present = pairs
-        good = True
         for one, node in present:
             if one in value:
                 if seen is not None:
                     seen.names.add(one)
-                if not node.check(value[one], meter, (trail, one), found, None):
-                    if found is None:
-                        return False
-                    good = False
-        return good
+                node.check(value[one], meter, (trail, one), found, None)
 
     return check, 1
 
@@ -211,19 +182,14 @@ def _properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str,
 def _pattern_properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
     nodes = [(compiler.matcher(source), compiler.node(inner)) for source, inner in wanted.items()]
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        good = True
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         for matches, node in nodes:
             meter.spend(len(value))
             for one, inner in value.items():
                 if matches(one, meter):
                     if seen is not None:
                         seen.names.add(one)
-                    if not node.check(inner, meter, (trail, one), found, None):
-                        if found is None:
-                            return False
-                        good = False
-        return good
+                    node.check(inner, meter, (trail, one), found, None)
 
     return check, len(nodes)
 
@@ -235,32 +201,20 @@ def _additional_properties(compiler: Compiler, name: str, wanted: Any, schema: M
     patterns = [compiler.matcher(source) for source in sources] if is_object(sources) else []
     node = compiler.node(wanted)
     heaviest = max((1 + (len(one) >> 10) for one in known), default=1)
-    if wanted is True:
 
-        def everything(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-            if seen is not None:
-                seen.every_name = True
-            return True
-
-        return everything, 1
-
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        meter.spend(len(value) * (heaviest + len(patterns)))
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         if seen is not None:
             seen.every_name = True
-        good = True
+        if wanted is True:
+            return
+        meter.spend(len(value) * (heaviest + len(patterns)))
         for one, inner in value.items():
             if one in known or (patterns and any(matches(one, meter) for matches in patterns)):
                 continue
             if wanted is False:
-                if found is None:
-                    return False
-                good = found.add(Finding(trail, name, wanted, None, (one, listed)))
-            elif not node.check(inner, meter, (trail, one), found, None):
-                if found is None:
-                    return False
-                good = False
-        return good
+                found.add(trail, name, wanted, None, (one, listed))
+            else:
+                node.check(inner, meter, (trail, one), found, None)
 
     return check, 1
 
@@ -268,14 +222,9 @@ def _additional_properties(compiler: Compiler, name: str, wanted: Any, schema: M
 def _property_names(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
     node = compiler.node(wanted)
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        good = True
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         for one in value:
-            if not node.check(one, meter, trail, found, None):
-                if found is None:
-                    return False
-                good = False
-        return good
+            node.check(one, meter, trail, found, None)
 
     return check, 1
 
@@ -283,13 +232,14 @@ def _property_names(compiler: Compiler, name: str, wanted: Any, schema: Mapping[
 def _unevaluated_properties(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
     node = compiler.node(wanted)
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         if seen is None or seen.every_name:
-            return True
+            return
         meter.spend(len(value))
-        good = all(one in seen.names or node.check(inner, meter, trail, None, None) for one, inner in value.items())
+        good = all(one in seen.names or node.fits(inner, meter) for one, inner in value.items())
         seen.every_name = True
-        return good or (found is not None and found.add(Finding(trail, name, wanted, value)))
+        if not good:
+            found.add(trail, name, wanted, value)
 
     return check, 1
 
@@ -302,45 +252,33 @@ def _items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]
     if is_array(wanted):
         return _listed_items(compiler, name, wanted, schema)
     before: Any = schema.get("prefixItems" if name == "items" else "items", [])
-    return _rest(compiler, name, wanted, len(before) if is_array(before) else 0)
+    first = len(before) if is_array(before) else 0
+    node = compiler.node(wanted)
+
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
+        if seen is not None:
+            seen.every_item = True
+        if wanted is False and len(value) > first:
+            found.add(trail, name, wanted, value)
+            return
+        for index in range(first, len(value)):
+            node.check(value[index], meter, (trail, index), found, None)
+
+    return check, 1
 
 
 def _additional_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
     return _items(compiler, name, wanted, schema) if is_array(schema.get("items")) else None
 
 
-def _rest(compiler: Compiler, name: str, wanted: Any, first: int) -> Made:
-    node = compiler.node(wanted)
-
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        if seen is not None:
-            seen.every_item = True
-        if wanted is False and len(value) > first:
-            return False if found is None else found.add(Finding(trail, name, wanted, value))
-        good = True
-        for index in range(first, len(value)):
-            if not node.check(value[index], meter, (trail, index), found, None):
-                if found is None:
-                    return False
-                good = False
-        return good
-
-    return check, 1
-
-
 def _listed_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
     nodes = [compiler.node(one) for one in wanted]
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         if seen is not None:
             seen.first = max(seen.first, len(nodes))
-        good = True
         for index, (node, inner) in enumerate(zip(nodes, value, strict=False)):
-            if not node.check(inner, meter, (trail, index), found, None):
-                if found is None:
-                    return False
-                good = False
-        return good
+            node.check(inner, meter, (trail, index), found, None)
 
     return check, 1
 
@@ -351,21 +289,21 @@ def _contains(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, A
     least: Any = schema.get("minContains", 1) if counted else 1
     most: Any = schema.get("maxContains") if counted else None
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         matches = 0
         for index, inner in enumerate(value):
             if matches >= least and most is None and seen is None:
                 break
-            if node.check(inner, meter, trail, None, None):
+            meter.left -= 1
+            if node.fits(inner, meter):
                 matches += 1
                 if seen is not None:
                     seen.indexes.add(index)
                 if most is not None and matches > most:
-                    return False if found is None else found.add(Finding(trail, "maxContains", most, value))
-        if matches >= least:
-            return True
-        keyword = "minContains" if matches else name
-        return False if found is None else found.add(Finding(trail, keyword, wanted, value))
+                    found.add(trail, "maxContains", most, value)
+                    return
+        if matches < least:
+            found.add(trail, "minContains" if matches else name, wanted, value)
 
     return check, 1
 
@@ -373,16 +311,15 @@ def _contains(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, A
 def _unevaluated_items(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
     node = compiler.node(wanted)
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         if seen is None or seen.every_item or seen.first >= len(value):
-            return True
+            return
         meter.spend(len(value) - seen.first)
-        good = all(
-            index in seen.indexes or node.check(value[index], meter, trail, None, None)
-            for index in range(seen.first, len(value))
-        )
+        rest = range(seen.first, len(value))
+        good = all(index in seen.indexes or node.fits(value[index], meter) for index in rest)
         seen.every_item = True
-        return good or (found is not None and found.add(Finding(trail, name, wanted, value)))
+        if not good:
+            found.add(trail, name, wanted, value)
 
     return check, 1
 
@@ -395,89 +332,67 @@ def _reference(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, 
 
 
 def _all_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    checks = [compiler.node(one).check for one in wanted]
+    nodes = [compiler.node(one) for one in wanted]
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        good = True
-        for one in checks:
-            if not one(value, meter, trail, found, seen):
-                if found is None:
-                    return False
-                good = False
-        return good
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
+        for node in nodes:
+            node.check(value, meter, trail, found, seen)
 
     return check, 1
-
-
-def _tried(check: Check, value: Any, meter: Meter, trail: Trail, seen: Seen | None) -> bool:
-    """Whether it holds, and what it has seen counts only then."""
-    if seen is None:
-        return check(value, meter, trail, None, None)
-    inside = Seen()
-    if not check(value, meter, trail, None, inside):
-        return False
-    seen.add(inside, meter)
-    return True
 
 
 def _any_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    checks = [compiler.node(one).check for one in wanted]
+    nodes = [compiler.node(one) for one in wanted]
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         good = False
-        for one in checks:
-            if _tried(one, value, meter, trail, seen):
+        for node in nodes:
+            if node.fits(value, meter, seen):
                 good = True
                 if seen is None:
-                    return True
-        if good or found is None:
-            return good
-        more = [_in_branch(one, value, meter, trail, found.most) for one in checks] if found.unions else None
-        return found.add(Finding(trail, name, wanted, value, more))
+                    return
+        if not good:
+            more = [_in_branch(node, value, meter, trail, found.most) for node in nodes] if found.unions else None
+            found.add(trail, name, wanted, value, more)
 
     return check, 1
 
 
-def _in_branch(check: Check, value: Any, meter: Meter, trail: Trail, most: int) -> Findings:
+def _in_branch(node: Node, value: Any, meter: Meter, trail: Trail, most: int) -> Findings:
     inside = Findings(most, unions=True)
     with contextlib.suppress(Enough):
-        check(value, meter, trail, inside, None)
+        node.check(value, meter, trail, inside, None)
     return inside
 
 
 def _one_of(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    checks = [compiler.node(one).check for one in wanted]
+    nodes = [compiler.node(one) for one in wanted]
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         times = 0
-        for one in checks:
-            if _tried(one, value, meter, trail, seen):
+        for node in nodes:
+            if node.fits(value, meter, seen):
                 times += 1
                 if times > 1:
                     break
-        return times == 1 or (found is not None and found.add(Finding(trail, name, wanted, value, times)))
+        if times != 1:
+            found.add(trail, name, wanted, value, times)
 
     return check, 1
 
 
 def _not(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    inner = compiler.node(wanted).check
-
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        if not inner(value, meter, trail, None, None):
-            return True
-        return False if found is None else found.add(Finding(trail, name, wanted, value))
-
-    return check, 1
+    node = compiler.node(wanted)
+    return _leaf(name, wanted, lambda value, meter: not node.fits(value, meter))
 
 
 def _if(compiler: Compiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> Made:
-    condition = compiler.node(wanted).check
-    then, otherwise = (compiler.node(schema[one]).check if one in schema else None for one in ("then", "else"))
+    condition = compiler.node(wanted)
+    then, otherwise = (compiler.node(schema.get(one, True)) for one in ("then", "else"))
 
-    def check(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        after = then if _tried(condition, value, meter, trail, seen) else otherwise
-        return after is None or after(value, meter, trail, found, seen)
+    def check(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
+        after = then if condition.fits(value, meter, seen) else otherwise
+        after.check(value, meter, trail, found, seen)
 
     return check, 1
 
@@ -549,7 +464,7 @@ KEYWORDS: Final[Mapping[str, Mapping[str, Keyword]]] = {
     "2020-12": {**_KEYWORDS, **_NEWEST},
     "2019-09": {**_KEYWORDS, **_LATER, **_OLDER, "$recursiveRef": Keyword(_ANY, shapes.TEXT, _reference)},
     "draft-07": {**_KEYWORDS, **_OLDER, "dependencies": Keyword(_OBJECT, shapes.DEPENDENCIES, _dependent)},
-    "own": {**_KEYWORDS, **_NEWEST, "contentEncoding": Keyword(_TEXT, shapes.TEXT, _content_encoding)},
+    "own": {**_KEYWORDS, **_NEWEST, "contentEncoding": Keyword(_TEXT, shapes.TEXT, _format)},
 }
 """Of each dialect. "own" is for schemas made from hints."""
 

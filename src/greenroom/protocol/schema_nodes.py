@@ -1,8 +1,8 @@
 """A schema as a graph of functions: each keyword is one, made once, and every step that they take is charged.
 
-A `Check` is called with the value; the meter; the path to the value, as pairs of (path before, name or index); the findings, or None where
-only yes or no is wanted, which comes with the first no; and what has been evaluated so far, for `unevaluated…`, or None in schemas
-without these. It answers whether the value is as wanted.
+A `Check` is called with the value; the meter; the path to the value, as pairs of (path before, name or index); the findings, to which it adds
+what is not as wanted; and what has been evaluated so far, for `unevaluated…`, or None in schemas without these. Where only yes or no is wanted,
+the findings are `YES_OR_NO`, and the first of them ends the check.
 """
 
 from __future__ import annotations
@@ -54,12 +54,21 @@ class Findings(list[Finding]):
         self.most = most
         self.unions = unions
 
-    def add(self, finding: Finding) -> bool:
-        """Keep it; False, as nothing is right any more. Raises `Enough`."""
-        self.append(finding)
+    def add(self, trail: Trail, keyword: str, wanted: Any, value: Any, more: Any = None) -> None:
+        """Keep one. Raises `Enough`."""
+        self.append(Finding(trail, keyword, wanted, value, more))
         if len(self) >= self.most:
             raise Enough
-        return False
+
+
+class _YesOrNo(Findings):
+    """Keeps none: a no is the exception."""
+
+    def add(self, trail: Trail, keyword: str, wanted: Any, value: Any, more: Any = None) -> None:  # noqa: ARG002 - it is not told
+        raise Enough
+
+
+YES_OR_NO: Final = _YesOrNo(1)
 
 
 class Seen:
@@ -86,7 +95,10 @@ class Seen:
         self.every_item |= other.every_item
 
 
-Check: TypeAlias = "Callable[[Any, Meter, Trail, Findings | None, Seen | None], bool]"
+Check: TypeAlias = "Callable[[Any, Meter, Trail, Findings, Seen | None], None]"
+
+_Entry: TypeAlias = "tuple[int, tuple[Check, ...] | None]"
+"""What values of one Python type cost, and what is checked of them; None where all are of the wrong type."""
 
 KINDS: Final = ("object", "array", "string", "boolean", "integer", "number", "null", "other")
 _OF_TYPE: Final[Mapping[type, str]] = {
@@ -104,30 +116,43 @@ class Node:
         """What is checked, of values of which kinds, and at what cost."""
         self._what = what
         self._type = of_type
-        self._table: dict[type, tuple[int, tuple[Check, ...]]] = {}
+        self._table: dict[type, _Entry] = {}
 
     def fill(self, what: Sequence[tuple[tuple[str, ...], Check, int]], of_type: Any) -> None:
         """The same, later: a schema may contain itself."""
         self._what = what
         self._type = of_type
 
-    def check(self, value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
-        """Whether the value is as the schema wants it. Raises `TooMuch`."""
+    def check(self, value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
+        """Hold the value against the schema. Raises `TooMuch`, and `Enough`."""
         python = value.__class__
         entry = self._table.get(python)
         cost, checks = self._entry(python, meter) if entry is None else entry
         meter.left -= cost
         if meter.left < 0:
             meter.exceeded()
-        good = True
+        if checks is None:
+            found.add(trail, "type", self._type, value)
+            return
         for one in checks:
-            if not one(value, meter, trail, found, seen):
-                if found is None:
-                    return False
-                good = False
-        return good
+            one(value, meter, trail, found, seen)
 
-    def _entry(self, python: type, meter: Meter) -> tuple[int, tuple[Check, ...]]:
+    def fits(self, value: Any, meter: Meter, seen: Seen | None = None) -> bool:
+        """Whether the value is as the schema wants it; what it has seen counts only then. Raises `TooMuch`."""
+        entry = self._table.get(value.__class__)
+        if entry is not None and entry[1] is None:  # most noes in unions: an exception takes four times as long
+            meter.spend(1)
+            return False
+        inside = None if seen is None else Seen()
+        try:
+            self.check(value, meter, None, YES_OR_NO, inside)
+        except Enough:
+            return False
+        if seen is not None and inside is not None:
+            seen.add(inside, meter)
+        return True
+
+    def _entry(self, python: type, meter: Meter) -> _Entry:
         """What is checked of values of a Python type, and what that costs: looked up once."""
         meter.spend(10 + len(self._what))
         kind = _kind_of(python)
@@ -149,13 +174,12 @@ class ClosedNode(Node):
 
     __slots__ = ()
 
-    def check(self, value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def check(self, value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         """The same."""
         inside = Seen()
-        good = super().check(value, meter, trail, found, inside)
+        super().check(value, meter, trail, found, inside)
         if seen is not None:
             seen.add(inside, meter)
-        return good
 
 
 Made: TypeAlias = "tuple[Check, int] | None"
@@ -247,34 +271,24 @@ def _comes_last(name: str) -> bool:
     return name.startswith("unevaluated")
 
 
-def _never(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:  # noqa: ARG001 - a `Check`
-    return False if found is None else found.add(Finding(trail, "not", {}, value))
+def _never(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:  # noqa: ARG001 - a `Check`
+    found.add(trail, "not", {}, value)
 
 
-def _with_type(wanted: Any, kind: str, cost: int, checks: tuple[Check, ...]) -> tuple[int, tuple[Check, ...]]:
+def _with_type(wanted: Any, kind: str, cost: int, checks: tuple[Check, ...]) -> _Entry:
     """What is checked of values of a kind; those of the wrong type have no other problems."""
-    if wanted is None:
-        return cost, checks
-    types = {wanted} if isinstance(wanted, str) else set(wanted)
+    types: set[str] = {wanted} if isinstance(wanted, str) else set(wanted or KINDS)
     if kind in types or (kind == "integer" and "number" in types):
         return cost, checks
-
-    def mistyped(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:  # noqa: ARG001 - a `Check`
-        return False if found is None else found.add(Finding(trail, "type", wanted, value))
-
     if kind != "number" or "integer" not in types:
-        return 1, (mistyped,)
+        return 1, None
 
-    def whole(value: Any, meter: Meter, trail: Trail, found: Findings | None, seen: Seen | None) -> bool:
+    def whole(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:
         if not value.is_integer():
-            return mistyped(value, meter, trail, found, seen)
-        good = True
+            found.add(trail, "type", wanted, value)
+            return
         for one in checks:
-            if not one(value, meter, trail, found, seen):
-                if found is None:
-                    return False
-                good = False
-        return good
+            one(value, meter, trail, found, seen)
 
     return cost + 1, (whole,)
 

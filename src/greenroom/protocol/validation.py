@@ -23,7 +23,7 @@ from .meter import AT_ONCE, IN_ALL, Meter, TooMuch
 from .patterns import TooLong
 from .problems import Problem, Reason, too_much
 from .reasons import Telling
-from .schema_nodes import BadSchema, Compiler, Document, Enough, Findings, dialect_of, measure
+from .schema_nodes import YES_OR_NO, BadSchema, Compiler, Document, Enough, Findings, dialect_of, measure
 from .wire import is_object, plain
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class Validator:
         """
         found = Findings(most, unions=self.dialect is not None)
         try:
-            with contextlib.suppress(TooLong):  # which is a finding where it is said of what
-                if self._root.check(value, meter, None, None, None):
-                    return []
+            with contextlib.suppress(Enough, TooLong):  # which is a finding where it is said of what
+                self._root.check(value, meter, None, YES_OR_NO, None)
+                return []
             self._root.check(value, meter, None, found, None)
         except Enough:
             pass
