@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get
 
 import msgspec
 
-from .conversions import Either, convert, is_adapted, is_foreign, is_model
+from .conversions import MAPPINGS, convert, is_adapted, is_either, is_foreign, is_model
 from .problems import Mismatch, Problem, Reason
 from .wire import is_array, is_object
 
@@ -50,7 +50,6 @@ _PROBES_OF_TINY: Final = 1000
 _TINY: Final = re.compile(r"[eE][+-]?[0-9]{3}")
 """Of more than two digits, as in `json`."""
 _SETS: Final = {set, frozenset, abc.Set, abc.MutableSet}
-_MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
 _HARMLESS: Final = (str, bytes, bool, date, datetime, time, timedelta, Enum, types.NoneType)
 """What is hashed with a secret, or of what only a few share a hash."""
 
@@ -91,7 +90,7 @@ def keys_of(kind: Any) -> Keys | None:
     found: list[Any] = []
     for inner in inner_kinds(kind):
         origin = get_origin(inner) or inner
-        if _is_in(origin, _SETS) or _is_in(origin, _MAPPINGS):
+        if _is_in(origin, _SETS) or _is_in(origin, MAPPINGS):
             (key,) = _filled((*get_args(inner), Any)[0], {})
             if not _is_harmless(key) and key not in found:
                 found.append(key)
@@ -109,7 +108,7 @@ def inner_kinds(kind: Any) -> Iterator[Any]:
 
 def _parts(kind: Any) -> list[Any]:
     made_of: Any = get_origin(kind) or kind
-    if _is_either(kind):
+    if is_either(kind):
         return list(kind.members)
     if is_adapted(kind):
         return [kind.hint]
@@ -172,10 +171,6 @@ def _variables_of(hint: Any) -> tuple[Any, ...]:
 
 def _is_in(kind: Any, kinds: set[Any]) -> bool:
     return isinstance(kind, type) and kind in kinds
-
-
-def _is_either(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Either)
 
 
 def _is_harmless(kind: Any) -> bool:
@@ -356,10 +351,14 @@ class DictTable:
         size = _LEAST
         while size < len(self._order) * 3:
             size *= 2
-        self._meter.spend(len(self._order) + size // 64)
+        return self._move(self._order, size)
+
+    def _move(self, tokens: Sequence[int], size: int) -> int:
+        """To a new table of that size."""
+        self._meter.spend(len(tokens) + size // 64)
         self._slots = [None] * size
         found = 0
-        for token in self._order:
+        for token in tokens:
             at, probes = self._find(token)
             self._slots[at] = token
             found += probes
@@ -408,13 +407,4 @@ class SetTable(DictTable):
         size = _LEAST
         while size <= least:
             size *= 2
-        before = self._slots
-        self._slots = [None] * size
-        self._meter.spend(self._count + size // 64)
-        found = 0
-        for token in before:
-            if token is not None:
-                at, probes = self._find(token)
-                self._slots[at] = token
-                found += probes
-        return found
+        return self._move([token for token in self._slots if token is not None], size)

@@ -48,7 +48,12 @@ REFERENCE: Final = "#/$defs/{name}"
 
 
 _ANY_NUMBERS: Final = {msgspec.inspect.IntType, msgspec.inspect.FloatType}
-_CONTAINERS: Final = {
+LIMITS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+"""What limits values: as `msgspec.Meta`, annotated-types and pydantic's `Field` say it."""
+WORDS: Final = ("title", "description", "examples")
+"""What is said of values besides."""
+MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
+CONTAINERS: Final = {
     list, set, frozenset, tuple, dict, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet,
     abc.Mapping, abc.MutableMapping,
 }  # fmt: skip
@@ -137,7 +142,7 @@ def is_dangerous(members: Sequence[Any]) -> bool:
     """
     metas = (meta for member in members for meta in getattr(member, "__metadata__", ()))
     patterns = any(isinstance(meta, msgspec.Meta) and meta.pattern is not None for meta in metas)
-    return patterns and any((get_origin(bare(member)) or bare(member)) in _CONTAINERS for member in members)
+    return patterns and any((get_origin(bare(member)) or bare(member)) in CONTAINERS for member in members)
 
 
 def bare(hint: Any) -> Any:

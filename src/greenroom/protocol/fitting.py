@@ -6,6 +6,7 @@ that is handed in is changed: lists come from a snapshot that everybody shares.
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,10 +148,6 @@ def _singles(message: Any, version: str) -> list[Any]:
     return [{**message, "content": _block(block, version)} for block in blocks]
 
 
-def _progress(params: dict[str, Any], version: str) -> dict[str, Any]:
-    return {**_known("progress", params, version)}
-
-
 def _elicitation(params: dict[str, Any], version: str) -> dict[str, Any]:
     """Choices with titles are `enumNames` in the revision that had elicitation first."""
     fitted: dict[str, Any] = {**_known("elicitation", params, version)}
@@ -179,7 +176,7 @@ _FITTERS: Final[Mapping[str, Callable[[dict[str, Any], str], dict[str, Any]]]] =
     "resources/read": _contents,
     "prompts/list": _listed("prompts", "prompt"),
     "prompts/get": _messages,
-    "notifications/progress": _progress,
+    "notifications/progress": partial(_known, "progress"),
     "elicitation/create": _elicitation,
     "sampling/createMessage": _messages,
 }

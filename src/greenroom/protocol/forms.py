@@ -15,13 +15,13 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import datetime
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
 
 from .errors import ErrorCode, LocalProtocolError, McpError
-from .hints import BadHint
+from .hints import BadHint, fields_of, parts_of
 from .problems import Mismatch, Problem, Reason
 from .schemas import into, schema_of
 from .wire import is_array, is_object, plain
@@ -83,7 +83,7 @@ def _derived(kind: Any) -> dict[str, Any]:
     if "properties" not in schema:
         field = _field("value", schema, schema.get("$defs", {}), kind)
         return {"type": "object", "properties": {"value": field}, "required": ["value"]}
-    hints = _hints_of(kind)
+    hints = fields_of(get_origin(kind) or kind)
     defs = schema.get("$defs", {})
     properties = {name: _field(name, one, defs, hints.get(name)) for name, one in schema["properties"].items()}
     for name, chosen in _made_defaults(kind):
@@ -135,7 +135,7 @@ def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: 
             field |= _borders(full)
         elif kind == "string" and field.get("format") not in FORMATS:
             field.pop("format", None)
-            if datetime in _parts_of(hint):
+            if any(part.it is datetime for part in parts_of(hint)):
                 field["format"] = "date-time"
         field = {"type": kind, **field}
     said = {one: schema[one] for one in ("title", "description", "default") if schema.get(one) is not None}
@@ -193,14 +193,6 @@ def _borders(schema: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _hints_of(kind: Any) -> dict[str, Any]:
-    """The fields' hints, for what schemas do not say; none where they cannot be read."""
-    try:
-        return get_type_hints(get_origin(kind) or kind, include_extras=True)
-    except (NameError, TypeError):
-        return {}
-
-
 def _made_defaults(kind: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The defaults that a class makes anew for each value, which is how it has a list for one."""
     if is_dataclass(kind):
@@ -213,20 +205,8 @@ def _made_defaults(kind: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
                 yield each.encode_name, each.default_factory
 
 
-def _parts_of(hint: Any) -> list[Any]:
-    """The hint, and all that it is made of."""
-    found: list[Any] = []
-    waiting = [hint]
-    while waiting:
-        part = waiting.pop()
-        found.append(part)
-        waiting += get_args(part) if get_origin(part) is not Literal else ()
-        waiting += getattr(part, "__metadata__", ())
-    return found
-
-
 def _titles_in(hint: Any) -> Titles | None:
-    return next((part for part in _parts_of(hint) if isinstance(part, Titles)), None)
+    return next((part.it for part in parts_of(hint) if isinstance(part.it, Titles) and not part.home), None)
 
 
 # --- Sending a user to a page: the address, the id by which everybody knows it later, and the error that says "go there first".

@@ -40,7 +40,19 @@ import msgspec
 
 from greenroom.errors import GreenroomError
 
-from .conversions import convert, is_dangerous, is_either, overlaps, pydantic_door, schemas_of, union_of
+from .conversions import (
+    CONTAINERS,
+    LIMITS,
+    MAPPINGS,
+    WORDS,
+    convert,
+    is_dangerous,
+    is_either,
+    overlaps,
+    pydantic_door,
+    schemas_of,
+    union_of,
+)
 from .docstrings import read
 from .wire import is_iterable, plain
 
@@ -307,7 +319,7 @@ def _home(function: Any) -> Any:
 def refined(hint: Any, mode: Mode = "validation", where: str = "") -> Any:
     """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`. Raises `BadHint`, which begins with `where`."""
     try:
-        parts = list(_parts(hint))
+        parts = list(parts_of(hint))
         for part in parts:
             _check_meta(part)
         if (special := _special_in(parts)) is not None:
@@ -319,7 +331,7 @@ def refined(hint: Any, mode: Mode = "validation", where: str = "") -> Any:
         raise BadHint(f"{where}: {error}") if where else error from None
 
 
-def _refined_or_adapted(hint: Any, parts: Iterable[_Part]) -> Any:
+def _refined_or_adapted(hint: Any, parts: Iterable[Part]) -> Any:
     """The hint for msgspec; where that cannot keep what a `Field` says (a limit of a date), for pydantic."""
     field = next((part for part in parts if part.is_meta and hasattr(part.it, "json_schema_extra")), None)
     if field is None:
@@ -332,7 +344,7 @@ def _refined_or_adapted(hint: Any, parts: Iterable[_Part]) -> Any:
     return made
 
 
-def _special_in(parts: Iterable[_Part]) -> _Part | None:
+def _special_in(parts: Iterable[Part]) -> Part | None:
     """The part that pydantic alone understands; in a class, that is any word of pydantic's."""
     door = pydantic_door()
     if door is None:
@@ -345,7 +357,7 @@ def _special_in(parts: Iterable[_Part]) -> _Part | None:
     return None
 
 
-def _adapted(hint: Any, special: _Part) -> Any:
+def _adapted(hint: Any, special: Part) -> Any:
     door = pydantic_door()
     assert door is not None
     try:
@@ -360,7 +372,7 @@ def describe(kind: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """A type or a word that a hint is made of. `home` is the field of the class in which it stands, if it stands in one."""
 
     it: Any
@@ -371,10 +383,10 @@ class _Part:
     owner: Any = None
 
 
-def _parts(hint: Any) -> Iterator[_Part]:
+def parts_of(hint: Any) -> Iterator[Part]:
     """Everything that a hint is made of, the fields of classes included. A model is one part: pydantic knows what it is made of."""
     seen: list[Any] = []
-    waiting = [_Part(hint, "")]
+    waiting = [Part(hint, "")]
     while waiting:
         part = waiting.pop()
         yield part
@@ -382,13 +394,13 @@ def _parts(hint: Any) -> Iterator[_Part]:
         origin = get_origin(it)
         if part.is_meta:
             if origin is Annotated:  # a word that is made of others, such as annotated_types.LowerCase
-                waiting += (_Part(one, home, is_meta=True) for one in get_args(it)[1:])
+                waiting += (Part(one, home, is_meta=True) for one in get_args(it)[1:])
             continue
         if origin is Annotated:
             inner, *said = get_args(it)
-            waiting += [_Part(inner, home), *(_Part(one, home, is_meta=True) for one in said)]
+            waiting += [Part(inner, home), *(Part(one, home, is_meta=True) for one in said)]
         elif origin is not Literal:
-            waiting += [_Part(one, home) for one in get_args(it) if one is not Ellipsis]
+            waiting += [Part(one, home) for one in get_args(it) if one is not Ellipsis]
         made_of: Any = origin or it
         if made_of in seen or not (
             isinstance(made_of, type) or hasattr(made_of, "__supertype__") or hasattr(made_of, "__value__")
@@ -396,10 +408,10 @@ def _parts(hint: Any) -> Iterator[_Part]:
             continue
         seen.append(made_of)
         if hasattr(made_of, "__supertype__"):  # a NewType
-            waiting.append(_Part(cast("Any", made_of).__supertype__, home))
+            waiting.append(Part(cast("Any", made_of).__supertype__, home))
         elif hasattr(made_of, "__value__") and not isinstance(made_of, type):  # `type X = …`
             with contextlib.suppress(NameError):  # which the schema's maker says
-                waiting.append(_Part(made_of.__value__, home))
+                waiting.append(Part(made_of.__value__, home))
         elif _has_fields(made_of):
             with contextlib.suppress(NameError, KeyError):  # who makes the schema finds out, and says so
                 inner_hints = get_type_hints(made_of, include_extras=True)
@@ -409,7 +421,7 @@ def _parts(hint: Any) -> Iterator[_Part]:
                     )
                 defaults = _defaults_of(made_of)
                 waiting += (
-                    _Part(one, f"{made_of.__name__}.{name}", default=defaults.get(name, MISSING), owner=made_of)
+                    Part(one, f"{made_of.__name__}.{name}", default=defaults.get(name, MISSING), owner=made_of)
                     for name, one in inner_hints.items()
                 )
 
@@ -421,7 +433,7 @@ def _defaults_of(kind: Any) -> dict[str, Any]:
     return {}
 
 
-def _check_meta(part: _Part) -> None:
+def _check_meta(part: Part) -> None:
     """Refuse words that would have no effect."""
     if part.is_meta and (why := _why_no_meta(part.it)):
         raise BadHint(f"{part.home}: {why}" if part.home else why)
@@ -431,7 +443,7 @@ def _check_meta(part: _Part) -> None:
         raise BadHint(f"{part.home}: {why}")
 
 
-def _why_no_field(part: _Part) -> str | None:
+def _why_no_field(part: Part) -> str | None:
     """What is wrong with a field of an attrs class that msgspec would fill as if nothing else had been said of it."""
     name = part.home.rpartition(".")[2]
     field = next((one for one in getattr(part.owner, "__attrs_attrs__", ()) if one.name == name), None)
@@ -449,7 +461,7 @@ def _why_no_field(part: _Part) -> str | None:
     return None
 
 
-def _check_inside(part: _Part, mode: Mode) -> None:
+def _check_inside(part: Part, mode: Mode) -> None:
     """Refuse what would be refined, had it not been written inside of a class, where it cannot be changed any more."""
     it, home = part.it, part.home
     origin = get_origin(it)
@@ -531,7 +543,7 @@ def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
         return union_of([_refined(member, inside) for member in get_args(hint)])
     if origin is abc.Iterable:
         origin = list
-    if origin in _CONTAINERS:
+    if origin in CONTAINERS:
         made = cast("Any", origin)[tuple(one if one is Ellipsis else _refined(one, inside) for one in get_args(hint))]
         keys = _keys_of(hint)
         return (
@@ -556,7 +568,7 @@ def _alias_in(hint: Any) -> Any:
 
 def _keys_of(hint: Any) -> list[str] | None:
     """The keys that a dict by this hint may have, where they are listed; msgspec checks them, and leaves them out of the schema."""
-    if get_origin(hint) not in _MAPPINGS:
+    if get_origin(hint) not in MAPPINGS:
         return None
     kind: Any = get_args(hint)[0]
     if get_origin(kind) is Annotated:
@@ -569,13 +581,6 @@ def _keys_of(hint: Any) -> list[str] | None:
 
 
 _FORMATS: Final[Mapping[Any, str]] = {datetime: "date-time", time: "time"}
-_CONTAINERS: Final = {
-    list, set, frozenset, tuple, dict,
-    abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet, abc.Mapping, abc.MutableMapping,
-}  # fmt: skip
-
-
-_MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
 
 
 def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
@@ -587,21 +592,6 @@ def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
     for meta in metas:
         hint = Annotated[hint, meta]
     return hint
-
-
-_LIMITS: Final = (
-    "gt",
-    "ge",
-    "lt",
-    "le",
-    "multiple_of",
-    "min_length",
-    "max_length",
-    "pattern",
-    "title",
-    "description",
-    "examples",
-)
 
 
 def _metas(said: Any) -> list[msgspec.Meta]:
@@ -639,7 +629,7 @@ def _of_annotated_types(said: Any) -> list[msgspec.Meta]:
 
 
 def _limits_in(meta: msgspec.Meta) -> bool:
-    return any(getattr(meta, name) is not None for name in _LIMITS if name not in ("title", "description", "examples"))
+    return any(getattr(meta, name) is not None for name in LIMITS)
 
 
 def _is_from(package: str, said: Any) -> bool:
@@ -648,7 +638,9 @@ def _is_from(package: str, said: Any) -> bool:
 
 
 def _limits(said: Any) -> list[msgspec.Meta]:
-    members: dict[str, Any] = {name: value for name in _LIMITS if (value := getattr(said, name, None)) is not None}
+    members: dict[str, Any] = {
+        name: value for name in (*LIMITS, *WORDS) if (value := getattr(said, name, None)) is not None
+    }
     try:
         return [msgspec.Meta(**members)] if members else []
     except (TypeError, ValueError) as error:
@@ -658,7 +650,7 @@ def _limits(said: Any) -> list[msgspec.Meta]:
 def written_in(hint: Any) -> list[Any]:
     """The values of the literals and enums in a hint, in the order in which their author wrote them."""
     found: list[Any] = []
-    for part in _parts(hint):
+    for part in parts_of(hint):
         if part.home or part.is_meta:
             continue
         if get_origin(part.it) is Literal:
@@ -672,7 +664,7 @@ def classes_in(hints: Iterable[Any]) -> dict[str, type]:
     """The enums and classes with fields that hints are made of, by the names that msgspec gives them."""
     found: dict[str, type] = {}
     for hint in hints:
-        for part in _parts(hint):
+        for part in parts_of(hint):
             kind: Any = get_origin(part.it) or part.it
             if isinstance(kind, EnumType) or (isinstance(kind, type) and _has_fields(kind)):
                 found.setdefault(kind.__name__, kind)

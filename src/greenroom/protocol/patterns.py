@@ -20,7 +20,7 @@ from greenroom.errors import GreenroomError
 from .meter import Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["BadPattern", "Pattern", "TooLong", "compiled"]
 
@@ -134,15 +134,23 @@ def may_explode(source: str) -> bool:
     return short is None or long is None or long * starts > 3 * short
 
 
+def _nodes_in(node: Node) -> Iterator[Node]:
+    """The node, and all that are inside of it."""
+    found = [node]
+    for one in found:  # which grows meanwhile
+        yield one
+        match one:
+            case Chain(parts) | Choice(parts):
+                found += parts
+            case Repeat(body) | Group(body) | Look(body):
+                found.append(body)
+            case _:
+                pass
+
+
 def _refers(node: Node) -> bool:
     """Whether there is anything in it that no automaton can do."""
-    match node:
-        case Chain(parts) | Choice(parts):
-            return any(_refers(part) for part in parts)
-        case Repeat(body) | Group(body):
-            return _refers(body)
-        case _:
-            return isinstance(node, (Look, Same))
+    return any(isinstance(one, Look | Same) for one in _nodes_in(node))
 
 
 def _made(source: str, python: str) -> re.Pattern[str]:
@@ -154,15 +162,8 @@ def _made(source: str, python: str) -> re.Pattern[str]:
 
 def _far_characters(node: Node) -> int:
     """How many characters beyond Latin-1 its classes have: `re` makes a table of 64 KiB for such a class, and fills it one by one."""
-    match node:
-        case OneOf(ranges):
-            return sum(1_600 + min(last, 0xFFFF) - min(first, 0xFFFF) for first, last in ranges if last > 0xFF)  # noqa: PLR2004
-        case Chain(parts) | Choice(parts):
-            return sum(_far_characters(part) for part in parts)
-        case Repeat(body) | Group(body) | Look(body):
-            return _far_characters(body)
-        case _:
-            return 0
+    ranges = (each for one in _nodes_in(node) if isinstance(one, OneOf) for each in one.ranges)
+    return sum(1_600 + min(last, 0xFFFF) - min(first, 0xFFFF) for first, last in ranges if last > 0xFF)  # noqa: PLR2004
 
 
 def _work(node: Node, length: int) -> int | None:
@@ -216,17 +217,10 @@ def _is_anchored(node: Node) -> bool:
 
 def _is_loose(node: Node) -> bool:
     """Whether it may match in more than one way."""
-    match node:
-        case Chain(parts):
-            return any(_is_loose(part) for part in parts)
-        case Choice() | Look() | Same():
-            return True
-        case Repeat(body, least, most):
-            return least != most or _is_loose(body)
-        case Group(body):
-            return _is_loose(body)
-        case _:
-            return False
+    return any(
+        isinstance(one, Choice | Look | Same) or (isinstance(one, Repeat) and one.least != one.most)
+        for one in _nodes_in(node)
+    )
 
 
 class _States(dict[str, "_States"]):

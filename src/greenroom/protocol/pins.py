@@ -167,9 +167,7 @@ class Pins:
 
     def to_json(self) -> dict[str, Any]:
         """The pins as JSON has them."""
-        return {
-            id: pin.hash if pin.parts is None else {"hash": pin.hash, **pin.parts} for id, pin in self._pins.items()
-        }
+        return {id: pin.to_json() for id, pin in self._pins.items()}
 
     def __len__(self) -> int:
         return len(self._pins)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 
-from .conversions import Adapted, is_adapted
+from .conversions import LIMITS, WORDS, Adapted, is_adapted
 from .problems import path_text
 from .wire import is_object
 
@@ -35,16 +35,8 @@ _OLDEST: Final = (2, 10)
 _UNDEFINED: Final[Any] = FieldInfo().default
 """What pydantic has for no default."""
 _PACKAGES: Final = frozenset({"pydantic", "pydantic_core", "pydantic_extra_types", "pydantic_settings"})
-_SIMPLE: Final = frozenset({"title", "description", "examples"})
+_SIMPLE: Final = frozenset(WORDS)
 """What of a `Field` msgspec can say as well; a hint with nothing else stays msgspec's, which is several times faster."""
-_OF_PARAMETERS: Final = frozenset(
-    {
-        "default", "default_factory", "alias", "alias_priority", "validation_alias", "serialization_alias", "validate_default", "annotation",
-        "discriminator", "deprecated", "json_schema_extra", "field_title_generator",
-    }
-)  # fmt: skip
-_IGNORED: Final[type[Warning]] = getattr(pydantic.warnings, "UnsupportedFieldAttributeWarning", UserWarning)
-"""What pydantic warns with where it would ignore a part of a hint; of no name before 2.12."""
 _OWN: Final = frozenset(
     {
         "default",
@@ -58,6 +50,9 @@ _OWN: Final = frozenset(
     }
 )
 """What of a `Field` is about the parameter and not about its values."""
+_OF_PARAMETERS: Final = _OWN | {"discriminator", "deprecated", "json_schema_extra", "field_title_generator"}
+_IGNORED: Final[type[Warning]] = getattr(pydantic.warnings, "UnsupportedFieldAttributeWarning", UserWarning)
+"""What pydantic warns with where it would ignore a part of a hint; of no name before 2.12."""
 
 
 class Refused(Exception):
@@ -239,20 +234,7 @@ def _words_of_other(said: Any) -> dict[str, Any]:
     if type(said).__name__ == "Doc":
         return {"description": said.documentation}
     if isinstance(said, msgspec.Meta):
-        names = (
-            "gt",
-            "ge",
-            "lt",
-            "le",
-            "multiple_of",
-            "pattern",
-            "min_length",
-            "max_length",
-            "title",
-            "description",
-            "examples",
-        )
-        words = {name: value for name in names if (value := getattr(said, name)) is not None}
+        words = {name: value for name in (*LIMITS, *WORDS) if (value := getattr(said, name)) is not None}
         return words | ({"json_schema_extra": said.extra_json_schema} if said.extra_json_schema else {})
     return {}
 

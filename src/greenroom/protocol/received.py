@@ -217,9 +217,7 @@ class PromptReply(PromptResult):
 
 def read_prompt(result: Mapping[str, Any]) -> PromptReply:
     """A `prompts/get` result."""
-    said: Any = result.get("messages")
-    if not is_array(said):
-        raise BadAnswer(f"Invalid result of prompts/get: its messages are {_kind(said)}, and no list")
+    said = _list("prompts/get", "messages", result)
     return PromptReply([read_message(one) for one in said], _text(result.get("description")), _meta(result), result)
 
 
@@ -285,10 +283,9 @@ def read_page(kind: type[W], result: Mapping[str, Any]) -> Page[W]:
 
 def read_tasks(result: Mapping[str, Any]) -> Page[RemoteTask]:
     """A page of `tasks/list`."""
-    tasks: Any = result.get("tasks")
-    if not is_array(tasks):
-        raise BadAnswer(f"Invalid result of tasks/list: its tasks are {_kind(tasks)}, and no list")
-    return Page([read_task(one, "tasks/list") for one in tasks], next_cursor(result), (), result)
+    return Page(
+        [read_task(one, "tasks/list") for one in _list("tasks/list", "tasks", result)], next_cursor(result), (), result
+    )
 
 
 def next_cursor(result: Mapping[str, Any]) -> str | None:
@@ -296,15 +293,19 @@ def next_cursor(result: Mapping[str, Any]) -> str | None:
     return _text(result.get("nextCursor"))
 
 
+def _list(method: str, member: str, result: Mapping[str, Any]) -> Sequence[Any]:
+    values: Any = result.get(member)
+    if not is_array(values):
+        raise BadAnswer(f"Invalid result of {method}: its {member} are {_kind(values)}, and no list")
+    return values
+
+
 def _items(
     method: str, member: str, kind: type[W], result: Mapping[str, Any], problems: list[str] | None = None
 ) -> list[W]:
     """The entries of a result's list. One that is none goes to `problems`; without those it is an error."""
-    values: Any = result.get(member)
-    if not is_array(values):
-        raise BadAnswer(f"Invalid result of {method}: its {member} are {_kind(values)}, and no list")
     found: list[W] = []
-    for place, value in enumerate(values):
+    for place, value in enumerate(_list(method, member, result)):
         read: W | str = _read(kind, value) if is_object(value) else f"it is {_kind(value)}"
         if not isinstance(read, str):
             found.append(read)

@@ -245,19 +245,26 @@ def resource_contents(value: Any, uri: str, mime: str | None = None) -> dict[str
 
     Nothing (None) means that there is no such resource. `uri` and `mime` are for what does not name its own.
     """
+    value, meta = _unpacked(value)
+    if value is None:
+        raise McpError(ErrorCode.RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+    several = is_array(value) and (value or not _says_json(mime)) and all(_is_contents(item) for item in value)
+    items: Sequence[Any] = value if several else [value]
+    return _with_meta({"contents": [_contents(item, uri, mime) for item in items]}, meta)
+
+
+def _unpacked(value: Any) -> tuple[Any, Meta]:
+    """What was returned, and the metadata that were around it. Raises an error that was returned."""
     match value:
         case WithMeta(result, meta):
-            return _with_meta(resource_contents(result, uri, mime), meta)
+            inner, within = _unpacked(result)
+            return inner, {**within, **in_json(meta)}
         case McpError():
             raise value
         case ToolError():
             raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
-        case None:
-            raise McpError(ErrorCode.RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
-        case _ if is_array(value) and (value or not _says_json(mime)) and all(_is_contents(item) for item in value):
-            return {"contents": [_contents(item, uri, mime) for item in value]}
         case _:
-            return {"contents": [_contents(value, uri, mime)]}
+            return value, {}
 
 
 def _says_json(mime: str | None) -> bool:
@@ -320,25 +327,19 @@ def prompt_result(value: Any, description: str | None = None) -> dict[str, Any]:
 
     A mapping with `messages` is the whole result. `description` is for what does not describe itself.
     """
+    value, meta = _unpacked(value)
     match value:
-        case WithMeta(result, meta):
-            return _with_meta(prompt_result(result, description), meta)
-        case McpError():
-            raise value
-        case ToolError():
-            raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
-        case PromptResult(messages, own, meta):
-            return _with_meta(prompt_result(list(messages), own or description), meta)
+        case PromptResult(messages, own, own_meta):
+            result = _with_meta(prompt_result(list(messages), own or description), own_meta)
         case (list(), str() as own):
-            return prompt_result(cast("Sequence[Any]", value)[0], own)
+            result = prompt_result(value[0], own)
         case _ if is_object(value) and "messages" in value:
             result = prompt_result(value["messages"], value.get("description") or description)
-            return _with_meta(result, value.get("_meta"))
-        case _ if is_array(value):
-            said = [said for item in value for said in _messages(item)]
+            result = _with_meta(result, value.get("_meta"))
         case _:
-            said = _messages(value)
-    return {"description": description, "messages": said} if description else {"messages": said}
+            said = [said for item in (value if is_array(value) else (value,)) for said in _messages(item)]
+            result = {"description": description, "messages": said} if description else {"messages": said}
+    return _with_meta(result, meta)
 
 
 # Only these two may speak in a prompt; instructions for the model are the user's.
@@ -368,18 +369,7 @@ def completion_result(value: Any) -> dict[str, Any]:
 
     At most 100 values travel, and `hasMore` says when there were more. Nothing (None) is no suggestions.
     """
-    match value:
-        case WithMeta(result, meta):
-            return _with_meta(completion_result(result), meta)
-        case McpError():
-            raise value
-        case ToolError():
-            raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
-        case _:
-            return {"completion": _completion(value)}
-
-
-def _completion(value: Any) -> dict[str, Any]:
+    value, meta = _unpacked(value)
     values, total, more = _suggested(value)
     if isinstance(values, (str, bytes)) or is_object(values) or not is_iterable(values):
         raise UnknownShape(f"a completion returned {type(value).__qualname__} where strings were expected")
@@ -392,7 +382,7 @@ def _completion(value: Any) -> dict[str, Any]:
     if total is not None:
         completion["total"] = total
     completion["hasMore"] = bool(more) or len(found) > MOST_COMPLETIONS or (total or 0) > len(found)
-    return completion
+    return _with_meta({"completion": completion}, meta)
 
 
 def _suggested(value: Any) -> tuple[Any, int | None, bool | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_or
 import msgspec
 
 from .collisions import inner_kinds
-from .conversions import is_adapted, is_model, is_picture_class, library_schema, pydantic_door
+from .conversions import MAPPINGS, is_adapted, is_model, is_picture_class, library_schema, pydantic_door
 from .errors import McpError, ToolError
 from .hints import MISSING, BadHint, refined, return_hint_of
 from .json import read
@@ -133,7 +133,6 @@ def returns_of(function: Callable[..., Any], names: Mapping[str, Any] | None = N
 _NOT_DATA: Final = {MISSING, Any, object, None, type(None), str, bytes, bytearray, memoryview, list, tuple, dict}
 _OURS: Final = (Wire, CallToolResult, Structured, WithMeta)
 _LISTS: Final = {list, tuple, abc.Sequence, abc.Iterable, abc.Collection}
-_MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
 
 
 def _data_of(hint: Any) -> Any:
@@ -145,7 +144,7 @@ def _data_of(hint: Any) -> Any:
         kept = [part for part in parts if not _is(part, (ToolError, McpError))]
         whole = not kept or any(_data_of(part) is MISSING and part is not type(None) for part in kept)
         return MISSING if whole or set(kept) == {type(None)} else Union[tuple(kept)]  # noqa: UP007 - made of what is there
-    if origin in _MAPPINGS:
+    if origin in MAPPINGS:
         return MISSING if parts[1:] in {(Any,), (object,)} else hint
     if origin in _LISTS:
         blocks = all(

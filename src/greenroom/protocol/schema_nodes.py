@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -313,10 +312,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 0 and (isinstance(value, int) or bool(value.is_integer()))
-
-
 def _is_type(value: Any) -> bool:
     return isinstance(value, str) and value in TYPES
 
@@ -341,51 +336,33 @@ def _are_schemas(value: Any) -> bool:
     return bool(value) and _all(value, _is_schema)
 
 
-def _is_anything(_: Any) -> bool:
-    return True
-
-
-def _is_dependency(value: Any) -> bool:
-    return _is_schema(value) or _are_names(value)
-
-
-def _is_divisor(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_schema_or_schemas(value: Any) -> bool:
-    return _is_schema(value) or _are_schemas(value)
-
-
-def _is_type_or_types(value: Any) -> bool:
-    return _is_type(value) or (bool(value) and _all(value, _is_type))
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-ANYTHING: Final = Shape("anything", _is_anything)
+ANYTHING: Final = Shape("anything", lambda _: True)
 ARRAY: Final = Shape("an array", is_array)
-COUNT: Final = Shape("a whole number, 0 or more", _is_count)
+COUNT: Final = Shape("a whole number, 0 or more", lambda value: _is_number(value) and value >= 0 and value % 1 == 0)
 DEPENDENCIES: Final = Shape(
-    "an object with a schema or an array of strings in each member", partial(_each, fits=_is_dependency)
+    "an object with a schema or an array of strings in each member",
+    lambda value: _each(value, lambda one: _is_schema(one) or _are_names(one)),
 )
-DIVISOR: Final = Shape("a number above 0", _is_divisor)
-FLAG: Final = Shape("true or false", _is_flag)
-NAMED_NAMES: Final = Shape("an object with an array of strings in each member", partial(_each, fits=_are_names))
-NAMED_SCHEMAS: Final = Shape("an object with a schema in each member", partial(_each, fits=_is_schema))
+DIVISOR: Final = Shape("a number above 0", lambda value: _is_number(value) and value > 0)
+FLAG: Final = Shape("true or false", lambda value: isinstance(value, bool))
+NAMED_NAMES: Final = Shape("an object with an array of strings in each member", lambda value: _each(value, _are_names))
+NAMED_SCHEMAS: Final = Shape("an object with a schema in each member", lambda value: _each(value, _is_schema))
 NAMES: Final = Shape("an array of strings", _are_names)
 NUMBER: Final = Shape("a number", _is_number)
 SCHEMA: Final = Shape("a schema", _is_schema)
-SCHEMA_OR_SCHEMAS: Final = Shape("a schema, or an array of them", _is_schema_or_schemas)
+SCHEMA_OR_SCHEMAS: Final = Shape(
+    "a schema, or an array of them", lambda value: _is_schema(value) or _are_schemas(value)
+)
 SCHEMAS: Final = Shape("an array of schemas, with one at least", _are_schemas)
 TEXT: Final = Shape("a string", _is_text)
-TYPE_OR_TYPES: Final = Shape(f"one of {', '.join(sorted(TYPES))}, or an array of them", _is_type_or_types)
+TYPE_OR_TYPES: Final = Shape(
+    f"one of {', '.join(sorted(TYPES))}, or an array of them",
+    lambda value: _is_type(value) or (bool(value) and _all(value, _is_type)),
+)
 
 
 # --- Where the schemas are inside of a schema, and whether it may be used at all: its size, its depth, its references.

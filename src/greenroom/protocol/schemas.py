@@ -58,7 +58,9 @@ class Kind:
         self._ours = ours
         self.schema = dict(schema)
         self._keys = keys_of(kind)
-        self._careful = any(may_explode(pattern) for pattern in _patterns_in(self.schema))
+        self._careful = any(
+            may_explode(pattern) for one in _objects_in(self.schema) if isinstance(pattern := one.get("pattern"), str)
+        )
         self._secrets = _secrets_in(self.schema)
         self._has_models = not ours and any(map(is_model, inner_kinds(kind)))
 
@@ -262,7 +264,7 @@ def schema_of(hint: Any, mode: Mode = "validation") -> dict[str, Any]:
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if set(schema) == {"$ref"} and name in defs:
         schema = dict(defs[name])
-        if not _mentions(name, defs):
+        if not any(one.get("$ref") == f"#/$defs/{name}" for one in _objects_in(defs)):
             del defs[name]
     return {**schema, "$defs": defs} if defs else schema
 
@@ -402,13 +404,6 @@ def _with_docs(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": properties} if properties else schema
 
 
-def _mentions(name: str, value: Any) -> bool:
-    """Whether a definition is referred to anywhere."""
-    if is_object(value):
-        return value.get("$ref") == f"#/$defs/{name}" or any(_mentions(name, one) for one in value.values())
-    return is_array(value) and any(_mentions(name, one) for one in value)
-
-
 def _with_integers(value: Any, meter: Meter) -> Any:
     """The same JSON with each whole number as an int, which every check takes for a float as well. Raises `TooMuch`."""
     if isinstance(value, float) and value.is_integer():
@@ -434,16 +429,15 @@ def _is_much(value: Any, meter: Meter) -> bool:
     return count > _FEW_FOR_PYDANTIC
 
 
-def _patterns_in(schema: Any) -> Iterator[str]:
-    """Every pattern in a schema that was made from hints."""
-    if is_object(schema):
-        if isinstance(pattern := schema.get("pattern"), str):
-            yield pattern
-        for one in schema.values():
-            yield from _patterns_in(one)
-    elif is_array(schema):
-        for one in schema:
-            yield from _patterns_in(one)
+def _objects_in(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object in a schema that was made from hints."""
+    found = [schema]
+    for one in found:  # which grows meanwhile
+        if is_object(one):
+            yield one
+            found += one.values()
+        elif is_array(one):
+            found += one
 
 
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")

@@ -132,9 +132,7 @@ def _read(tool: SomeTool) -> tuple[str, str, dict[str, Any]]:
 
 def from_anthropic_call(call: Any) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a `tool_use` block. Raises `BadCall` when there is no name."""
-    name = _of(call, "name") or _of(call, "toolName")
-    if not isinstance(name, str) or not name:
-        raise BadCall("a tool_use block has a name")
+    name = _named(_of(call, "name") or _of(call, "toolName"), "a tool_use block has a name")
     given = _of(call, "input")
     return name, dict(plain(given)) if is_object(given) else {}
 
@@ -145,13 +143,17 @@ def from_openai_call(call: Any) -> tuple[str, dict[str, Any]]:
     Raises `BadCall` when there is no name, or when the JSON is broken: a tool must not run on half of what was meant for it.
     """
     function = _of(call, "function") or call
-    name = _of(function, "name")
-    if not isinstance(name, str) or not name:
-        raise BadCall("a tool call has a function with a name")
+    name = _named(_of(function, "name"), "a tool call has a function with a name")
     given = _of(function, "arguments")
     if isinstance(given, (str, bytes)):
         given = _parsed(name, given)
     return name, dict(plain(given)) if is_object(given) else {}
+
+
+def _named(name: Any, rule: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise BadCall(rule)
+    return name
 
 
 def _parsed(name: str, text: str | bytes) -> Any:
@@ -166,9 +168,7 @@ def _parsed(name: str, text: str | bytes) -> Any:
 def from_gemini_call(call: Any) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a `functionCall`, by itself or in its part. Raises `BadCall` when there is no name."""
     function = _gemini_call(call) or call
-    name = _of(function, "name")
-    if not isinstance(name, str) or not name:
-        raise BadCall("a functionCall has a name")
+    name = _named(_of(function, "name"), "a functionCall has a name")
     given = _of(function, "args")
     if given is not None and not is_object(given):
         raise BadCall(f"the args of {name} are an object, not {type(given).__name__}")
@@ -187,8 +187,8 @@ def _is_gemini(call: Any) -> bool:
     return hasattr(call, "args") and isinstance(getattr(call, "name", None), str)
 
 
-def _shape_of(call: Any) -> tuple[str, str]:
-    """The id and the shape of a call. Raises `NoCall`."""
+def call_shape(call: Any) -> tuple[str, str]:
+    """The id and the shape of a call, also for the answer to one whose arguments could not be read. Raises `NoCall`."""
     if _of(call, "type") == "tool_use" or _of(call, "input") is not None or isinstance(_of(call, "toolName"), str):
         return _id(call, "id", "toolUseId"), "anthropic"
     if (inner := _gemini_call(call)) is not None and not isinstance(inner, (str, bytes)):
@@ -204,17 +204,12 @@ def _shape_of(call: Any) -> tuple[str, str]:
 
 def read_call(call: Any) -> ProviderCall:
     """A call of any of the providers, with its id. Raises `NoCall`, and `BadCall` for one whose arguments cannot be read."""
-    id, shape = _shape_of(call)
+    id, shape = call_shape(call)
     if shape == "anthropic":
         return ProviderCall(id, *from_anthropic_call(call), shape)
     if shape == "gemini":
         return ProviderCall(id, *from_gemini_call(call), shape)
     return ProviderCall(id, *from_openai_call(call), shape)
-
-
-def call_shape(call: Any) -> tuple[str, str]:
-    """The id and the shape of a call whose arguments could not be read, for the answer to it. Raises `NoCall`."""
-    return _shape_of(call)
 
 
 def called_name(call: Any) -> str:
@@ -266,10 +261,7 @@ def anthropic_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def openai_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """A message of the role `tool`. There is room for text only, and none for whether it failed: the text says so."""
-    said = [
-        value if kind == "text" else _note(mime_type, value, "picture") for kind, value, mime_type in _shown(result)
-    ]
-    return {"role": "tool", "tool_call_id": id, "content": _with_failure("\n".join(said), result)}
+    return {"role": "tool", "tool_call_id": id, "content": _with_failure(_text(result), result)}
 
 
 def openai_output(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,10 +283,7 @@ def openai_output(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def gemini_result(id: str, name: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """A part with a `functionResponse`: what came of it under `output`, a failure under `error`."""
-    said = [
-        value if kind == "text" else _note(mime_type, value, "picture") for kind, value, mime_type in _shown(result)
-    ]
-    text = "\n".join(said)
+    text = _text(result)
     failed = result.get("isError") is True
     response = {"error": text or "it said nothing more"} if failed else {"output": text}
     return {"functionResponse": {**({"id": id} if id else {}), "name": name, "response": response}}
@@ -303,6 +292,14 @@ def gemini_result(id: str, name: str, result: Mapping[str, Any]) -> dict[str, An
 def shows(shape: str, mime_type: str, data: str) -> bool:
     """Whether a picture can be in a result of this shape; without a shape, whether any model could look at it."""
     return mime_type in _PICTURES and len(data) <= _LARGEST and (not shape or shape in _SHAPES)
+
+
+def _text(result: Mapping[str, Any]) -> str:
+    """What there is of it where there is room for text only."""
+    shown = _shown(result)
+    return "\n".join(
+        value if kind == "text" else _note(mime_type, value, "picture") for kind, value, mime_type in shown
+    )
 
 
 def _with_failure(text: str, result: Mapping[str, Any]) -> str:
