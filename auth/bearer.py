@@ -15,7 +15,6 @@ many words that it is not looked at.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import logging
 import time
 from collections import OrderedDict
@@ -29,9 +28,9 @@ from greenroom.supervision import tracebacks
 from greenroom.transports.seam import Refusal
 
 from .errors import Denied
-from .grants import CODES, from_claims, is_many, number, refusal, text, texts, told
-from .headers import challenge, extract_bearer_token, issuer_url, resource_url
-from .jose import ALGORITHMS, check, heading_of, public_key, secret_key
+from .grants import bearer_refusal, chosen_way, from_claims, is_many, number, settled, text, texts
+from .headers import extract_bearer_token, issuer_url, resource_url
+from .jose import ALGORITHMS, FAMILIES, check, heading_of, public_key, secret_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -88,13 +87,11 @@ class BearerAuth:
         `resource_metadata` is the URL where a client can read whom to ask for one; or what it reads there, to have it served here: a mapping with
         `resource`, `authorization_servers` and perhaps `metadata_url`.
         """
-        ways = {"secret": secret, "key": key, "keys": keys, "verifier": verifier, "introspection": introspection}
-        chosen = [name for name, way in ways.items() if way is not None]
-        if len(chosen) != 1:
-            raise ConfigError(f"BearerAuth wants one of {', '.join(ways)}, and was given {', '.join(chosen) or 'none'}")
+        self._way = chosen_way(
+            "BearerAuth", secret=secret, key=key, keys=keys, verifier=verifier, introspection=introspection
+        )
         if audience is _UNSAID:
             raise ConfigError("BearerAuth wants an audience: for whom a token must be meant; None looks at none")
-        self._way = chosen[0]
         self._algorithms = _algorithms(self._way, algorithms)
         self._key = _fixed(secret, key, self._algorithms)
         self._keys = keys
@@ -151,9 +148,7 @@ class BearerAuth:
         if self._introspection is not None:
             return await self._introspection.claims(token)
         if self._verifier is not None:
-            found = self._verifier(token)
-            if inspect.isawaitable(found):
-                found = await found
+            found: Claims | None = await settled(self._verifier(token))
             if found is None:
                 raise Denied("invalid_token")
             return found
@@ -167,17 +162,12 @@ class BearerAuth:
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
         """As RFC 6750 wants it: without an error for those who have shown nothing."""
-        shown = denied.kind != "missing"
-        scopes = " ".join(denied.scopes) or None
-        asked = challenge(
-            "Bearer",
+        return bearer_refusal(
+            denied,
             realm=self._realm,
-            error=CODES.get(denied.kind, denied.kind) if shown else None,
-            error_description=told(denied) if shown else None,
-            scope=scopes,
+            scope=" ".join(denied.scopes) or None,
             resource_metadata=self._metadata if self.notice is None else await self.notice.url(asking),
         )
-        return refusal(denied, asked)
 
 
 def _digest(header: str) -> bytes:
@@ -201,14 +191,11 @@ def _algorithms(way: str, given: Sequence[str] | None) -> tuple[str, ...]:
         if way != "secret":
             raise ConfigError('say which algorithms are accepted, as algorithms=("RS256",)')
         return ("HS256",)
-    wrong = [each for each in given if each not in ALGORITHMS or each.startswith("HS") != (way == "secret")]
+    possible = sorted(each for each in ALGORITHMS if each.startswith("HS") == (way == "secret"))
+    wrong = [each for each in given if each not in possible]
     if wrong or isinstance(given, str):
-        raise ConfigError(f"{wrong or given!r}: with {way} these can be accepted: {_accepted(way)}")
+        raise ConfigError(f"{wrong or given!r}: with {way} these can be accepted: {', '.join(possible)}")
     return tuple(given)
-
-
-def _accepted(way: str) -> str:
-    return ", ".join(sorted(each for each in ALGORITHMS if each.startswith("HS") == (way == "secret")))
 
 
 def _fixed(secret: str | bytes | None, key: str | bytes | None, algorithms: Sequence[str]) -> Key | None:
@@ -217,13 +204,9 @@ def _fixed(secret: str | bytes | None, key: str | bytes | None, algorithms: Sequ
     if key is None:
         return None
     found = public_key(key)
-    if not any(each.startswith(_prefixes(found)) for each in algorithms):
+    if not any(FAMILIES[each[:2]] == found.family for each in algorithms):
         raise ConfigError(f"a key of {found.family} cannot have signed with {', '.join(algorithms)}")
     return found
-
-
-def _prefixes(key: Key) -> tuple[str, ...]:
-    return {"RSA": ("RS", "PS"), "EC": ("ES",), "OKP": ("Ed",)}[key.family]
 
 
 # --- What a token's claims must say, whoever has vouched for them: that it is still good, whose it is, and that it is meant for us. Pure.
@@ -273,17 +256,6 @@ log = logging.getLogger(__name__)
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 METHODS: Final = ("GET", "HEAD", "OPTIONS")
-_MANAGED: Final = frozenset(
-    {
-        "resource",
-        "authorization_servers",
-        "scopes_supported",
-        "bearer_methods_supported",
-        "resource_name",
-        "jwks_uri",
-        "resource_documentation",
-    }
-)
 _HEADERS: Final = (
     ("access-control-allow-origin", "*"),
     ("access-control-allow-methods", ", ".join(METHODS)),
@@ -317,11 +289,6 @@ class ResourceDocument:
             if callable(authorization_servers)
             else _issuers(authorization_servers, insecure=insecure)
         )
-        managed = sorted(_MANAGED & set(metadata or {}))
-        if managed:
-            raise ConfigError(
-                f"metadata may not say {', '.join(managed)} in another way than the argument of that name"
-            )
         self._url: MetadataUrl = _default_url(self.resource) if metadata_url is None else metadata_url
         if not callable(self._url):
             resource_url(self._url, "resource_metadata_url")
@@ -335,6 +302,11 @@ class ResourceDocument:
             if resource_documentation is None
             else resource_url(resource_documentation, "resource_documentation"),
         }
+        managed = sorted({"resource", "authorization_servers", *said} & set(metadata or {}))
+        if managed:
+            raise ConfigError(
+                f"metadata may not say {', '.join(managed)} in another way than the argument of that name"
+            )
         self._said = {name: value for name, value in said.items() if value is not None} | dict(metadata or {})
         path = urlsplit(self.resource).path.rstrip("/")
         self.paths: frozenset[str] = frozenset({f"{WELL_KNOWN}{path}", WELL_KNOWN})
@@ -358,15 +330,13 @@ class ResourceDocument:
         """Who gives tokens for this request. Raises `ConfigError` for what the function gave that is no list of issuers."""
         if not callable(self._servers):
             return tuple(self._servers)
-        found = self._servers(asking)
-        return _issuers(await found if inspect.isawaitable(found) else found, insecure=self._insecure)
+        return _issuers(await settled(self._servers(asking)), insecure=self._insecure)
 
     async def url(self, asking: Asking) -> str:
         """Where the document is to be read, as a challenge names it."""
         if not callable(self._url):
             return self._url
-        found = self._url(asking)
-        return resource_url(await found if inspect.isawaitable(found) else found, "resource_metadata_url")
+        return resource_url(await settled(self._url(asking)), "resource_metadata_url")
 
     async def document(self, asking: Asking) -> dict[str, Any]:
         """All of it."""

@@ -20,7 +20,6 @@ from greenroom.errors import ConfigError
 from greenroom.supervision import tracebacks
 from greenroom.supervision.fair_queue import Crowded, FairTurns
 from greenroom.transports.open_connections import host_in, is_proxied, source_of
-from greenroom.transports.seam import Peer, Refusal
 
 from .errors import Denied
 from .grants import Asking, AuthInfo, refusal
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.seam import Notices
+    from greenroom.transports.seam import Notices, Peer, Refusal
 
     from .grants import Notice, Provider
 
@@ -272,12 +271,8 @@ def _found(info: object) -> AuthInfo:
 def too_many(wait: float) -> Refusal:
     """Come back later."""
     refused = refusal(Denied("too_many_failures"))
-    return Refusal(
-        refused.status,
-        [*refused.headers, ("retry-after", str(int(wait) + 1))],
-        refused.body,
-        "Authentication: too many failures",
-    )
+    headers = [*refused.headers, ("retry-after", str(int(wait) + 1))]
+    return refused._replace(headers=headers, why="Authentication: too many failures")
 
 
 def scopes_said(scopes: Collection[str]) -> tuple[str, ...]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeGuard
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.json import encode
+from greenroom.protocol.errors import ProtocolError
+from greenroom.protocol.json import decode, encode, is_object
 from greenroom.transports.seam import Refusal
 
 from .errors import Denied
-from .headers import covers
+from .headers import challenge, covers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -114,6 +116,20 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def object_in(data: bytes) -> dict[str, Any] | None:
+    """The JSON object that somebody has sent; None for anything else."""
+    try:
+        found = decode(data)
+    except ProtocolError:
+        return None
+    return found if is_object(found) else None
+
+
+async def settled(found: Any) -> Any:
+    """What a program's own function returned, whether it is async or not."""
+    return await found if inspect.isawaitable(found) else found
+
+
 def is_many(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:
     """Whether it is several values."""
     return isinstance(value, list | tuple | set | frozenset)
@@ -140,6 +156,22 @@ CODES: Final[dict[Kind, str]] = {"missing": "unauthorized", "expired_token": "in
 def told(denied: Denied) -> str:
     """The words for it."""
     return denied.message or GENERIC[denied.kind]
+
+
+def bearer_refusal(denied: Denied, *, realm: str | None = None, **params: str | None) -> Refusal:
+    """A refusal as RFC 6750 wants it: without an error for those who have shown nothing."""
+    shown = denied.kind != "missing"
+    error = CODES.get(denied.kind, denied.kind) if shown else None
+    said = told(denied) if shown else None
+    return refusal(denied, challenge("Bearer", realm=realm, error=error, error_description=said, **params))
+
+
+def chosen_way(provider: str, **ways: object) -> str:
+    """The one way that was given. Raises `ConfigError` for none, and for several."""
+    chosen = [name for name, way in ways.items() if way is not None]
+    if len(chosen) != 1:
+        raise ConfigError(f"{provider} wants one of {', '.join(ways)}, and was given {', '.join(chosen) or 'none'}")
+    return chosen[0]
 
 
 def refusal(denied: Denied, *challenges: str, error: str | None = None) -> Refusal:

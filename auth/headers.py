@@ -6,12 +6,12 @@ Names of headers are the lower-cased ones of `Asking`; the three `extract_` func
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from greenroom.errors import ConfigError
+from greenroom.transports.client.http_address import is_local
 
 from .errors import Denied
 
@@ -52,11 +52,17 @@ def scheme_of(authorization: str | None) -> tuple[str, str] | None:
 
 def extract_bearer_token(headers: Mapping[str, str]) -> str:
     """The token of ``Authorization: Bearer …``. Raises `Denied`: `missing` where there is none."""
-    found = scheme_of(header(headers, "authorization"))
-    if found is None or found[0] != "bearer":
-        raise Denied("missing", "a bearer token is required")
-    if not _TOKEN68.match(found[1]):
+    token = _shown_by(headers, "bearer", "a bearer token is required")
+    if not _TOKEN68.match(token):
         raise Denied("invalid_request", "the bearer token is malformed")
+    return token
+
+
+def _shown_by(headers: Mapping[str, str], scheme: str, needed: str) -> str:
+    """What is shown by that scheme."""
+    found = scheme_of(header(headers, "authorization"))
+    if found is None or found[0] != scheme:
+        raise Denied("missing", needed)
     return found[1]
 
 
@@ -64,10 +70,7 @@ def extract_api_key(headers: Mapping[str, str], header_name: str = "x-api-key") 
     """The key of the header, or of ``Authorization: ApiKey …``. Raises `Denied`: `missing` where there is none."""
     key = header(headers, header_name)
     if key is None or not key.strip():
-        found = scheme_of(header(headers, "authorization"))
-        if found is None or found[0] != "apikey":
-            raise Denied("missing", "API key required")
-        key = found[1]
+        key = _shown_by(headers, "apikey", "API key required")
     key = key.strip()
     if len(key) > LONGEST or not _VISIBLE.match(key):
         raise Denied("invalid_request", "the API key is malformed")
@@ -76,17 +79,20 @@ def extract_api_key(headers: Mapping[str, str], header_name: str = "x-api-key") 
 
 def extract_basic_auth(headers: Mapping[str, str]) -> tuple[str, str]:
     """User and password of ``Authorization: Basic …``. Raises `Denied`: `missing` where there are none."""
-    found = scheme_of(header(headers, "authorization"))
-    if found is None or found[0] != "basic":
-        raise Denied("missing", "user and password are required")
+    login = _shown_by(headers, "basic", "user and password are required")
     malformed = Denied("invalid_request", "the Basic credentials are malformed")
     try:
-        user, colon, password = base64.b64decode(found[1], validate=True).decode().partition(":")
+        user, colon, password = base64.b64decode(login, validate=True).decode().partition(":")
     except ValueError:  # also for what is not ASCII, or not UTF-8
         raise malformed from None
     if not colon or any(ord(letter) < ord(" ") or letter == "\x7f" for letter in user + password):
         raise malformed
     return user, password
+
+
+def base64url(data: bytes) -> str:
+    """URL-safe base64 without padding, as tokens and proofs have it."""
+    return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
 
 
 def quoted(value: str) -> str:
@@ -121,7 +127,7 @@ def covers(resource: str, server: str) -> bool:
 
 def same_resource(one: str, other: str) -> bool:
     """Whether two URLs mean one resource: they differ at most in the case of the host, a port that is understood, and a slash at the end."""
-    return covers(one, other) and covers(other, one) and _query(one) == _query(other)
+    return covers(one, other) and covers(other, one) and urlsplit(one).query == urlsplit(other).query
 
 
 def origin_of(parts: SplitResult) -> tuple[str, str | None, int | None]:
@@ -145,7 +151,7 @@ def issuer_url(value: Any, *, insecure: bool = False) -> str:
     """An issuer: absolute, without query or fragment, https unless it is on this machine. Raises `ConfigError`."""
     url = resource_url(value, "an authorization server", query=False)
     parts = urlsplit(url)
-    if parts.scheme.lower() != "https" and not insecure and not _is_local(parts.hostname or ""):
+    if parts.scheme.lower() != "https" and not insecure and not is_local(parts.hostname or ""):
         raise ConfigError(
             f"the authorization server {url} is not https: nobody is sent there, "
             "unless allow_insecure_authorization_servers=True says so"
@@ -163,14 +169,3 @@ def _parts(value: Any, name: str) -> SplitResult:
     except ValueError:
         pass
     raise ConfigError(f"{name} must be an absolute http or https URL, not {value!r:.200}")
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"  # names that only look like an address are names
-
-
-def _query(url: str) -> str:
-    return urlsplit(url).query

@@ -14,18 +14,18 @@ have `required_scopes`. With an `authorizer` instead, that decides about everyth
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import tracebacks
 
 from .bearer import BearerAuth, ResourceDocument, names
 from .errors import Denied
-from .grants import CODES, AuthInfo, from_claims, refusal, told
-from .headers import challenge, extract_bearer_token, same_resource
+from .grants import AuthInfo, bearer_refusal, chosen_way, from_claims, settled
+from .headers import extract_bearer_token, same_resource
+from .jose import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ASYMMETRIC: Final = (
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "EdDSA"),
-)
+ASYMMETRIC: Final = tuple(sorted(each for each in ALGORITHMS if not each.startswith("HS")))
 """What a token may be signed with where nothing is said: whatever is checked with a public key."""
 _REMOVED: Final = {
     "token_validator": "the authorizer decides about the token",
@@ -58,7 +55,6 @@ class Authorizer(Protocol):
 
     def authorize(self, token: str, resource: OAuthResource, request: Asking) -> Verdict | Awaitable[Verdict]:
         """Who it is: an `AuthInfo`, the claims of a token, or `Denied`, returned or raised. None is nobody."""
-        ...
 
 
 class OAuthResource:
@@ -112,13 +108,7 @@ class OAuthResource:
         self._required: Required = (
             required_scopes if callable(required_scopes) else names("required_scopes", required_scopes)
         )
-        ways = {"authorizer": authorizer, "keys": keys, "key": key, "introspection": introspection}
-        chosen = [name for name, way in ways.items() if way is not None]
-        if len(chosen) != 1:
-            raise ConfigError(
-                f"OAuthResource wants one of {', '.join(ways)}, and was given {', '.join(chosen) or 'none'}"
-            )
-        self._way = chosen[0]
+        self._way = chosen_way("OAuthResource", authorizer=authorizer, keys=keys, key=key, introspection=introspection)
         self._authorize = _decides(authorizer)
         self._bearer: BearerAuth | None = None
         self._named = audience is not None
@@ -127,7 +117,7 @@ class OAuthResource:
                 keys=keys,
                 key=key,
                 introspection=introspection,
-                algorithms=_algorithms(algorithms, introspection),
+                algorithms=ASYMMETRIC if algorithms is None and introspection is None else algorithms,
                 audience=audience,
                 clock_skew=clock_skew,
             )
@@ -145,8 +135,7 @@ class OAuthResource:
         """What this request needs."""
         if not callable(self._required):
             return tuple(self._required)
-        found = self._required(asking)
-        return names("required_scopes", await found if inspect.isawaitable(found) else found)
+        return names("required_scopes", await settled(self._required(asking)))
 
     async def authorization_servers(self, asking: Asking) -> tuple[str, ...]:
         """Who gives tokens for this request."""
@@ -158,9 +147,7 @@ class OAuthResource:
         if self._bearer is not None:
             return await self._check(self._bearer, asking)
         assert self._authorize is not None
-        found = self._authorize(token, self, asking)
-        if inspect.isawaitable(found):
-            found = await found
+        found: Verdict = await settled(self._authorize(token, self, asking))
         if isinstance(found, AuthInfo):
             return found
         if isinstance(found, Denied):
@@ -169,7 +156,7 @@ class OAuthResource:
             raise Denied("invalid_token")
         if not isinstance(found, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is somebody's function
             raise TypeError(f"an authorizer says AuthInfo, claims or Denied, and not {type(found).__name__}")
-        return from_claims(cast("Mapping[str, Any]", found))
+        return from_claims(found)
 
     async def _check(self, bearer: BearerAuth, asking: Asking) -> AuthInfo:
         info = await bearer.authenticate(asking)
@@ -188,15 +175,9 @@ class OAuthResource:
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
         """As RFC 6750 and 9728 want it. A function that fails makes it say less, and nothing worse."""
-        shown = denied.kind != "missing"
-        asked = challenge(
-            "Bearer",
-            error=CODES.get(denied.kind, denied.kind) if shown else None,
-            error_description=told(denied) if shown else None,
-            resource_metadata=await self._metadata_url(asking),
-            scope=await self._hint(denied, asking),
+        return bearer_refusal(
+            denied, resource_metadata=await self._metadata_url(asking), scope=await self._hint(denied, asking)
         )
-        return refusal(denied, asked)
 
     async def _metadata_url(self, asking: Asking) -> str | None:
         try:
@@ -228,7 +209,3 @@ def _decides(authorizer: Any) -> Callable[[str, OAuthResource, Asking], Any] | N
             f"authorizer must be a function of token, resource and request, or have authorize(…), not {authorizer!r}"
         )
     return found  # type: ignore[no-any-return]  # a function of somebody's
-
-
-def _algorithms(given: Sequence[str] | None, introspection: Introspection | None) -> Sequence[str] | None:
-    return ASYMMETRIC if given is None and introspection is None else given

@@ -12,21 +12,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import inspect
 import logging
 import re
 import secrets
 import time
 from collections import OrderedDict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import Threads
 from greenroom.transports.seam import Refusal
 
 from .errors import STATUS, Denied
-from .grants import AuthInfo, check_alive, found_by, granted, refusal
+from .grants import AuthInfo, check_alive, found_by, granted, refusal, settled
 from .headers import challenge, extract_api_key, extract_basic_auth, extract_bearer_token
 
 if TYPE_CHECKING:
@@ -39,11 +38,44 @@ if TYPE_CHECKING:
     Verifier = Callable[[str], Found | Awaitable[Found]]
 
 _REQUIRED: Final = "API key required"
-_INVALID: Final = "Invalid API key"
 
 
-class APIKeyAuth:
+class _OwnWay:
+    """A provider that needs no process."""
+
+    def children(self) -> tuple[()]:
+        """It needs no process."""
+        return ()
+
+
+class _Secrets(_OwnWay):
+    """A provider that has the secrets itself, or asks a function about them."""
+
+    invalid: ClassVar[str]
+    late: ClassVar[str]
+
+    def _refused(self, detail: str = "") -> Denied:
+        return Denied("invalid_credentials", self.invalid, detail=detail)
+
+    def _alive(self, info: AuthInfo) -> AuthInfo:
+        try:
+            return check_alive(info)
+        except Denied:
+            raise self._refused(self.late) from None
+
+    async def _vouched(self, found: Found | Awaitable[Found], name: str) -> AuthInfo:
+        """Whoever a function says."""
+        said: Found = await settled(found)
+        if said is None:
+            raise self._refused()
+        return self._alive(found_by(said, name))
+
+
+class APIKeyAuth(_Secrets):
     """The provider."""
+
+    invalid = "Invalid API key"
+    late = "a key that has expired"
 
     def __init__(
         self,
@@ -80,27 +112,18 @@ class APIKeyAuth:
         how = "a verifier" if self._verifier is not None else f"{len(self._index)} keys"
         return f"APIKeyAuth({how}, header_name={self._header!r})"
 
-    def children(self) -> tuple[()]:
-        """It needs no process."""
-        return ()
-
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Whose key it is."""
         key = extract_api_key(asking.headers, self._header)
         if self._verifier is not None:
-            found = self._verifier(key)
-            if inspect.isawaitable(found):
-                found = await found
-            if found is None:
-                raise Denied("invalid_credentials", _INVALID)
-            return self._good(found_by(found, key_name(key)))
+            return await self._vouched(self._verifier(key), key_name(key))
         # Looked up by a digest that nobody outside can foresee, and then compared in constant time: how long it takes tells nothing.
         for candidate in self._candidates(key):
             stored, info = self._index.get(self._place(candidate), ("", None))
             same = verify_key(key, stored, self._pepper) if self._hashed else _same(key, stored)
             if same and info is not None:
-                return self._good(info)
-        raise Denied("invalid_credentials", _INVALID)
+                return self._alive(info)
+        raise self._refused()
 
     def _candidates(self, key: str) -> Sequence[str]:
         """As what this key may be kept."""
@@ -112,13 +135,6 @@ class APIKeyAuth:
     def _place(self, kept: str) -> bytes:
         kept = kept.lower() if self._hashed and not kept.startswith("hmac-") else kept
         return hmac.digest(self._blind, kept.encode(), "sha256")
-
-    @staticmethod
-    def _good(info: AuthInfo) -> AuthInfo:
-        try:
-            return check_alive(info)
-        except Denied:
-            raise Denied("invalid_credentials", _INVALID, detail="a key that has expired") from None
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
         """Which header the key belongs in."""
@@ -166,7 +182,6 @@ def _same(one: str, other: str) -> bool:
 if TYPE_CHECKING:
     BasicVerifier = Callable[[str, str], Found | Awaitable[Found]]
 
-_BASIC_INVALID = "Invalid user or password"
 AT_ONCE: Final = 4
 """How many passwords are hashed at a time: each keeps a core busy for a good while."""
 QUEUE: Final = 100
@@ -176,9 +191,11 @@ FOR: Final = 300.0
 """So many right passwords are known again without hashing, for so many seconds; what is kept of them is a digest with a key of this process."""
 
 
-class BasicAuth:
+class BasicAuth(_Secrets):
     """The provider. Hashing happens in threads, a few at a time, so that a flood of guesses costs no other request its turn."""
 
+    invalid = "Invalid user or password"
+    late = "a user whose time is over"
     headers = ("authorization",)
 
     def __init__(
@@ -208,23 +225,14 @@ class BasicAuth:
     def __repr__(self) -> str:
         return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
 
-    def children(self) -> tuple[()]:
-        """It needs no process."""
-        return ()
-
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Which user it is. An unknown one takes as long to refuse as a known one with a wrong password."""
         user, password = extract_basic_auth(asking.headers)
         if self._verifier is not None:
-            found = self._verifier(user, password)
-            if inspect.isawaitable(found):
-                found = await found
-            if found is None:
-                raise Denied("invalid_credentials", _BASIC_INVALID)
-            return self._alive(found_by(found, user))
+            return await self._vouched(self._verifier(user, password), user)
         stored, info = self._users.get(user, (self._nobody, None))
         if not await self._same(user, password, stored) or info is None:
-            raise Denied("invalid_credentials", _BASIC_INVALID)
+            raise self._refused()
         return self._alive(info)
 
     async def _same(self, user: str, password: str, stored: str) -> bool:
@@ -238,13 +246,6 @@ class BasicAuth:
         if same:
             self._good.add(user, password)
         return same
-
-    @staticmethod
-    def _alive(info: AuthInfo) -> AuthInfo:
-        try:
-            return check_alive(info)
-        except Denied:
-            raise Denied("invalid_credentials", _BASIC_INVALID, detail="a user whose time is over") from None
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
         """Ask for user and password."""
@@ -478,7 +479,7 @@ class Remembered:
 # --- A provider of somebody's own: an object with `authenticate(token)`, or a function, that says who it is.
 
 
-class CustomAuth:
+class CustomAuth(_OwnWay):
     """Asks a function about the bearer token, or else the API key, of a request. What it gives is believed as it is.
 
     It returns an `AuthInfo`, a mapping (`subject`, `scopes`, `metadata`; whatever else is in it is kept as claims), or None for nobody. What it
@@ -498,10 +499,6 @@ class CustomAuth:
     def __repr__(self) -> str:
         return "CustomAuth()"
 
-    def children(self) -> tuple[()]:
-        """It needs no process."""
-        return ()
-
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Whoever the function says."""
         try:
@@ -510,9 +507,7 @@ class CustomAuth:
             if denied.kind != "missing":
                 raise
             token = extract_api_key(asking.headers)
-        found = self._ask(token)
-        if inspect.isawaitable(found):
-            found = await found
+        found: Found = await settled(self._ask(token))
         if found is None:
             raise Denied("invalid_token")
         return check_alive(found_by(found, key_name(token)))
@@ -534,17 +529,13 @@ class CustomAuth:
 # --- No authentication: everybody is `anonymous`, and may do nothing that needs a scope.
 
 
-class NoAuth:
+class NoAuth(_OwnWay):
     """Lets everybody in."""
 
     headers = ()
 
     def __repr__(self) -> str:
         return "NoAuth()"
-
-    def children(self) -> tuple[()]:
-        """It needs no process."""
-        return ()
 
     async def authenticate(self, asking: Asking) -> AuthInfo:  # noqa: ARG002 - nothing is looked at
         """Anonymous."""

@@ -14,15 +14,15 @@ import threading
 import webbrowser
 from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import number, text
 from greenroom.supervision import visible
 from greenroom.supervision.acceptor import connections_within, open_files_limit, serve, tcp_sockets
 
-from .discovery import build_authorization_url, check_endpoint, check_web, plain, quoted, reach
-from .token_calls import DEVICE, Endpoint, ask, exchange_code, said
+from .discovery import build_authorization_url, check_endpoint, check_web, plain, quoted
+from .token_calls import DEVICE, Endpoint, ask, exchange_code, post, said
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -370,7 +370,6 @@ class Browser(Protocol):
 
     async def __call__(self, url: str, /) -> str | None:
         """Take them there."""
-        ...
 
 
 async def open_browser(url: str, /) -> str | None:
@@ -454,7 +453,6 @@ class Shower(Protocol):
 
     async def __call__(self, code: DeviceCode, /) -> None:
         """Tell them."""
-        ...
 
 
 class DeviceFlow(NamedTuple):
@@ -473,15 +471,8 @@ class DeviceFlow(NamedTuple):
             raise SignInError(_DEVICE_FLOW_STEP, f"{server.issuer} offers no codes for devices")
         identity = await self.registrar.identity(server, None, " ".join(scopes) or None)
         form = {"resource": place.resource} | ({"scope": " ".join(scopes)} if scopes else {})
-        headers = {"content-type": "application/x-www-form-urlencoded"}
-        identity.show(form, headers, offered=server.auth_methods, audience=server.issuer, step=_DEVICE_FLOW_STEP)
-        body = urlencode(form).encode("ascii")
-        answer = said(
-            await reach(
-                server.device_endpoint, self.fetch, _DEVICE_FLOW_STEP, method="POST", headers=headers, body=body
-            ),
-            _DEVICE_FLOW_STEP,
-        )
+        endpoint = Endpoint(server.device_endpoint, server.issuer, server.auth_methods)
+        answer = said(await post(endpoint, identity, self.fetch, form, _DEVICE_FLOW_STEP), _DEVICE_FLOW_STEP)
         device_code, code, uri = (text(answer.get(name)) for name in ("device_code", "user_code", "verification_uri"))
         if device_code is None or code is None or uri is None:
             raise SignInError(_DEVICE_FLOW_STEP, f"{server.issuer} gave no code to show")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections import deque
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,14 +27,16 @@ from greenroom.supervision import (
 )
 
 from .discovery import Place, discover
-from .stores import Record, reason, store_failures
+from .door import fetcher_for
+from .stores import MemoryStore, Record, reason, store_failures
 from .token_calls import Endpoint, Need, refresh_token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 
     from greenroom.supervision import NoReply, Pid
     from greenroom.transports.client.fetch import Fetch
+    from greenroom.transports.client.http_settings import Trust
 
     from .stores import TokenStore
     from .token_calls import Way
@@ -69,10 +72,8 @@ class KeptCredentials:
             or (record is None and self._way.eager)
             or (record is not None and record.is_old() and now >= shown.pause)
         ):
-            try:
+            with _keeper_failures():
                 await keeper.call(Keeper.fresh, shown.failures)
-            except ActorError as error:
-                raise _lost(error) from None
             record = shown.record
         return {} if record is None else {"authorization": f"{_SCHEME}{record.access_token}"}
 
@@ -82,18 +83,14 @@ class KeptCredentials:
         self._shown.used = asyncio.get_running_loop().time()
         value = sent.get("authorization", "")
         token = value.removeprefix(_SCHEME) if value.startswith(_SCHEME) else None
-        try:
+        with _keeper_failures():
             return await keeper.call(Keeper.renew, status, challenge, token, self._shown.failures)
-        except ActorError as error:
-            raise _lost(error) from None
 
     async def widen(self, scopes: Sequence[str]) -> Record:
         """Have a login that has these scopes besides its own. Raises `SignInError`."""
         keeper = await self._keeper()
-        try:
+        with _keeper_failures():
             return await keeper.call(Keeper.widen, tuple(scopes), self._shown.failures)
-        except ActorError as error:
-            raise _lost(error) from None
 
     async def _keeper(self) -> Ref[Keeper]:
         while True:
@@ -120,6 +117,14 @@ class KeptCredentials:
             self._pid = pid
 
 
+@contextmanager
+def _keeper_failures() -> Generator[None]:
+    try:
+        yield
+    except ActorError as error:
+        raise _lost(error) from None
+
+
 def _lost(error: BaseException) -> SignInError:
     return SignInError("credential", f"whoever keeps the login has ended: {error}", temporary=True)
 
@@ -142,6 +147,35 @@ _MOST_STEPS: Final = 64
 _FORBIDDEN: Final = 403
 _DEAD: Final = frozenset({"invalid_grant", "invalid_token"})
 _UNKNOWN: Final = frozenset({"invalid_client", "unauthorized_client"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoginSettings(ABC):
+    """What all ways to log in can be told."""
+
+    scopes: Sequence[str] = ()
+    """What to ask for in any case: instead of all that the server says there is."""
+    store: TokenStore = field(default_factory=MemoryStore)
+    """Where logins are kept."""
+    private: bool = False
+    """Whether authorization servers may be in networks that are not public."""
+    trust: Trust | None = None
+    """Whom to trust over TLS, for whatever is asked of an authorization server."""
+    fetch: Fetch | None = None
+    """What fetches, instead of our own."""
+
+    def fetcher(self, url: str) -> Fetch:
+        """What fetches for a login at that server."""
+        return self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
+
+    def credentials(self, url: str) -> KeptCredentials:
+        """For one server. Raises `ConfigError`."""
+        fetch = self.fetcher(url)
+        return KeptCredentials(self.way(url, fetch), self.store, fetch)
+
+    @abstractmethod
+    def way(self, url: str, fetch: Fetch) -> Way:
+        """How to log in at that server."""
 
 
 @dataclass(slots=True)
@@ -192,9 +226,8 @@ class Keeper(GenServer):
 
     async def fresh(self, seen: int) -> None:
         """Have a token, if one can be had without the user, and one that holds for a moment."""
-        self._same_failure(seen)
         shown = self._shown
-        try:
+        with self._shared_failure(seen):
             if not shown.loaded:
                 shown.record = await self._kept() or await self._way.begin()
                 shown.loaded = True
@@ -204,43 +237,41 @@ class Keeper(GenServer):
                         shown.record = await self._kept() or await self._log_in(None, (), None)
             elif shown.record.is_old() and _now() >= shown.pause:
                 await self._renew_early(shown.record)
-        except (SignInError, OSError) as error:
-            raise Reject(self._failed(error)) from None
 
     async def renew(self, status: int, header: str, sent: str | None, seen: int) -> bool:
         """The server has refused that token, or wants more. Whether another try is worth it."""
-        self._same_failure(seen)
-        held = self._shown.record
-        if held is not None and held.access_token != sent:
-            return True
-        try:
+        with self._shared_failure(seen):
+            held = self._shown.record
+            if held is not None and held.access_token != sent:
+                return True
             async with self._locked():
                 kept = await self._kept()
                 if kept is not None and kept.access_token != sent and not kept.is_over():
                     self._shown.record = kept
-                    return True
-                await self._anew(status, header, kept or held)
-        except (SignInError, OSError) as error:
-            raise Reject(self._failed(error)) from None
+                else:
+                    await self._anew(status, header, kept or held)
         return True
 
     async def widen(self, scopes: Sequence[str], seen: int) -> Record:
         """Have a login that has these scopes besides its own: the user is asked where the one that is kept lacks some."""
-        self._same_failure(seen)
-        try:
+        with self._shared_failure(seen):
             async with self._locked():
                 kept = await self._kept()
                 if kept is not None and kept.access_token and set(scopes) <= set(kept.scopes):
                     return kept
                 return await self._log_in(None, tuple(scopes), kept, wider=True)
-        except (SignInError, OSError) as error:
-            raise Reject(self._failed(error)) from None
 
     # --- how
 
-    def _same_failure(self, seen: int) -> None:
+    @contextmanager
+    def _shared_failure(self, seen: int) -> Generator[None]:
+        """One attempt: whoever has waited for one that failed shares its failure, and this one's is for those who wait now."""
         if self._failure is not None and self._shown.failures > seen:
             raise Reject(self._failure)
+        try:
+            yield
+        except (SignInError, OSError) as error:
+            raise Reject(self._failed(error)) from None
 
     def _failed(self, error: SignInError | OSError) -> SignInError:
         """The failure that all who wait share. An error of the program's own functions, as of its `browser`, fails this login and not the process."""

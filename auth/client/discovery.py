@@ -6,7 +6,6 @@ what was found before by whoever asks: an authorization server can change.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import secrets
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 from greenroom.auth.errors import SignInError
-from greenroom.auth.grants import text, texts
+from greenroom.auth.grants import object_in, text, texts
+from greenroom.auth.headers import base64url
 from greenroom.errors import ConfigError
-from greenroom.protocol.errors import ProtocolError
-from greenroom.protocol.json import decode, is_object
 from greenroom.transports.client.errors import TransportError
 from greenroom.transports.client.http_address import Address, Forbidden, is_local
 
@@ -201,7 +199,7 @@ def server_urls(issuer: str) -> list[str]:
 
 def read_resource(body: bytes, expected: str, asked: str | None = None) -> ResourceMetadata:
     """Metadata of the resource `expected`, by its canonical name, or by its URL as it was asked. Raises `SignInError` for what is none, or another's."""
-    said = _object(body, "discovery", "the resource's metadata")
+    said = _object(body, "the resource's metadata")
     resource = text(said.get("resource"))
     if resource is None:
         raise SignInError("discovery", "the resource's metadata names no resource")
@@ -220,7 +218,7 @@ def read_resource(body: bytes, expected: str, asked: str | None = None) -> Resou
 
 def read_server(body: bytes, issuer: str | None) -> ServerMetadata:
     """Metadata of an issuer. Raises `SignInError` for what is none, or another's."""
-    said = _object(body, "discovery", "the authorization server's metadata")
+    said = _object(body, "the authorization server's metadata")
     named = text(said.get("issuer"))
     if named is None or (issuer is not None and named != issuer):
         raise SignInError(
@@ -262,13 +260,10 @@ def _at(url: str, path: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
 
 
-def _object(body: bytes, step: str, what: str) -> dict[str, Any]:
-    try:
-        said = decode(body)
-    except ProtocolError:
-        said = None
-    if not is_object(said):
-        raise SignInError(step, f"{what} is no JSON object")
+def _object(body: bytes, what: str) -> dict[str, Any]:
+    said = object_in(body)
+    if said is None:
+        raise SignInError(_STEP, f"{what} is no JSON object")
     return said
 
 
@@ -288,14 +283,14 @@ class Authorization(NamedTuple):
 
 def gen_code_verifier() -> str:
     """64 random bytes, as text."""
-    return _text(secrets.token_bytes(64))
+    return base64url(secrets.token_bytes(64))
 
 
 def code_challenge(verifier: str) -> str:
     """What is shown of a verifier beforehand (S256). Raises `SignInError` for what is none."""
     if not _VERIFIER.match(verifier):
         raise SignInError("authorization", "a code verifier has 43 to 128 unreserved characters")
-    return _text(hashlib.sha256(verifier.encode("ascii")).digest())
+    return base64url(hashlib.sha256(verifier.encode("ascii")).digest())
 
 
 def build_authorization_url(
@@ -332,10 +327,6 @@ def check_web(url: str, step: str) -> None:
         ok = False
     if not ok:
         raise SignInError(step, "the server gives an address that is no plain http or https URL: nobody is sent there")
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
 # --- What strangers say, in words that may be shown: in a message, a log, a terminal.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.auth.errors import SignInError
-from greenroom.auth.grants import texts
+from greenroom.auth.grants import object_in, texts
 from greenroom.errors import ConfigError
-from greenroom.protocol.errors import ProtocolError
-from greenroom.protocol.json import decode, encode, is_object
+from greenroom.protocol.json import encode
 
 from .stores import FileStore, name_lock
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
 
 _NAMES: Final = "names of entries"
@@ -52,11 +51,7 @@ class KeyringStore:
     async def get(self, key: str) -> Mapping[str, Any] | None:
         """What is kept under a name."""
         kept = await self._ask(self._keyring.get_password, self._service, key)
-        try:
-            entry = None if kept is None else decode(kept.encode())
-        except ProtocolError:
-            entry = None
-        return entry if is_object(entry) else None
+        return None if kept is None else object_in(kept.encode())
 
     async def keys(self) -> Sequence[str]:
         """The names under which something is kept: from an entry of their own, as no keyring lists its entries."""
@@ -81,11 +76,9 @@ class KeyringStore:
         elif await self._ask(self._keyring.get_password, self._service, key) is not None:
             await self._ask(self._keyring.delete_password, self._service, key)
 
-    @asynccontextmanager
-    async def lock(self, key: str) -> AsyncGenerator[None]:
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold a name, across processes."""
-        async with name_lock(self._folder, key):
-            yield
+        return name_lock(self._folder, key)
 
     async def _ask(self, function: Any, *arguments: str) -> Any:
         try:

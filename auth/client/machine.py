@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from greenroom.auth.errors import SignInError
+from greenroom.auth.grants import settled
 from greenroom.errors import ConfigError
 
-from .credential import KeptCredentials
+from .credential import LoginSettings
 from .discovery import Place, ServerMetadata, canonical
-from .door import fetcher_for
 from .registration import Identity
-from .stores import MemoryStore, Record
+from .stores import Record
 from .token_calls import (
     ID_TOKEN,
     SAML2,
     Endpoint,
+    Way,
     client_credentials,
     jwt_bearer,
     record_of,
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
     from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
-    from greenroom.transports.client.http_settings import Trust
 
-    from .stores import TokenStore
     from .token_calls import Need
 
     SubjectToken: TypeAlias = str | Callable[[], str | Awaitable[str]]
@@ -42,7 +40,7 @@ _EXPIRED: Final = frozenset({"invalid_grant", "invalid_token", "expired_token", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientCredentials:
+class ClientCredentials(LoginSettings):
     """The program logs in as itself, with a secret, a key, or an assertion that was signed elsewhere."""
 
     client_id: str
@@ -56,11 +54,6 @@ class ClientCredentials:
     """Who knows this program: no other authorization server is shown its secret."""
     resource: str | None = None
     """What the token is for; None: the server."""
-    scopes: Sequence[str] = ()
-    store: TokenStore = field(default_factory=MemoryStore)
-    private: bool = False
-    trust: Trust | None = None
-    fetch: Fetch | None = None
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
@@ -78,14 +71,13 @@ class ClientCredentials:
             assertion=self.assertion,
         )
 
-    def credentials(self, url: str) -> KeptCredentials:
-        """For one server. Raises `ConfigError`."""
-        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
-        return KeptCredentials(_ClientWay(self, url, fetch), self.store, fetch)
+    def way(self, url: str, fetch: Fetch) -> Way:
+        """How to log in at that server."""
+        return _ClientWay(self, url, fetch)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnterpriseManaged:
+class EnterpriseManaged(LoginSettings):
     """An organisation's own sign-in vouches for a user: its identity token is exchanged there (RFC 8693), and what comes of it is redeemed (RFC 7523)."""
 
     client_id: str
@@ -106,11 +98,6 @@ class EnterpriseManaged:
     """Whom the exchanged token is for; None: that authorization server."""
     resource: str | None = None
     issuer: str | None = None
-    scopes: Sequence[str] = ()
-    store: TokenStore = field(default_factory=MemoryStore)
-    private: bool = False
-    trust: Trust | None = None
-    fetch: Fetch | None = None
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
@@ -119,14 +106,13 @@ class EnterpriseManaged:
         if self.as_token_endpoint is not None and self.audience is None:
             raise ConfigError("with as_token_endpoint, say as audience which authorization server that is")
 
-    def credentials(self, url: str) -> KeptCredentials:
-        """For one server. Raises `ConfigError`."""
-        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
-        return KeptCredentials(_EnterpriseWay(self, url, fetch), self.store, fetch)
+    def way(self, url: str, fetch: Fetch) -> Way:
+        """How to log in at that server."""
+        return _EnterpriseWay(self, url, fetch)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenTokens:
+class GivenTokens(LoginSettings):
     """Tokens that are brought along, and are refreshed where that is possible."""
 
     access_token: str = field(repr=False)
@@ -136,50 +122,23 @@ class GivenTokens:
     client_secret: str | None = field(default=None, repr=False)
     expires_at: float | None = None
     resource: str | None = None
-    scopes: Sequence[str] = ()
-    store: TokenStore = field(default_factory=MemoryStore)
-    private: bool = False
-    trust: Trust | None = None
-    fetch: Fetch | None = None
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
         if self.refresh_token is not None and (self.token_endpoint is None or self.client_id is None):
             raise ConfigError("a refresh token is of use with its token_endpoint and client_id")
 
-    def credentials(self, url: str) -> KeptCredentials:
-        """For one server. Raises `ConfigError`."""
-        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
-        return KeptCredentials(_GivenWay(self, url, fetch), self.store, fetch)
+    def way(self, url: str, fetch: Fetch) -> Way:
+        """How to log in at that server."""
+        return _GivenWay(self, url, fetch)
 
 
-class _Base:
-    """What they share: no user, and nothing that is known of them but what was configured."""
+class _ClientWay(Way):
+    alone = bound = True
 
-    eager = False
-    alone = True
-    bound = True
-
-    def __init__(self, url: str, name: str, issuer: str | None, place: Place | None) -> None:
-        self.url = url
-        self.name = f"{name} {canonical(url)}"
-        self.issuer = issuer
-        self.place = place
-
-    async def begin(self) -> Record | None:
-        return None
-
-    async def identity(self, record: Record) -> Identity | None:  # noqa: ARG002 - nothing is refreshed
-        return None
-
-    async def forget(self, record: Record) -> None:
-        pass
-
-
-class _ClientWay(_Base):
     def __init__(self, settings: ClientCredentials, url: str, fetch: Fetch) -> None:
         place = _fixed(settings.token_endpoint, settings.issuer, settings.resource or canonical(url))
-        super().__init__(url, f"program {settings.client_id}", settings.issuer, place)
+        super().__init__(url, f"program {settings.client_id} {canonical(url)}", settings.issuer, place)
         self._settings = settings
         self._fetch = fetch
         self.eager = place is not None
@@ -195,12 +154,14 @@ class _ClientWay(_Base):
         return record_of(place, identity, tokens, asked)
 
 
-class _EnterpriseWay(_Base):
+class _EnterpriseWay(Way):
+    alone = bound = True
+
     def __init__(self, settings: EnterpriseManaged, url: str, fetch: Fetch) -> None:
         place = _fixed(
             settings.as_token_endpoint, settings.issuer or settings.audience, settings.resource or canonical(url)
         )
-        super().__init__(url, f"enterprise {settings.client_id}", settings.issuer, place)
+        super().__init__(url, f"enterprise {settings.client_id} {canonical(url)}", settings.issuer, place)
         self._settings = settings
         self._fetch = fetch
         self.eager = place is not None
@@ -220,11 +181,9 @@ class _EnterpriseWay(_Base):
 
     async def _vouched(self, place: Place, asked: Sequence[str]) -> str:
         settings = self._settings
-        subject: Any = settings.subject_token
+        subject = settings.subject_token
         if callable(subject):
-            subject = subject()
-            if inspect.isawaitable(subject):
-                subject = await subject
+            subject = await settled(subject())
         other = settings.idp_client_id is not None
         here = Identity(
             settings.idp_client_id or settings.client_id,
@@ -254,14 +213,12 @@ class _EnterpriseWay(_Base):
         return exchanged.access_token
 
 
-class _GivenWay(_Base):
-    alone = False
-    bound = False
-
+class _GivenWay(Way):
     def __init__(self, settings: GivenTokens, url: str, fetch: Fetch) -> None:
         resource = settings.resource or canonical(url)
         endpoint = settings.token_endpoint or "https://nowhere.invalid/"
-        super().__init__(url, f"given {settings.client_id or ''}", None, _fixed(endpoint, endpoint, resource))
+        name = f"given {settings.client_id or ''} {canonical(url)}"
+        super().__init__(url, name, None, _fixed(endpoint, endpoint, resource))
         self._settings = settings
         self._resource = resource
         self._fetch = fetch

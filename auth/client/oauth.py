@@ -13,34 +13,30 @@ import asyncio
 import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urlencode
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import text, texts
 from greenroom.errors import ConfigError
 
 from .code_flow import CodeFlow, DeviceFlow, check_server, open_browser
-from .credential import KeptCredentials
-from .discovery import Place, ServerMetadata, canonical, discover_authorization_server, plain, reach
-from .door import fetcher_for
+from .credential import LoginSettings
+from .discovery import Place, ServerMetadata, canonical, discover_authorization_server, plain
 from .registration import Identity, Registrar, check_document
-from .stores import MemoryStore
-from .token_calls import record_of, said, scopes_for
+from .token_calls import Endpoint, Way, post, record_of, said, scopes_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
-    from greenroom.transports.client.http_settings import Trust
 
     from .code_flow import Browser, Shower
-    from .stores import Record, TokenStore
+    from .stores import Record
     from .token_calls import Need
 
 
 @dataclass(frozen=True, kw_only=True)
-class OAuth:
+class OAuth(LoginSettings):
     """How a user signs in. A value: each server that it is used for has a login of its own."""
 
     client_id: str | None = None
@@ -55,8 +51,6 @@ class OAuth:
     """Where a document says who this program is: for authorization servers that read such."""
     client_name: str = "greenroom"
     """What users are told who asks."""
-    scopes: Sequence[str] = ()
-    """What to ask for in any case: instead of all that the server says there is."""
     also: Sequence[str] = ()
     """What to ask for besides, whatever else is asked for."""
     account: str = "default"
@@ -73,17 +67,9 @@ class OAuth:
     """Where the user comes back to on this machine; 0 is any port that is free."""
     timeout: float = 300.0
     """Seconds that the user has."""
-    store: TokenStore = field(default_factory=MemoryStore)
-    """Where logins are kept."""
     authorization_endpoint: str | None = None
     """With `token_endpoint`: where to sign in, so that nothing has to be found out."""
     token_endpoint: str | None = None
-    private: bool = False
-    """Whether authorization servers may be in networks that are not public."""
-    trust: Trust | None = None
-    """Whom to trust over TLS, for whatever is asked of an authorization server."""
-    fetch: Fetch | None = None
-    """What fetches, instead of our own."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
@@ -103,10 +89,9 @@ class OAuth:
         """How much longer a handshake may take when a user has to sign in first."""
         return 0.0 if self.browser is None and self.device is None else self.timeout
 
-    def credentials(self, url: str) -> KeptCredentials:
-        """For one server. Raises `ConfigError`."""
-        fetch = self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
-        return KeptCredentials(OAuthWay(self, url, fetch), self.store, fetch)
+    def way(self, url: str, fetch: Fetch) -> OAuthWay:
+        """How to log in at that server."""
+        return OAuthWay(self, url, fetch)
 
 
 def login_name(settings: OAuth, url: str) -> str:
@@ -132,18 +117,22 @@ def login_of(key: str) -> Login | None:
     return Login(account, client_id or None, url)
 
 
-class OAuthWay:
+class OAuthWay(Way):
     """At one server."""
-
-    eager = False
-    alone = False
 
     def __init__(self, settings: OAuth, url: str, fetch: Fetch) -> None:
         """With these settings."""
+        place: Place | None = None
+        if settings.token_endpoint is not None:
+            server = ServerMetadata(
+                settings.issuer or settings.token_endpoint,
+                settings.authorization_endpoint,
+                settings.token_endpoint,
+                challenge_methods=("S256",),
+            )
+            place = Place(canonical(url), server)
+        super().__init__(url, login_name(settings, url), settings.issuer, place)
         self._settings = settings
-        self.url = url
-        self.name = login_name(settings, url)
-        self.issuer = settings.issuer
         self.bound = settings.client_id is not None
         known = None
         if settings.client_id is not None:
@@ -159,19 +148,6 @@ class OAuthWay:
             account=settings.account,
         )
         self._fetch = fetch
-        self.place: Place | None = None
-        if settings.token_endpoint is not None:
-            server = ServerMetadata(
-                settings.issuer or settings.token_endpoint,
-                settings.authorization_endpoint,
-                settings.token_endpoint,
-                challenge_methods=("S256",),
-            )
-            self.place = Place(canonical(url), server)
-
-    async def begin(self) -> Record | None:
-        """Nothing is brought along."""
-        return None
 
     async def obtain(self, place: Place, need: Need) -> Record:
         """Have the user sign in."""
@@ -235,12 +211,12 @@ async def revoke(settings: OAuth, url: str, record: Record, *, patience: float =
 
 
 async def _revoked(settings: OAuth, url: str, record: Record) -> None:
-    fetch = settings.fetch or fetcher_for(url, private=settings.private, trust=settings.trust)
+    fetch = settings.fetcher(url)
     server = await discover_authorization_server(record.issuer, fetch)
     place = text(server.raw.get("revocation_endpoint"))
     if place is None:
         raise SignInError(_STEP, f"{record.issuer} takes no tokens back")
-    identity = await OAuthWay(settings, url, fetch).identity(record)
+    identity = await settings.way(url, fetch).identity(record)
     if identity is None:
         raise SignInError(_STEP, f"it is not known any more as whom that login was made at {record.issuer}")
     methods = texts(server.raw.get("revocation_endpoint_auth_methods_supported")) or server.auth_methods
@@ -249,9 +225,6 @@ async def _revoked(settings: OAuth, url: str, record: Record) -> None:
         if token is None:
             continue
         form = {"token": token, "token_type_hint": kind}
-        headers = {"content-type": "application/x-www-form-urlencoded"}
-        identity.show(form, headers, offered=methods, audience=record.issuer, step=_STEP)
-        body = urlencode(form).encode("ascii")
-        answer = await reach(place, fetch, _STEP, method="POST", headers=headers, body=body)
+        answer = await post(Endpoint(place, record.issuer, methods), identity, fetch, form, _STEP)
         if not 200 <= answer.status < 300:  # noqa: PLR2004 - a success has no body that anybody would have to read
             said(answer, _STEP)

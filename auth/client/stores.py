@@ -24,10 +24,9 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.folders import data_folder
-from greenroom.auth.grants import number, text, texts
+from greenroom.auth.grants import number, object_in, text, texts
 from greenroom.errors import ConfigError
-from greenroom.protocol.errors import ProtocolError
-from greenroom.protocol.json import decode, encode, is_object
+from greenroom.protocol.json import encode, is_object
 from greenroom.supervision.private_files import check_folder, write_private
 
 if TYPE_CHECKING:
@@ -81,15 +80,12 @@ class TokenStore(Protocol):
     @property
     def name(self) -> Hashable:
         """Two stores with one name are one store."""
-        ...
 
     async def get(self, key: str) -> Mapping[str, Any] | None:
         """What is kept under a name."""
-        ...
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
         """Keep it; None forgets."""
-        ...
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold a name: nobody else changes it meanwhile."""
@@ -162,62 +158,37 @@ class FileStore:
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
         """Keep it; None forgets. The file is replaced as a whole, so whoever dies over it leaves the old one."""
-        async with file_lock(self._place() / "credentials.lock", _MOMENT):
+        async with file_lock(_private_folder(self.folder) / "credentials.lock", _MOMENT):
             entries = self._read()
             if entry is None:
                 entries.pop(key, None)
             else:
                 entries[key] = dict(entry)
             sealed = self._seal().close(encode(entries))
-            try:
+            with _file_failures(f"{self.path} cannot be written", advise=True):
                 write_private(self.path, sealed)
-            except OSError as error:
-                raise SignInError(
-                    "store",
-                    f"{self.path} cannot be written: {error.strerror}; {advice(error)}",
-                    temporary=error.errno in PASSING,
-                ) from None
 
-    @asynccontextmanager
-    async def lock(self, key: str) -> AsyncGenerator[None]:
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold a name, across processes; also where nothing can be written."""
-        async with name_lock(self.folder, key):
-            yield
-
-    def _place(self) -> Path:
-        return _private_folder(self.folder)
+        return name_lock(self.folder, key)
 
     def _seal(self) -> Seal:
         if self._sealed is None:
             path = self.folder / "credentials.key"
-            try:
+            with _file_failures(f"{path}, which seals logins"):
                 self._sealed = Seal(key_in(path))
-            except OSError as error:
-                raise SignInError(
-                    "store", f"{path}, which seals logins: {error.strerror}", temporary=error.errno in PASSING
-                ) from None
-            except ConfigError as error:
-                raise SignInError("store", str(error)) from None
         return self._sealed
 
     def _read(self) -> dict[str, Any]:
-        try:
-            check_folder(self.folder)
-            sealed = read_private(self.path)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise SignInError(
-                "store", f"{self.path} cannot be read: {error.strerror}", temporary=error.errno in PASSING
-            ) from None
-        except ConfigError as error:
-            raise SignInError("store", str(error)) from None
-        try:
-            entries = decode(self._seal().open(sealed))
-        except (Unsealed, ProtocolError):
-            entries = None
-        if is_object(entries):
-            return entries
+        with _file_failures(f"{self.path} cannot be read"):
+            try:
+                check_folder(self.folder)
+                sealed = read_private(self.path)
+            except FileNotFoundError:
+                return {}
+        with contextlib.suppress(Unsealed):
+            if (entries := object_in(self._seal().open(sealed))) is not None:
+                return entries
         log.warning(
             "what is kept in %s cannot be read with its key: it is put aside, and users sign in anew", self.path
         )
@@ -245,6 +216,18 @@ def advice(error: OSError) -> str:
     return "make room, or name another folder"
 
 
+@contextlib.contextmanager
+def _file_failures(what: str, *, advise: bool = False) -> Generator[None]:
+    """Raise what the system has against a file as `SignInError`: `what` it is that cannot be done."""
+    try:
+        yield
+    except OSError as error:
+        said = f"{what}: {error.strerror}{f'; {advice(error)}' if advise else ''}"
+        raise SignInError("store", said, temporary=error.errno in PASSING) from None
+    except ConfigError as error:
+        raise SignInError("store", str(error)) from None
+
+
 @asynccontextmanager
 async def file_lock(path: Path, seconds: float, *, readable: bool = False) -> AsyncGenerator[None]:
     """Hold it. Raises `SignInError` when another program does for too long, and when the file cannot be made.
@@ -252,14 +235,8 @@ async def file_lock(path: Path, seconds: float, *, readable: bool = False) -> As
     `readable` is for what is done also where nothing can be written, as with a login that is mounted for reading: a lock file that is there is held
     without being written to, or else its folder.
     """
-    try:
+    with _file_failures(f"{path} cannot be locked", advise=True):
         descriptor = _opened(path, readable=readable)
-    except OSError as error:
-        raise SignInError(
-            "store",
-            f"{path} cannot be locked: {error.strerror}; {advice(error)}",
-            temporary=error.errno in PASSING,
-        ) from None
     try:
         try:
             async with asyncio.timeout(seconds):

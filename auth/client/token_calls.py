@@ -6,14 +6,13 @@ What comes back is read strictly where a token would be sent on, and leniently e
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from greenroom.auth.errors import SignInError
-from greenroom.auth.grants import number, scopes_of, text
-from greenroom.protocol.errors import ProtocolError
-from greenroom.protocol.json import decode, is_object
+from greenroom.auth.grants import number, object_in, scopes_of, text
 
 from .discovery import plain, quoted, reach
 from .stores import Record
@@ -151,29 +150,28 @@ async def ask(  # noqa: PLR0913 - whom, as whom, for what
         form["resource"] = resource
     if scopes:
         form["scope"] = " ".join(sorted(scopes))
+    return _tokens(said(await post(endpoint, client, fetch, form, step), step), step, bearer=bearer)
+
+
+async def post(endpoint: Endpoint, client: Identity, fetch: Fetch, form: dict[str, str], step: str) -> Fetched:
+    """Send a form as that client. Raises `SignInError`."""
     headers = {"content-type": "application/x-www-form-urlencoded"}
     client.show(form, headers, offered=endpoint.methods, audience=endpoint.issuer or endpoint.url, step=step)
-    answer = await reach(
-        endpoint.url, fetch, step, method="POST", headers=headers, body=urlencode(form).encode("ascii")
-    )
-    return _tokens(said(answer, step), step, bearer=bearer)
+    body = urlencode(form).encode("ascii")
+    return await reach(endpoint.url, fetch, step, method="POST", headers=headers, body=body)
 
 
 def said(answer: Fetched, step: str) -> dict[str, Any]:
     """The object that a server of OAuth has answered with. Raises `SignInError` for an error, or for what is no answer."""
-    try:
-        found = decode(answer.body)
-    except ProtocolError:
-        found = None
-    if _OK <= answer.status < 300 and is_object(found):  # noqa: PLR2004 - the successes of HTTP
+    found = object_in(answer.body)
+    if _OK <= answer.status < 300 and found is not None:  # noqa: PLR2004 - the successes of HTTP
         return found
-    code = text(found.get("error")) if is_object(found) else None
+    code = None if found is None else text(found.get("error"))
     temporary = answer.status >= _BROKEN or answer.status in _PATIENCE
-    if code is None:
+    if found is None or code is None:
         what = f"status {answer.status} and no JSON object" if found is None else f"status {answer.status}"
         raise SignInError(step, f"the authorization server answers with {what}", temporary=temporary)
-    detail = text(found.get("error_description")) if is_object(found) else None
-    raise SignInError(step, quoted(code, detail), code=plain(code), temporary=temporary)
+    raise SignInError(step, quoted(code, text(found.get("error_description"))), code=plain(code), temporary=temporary)
 
 
 def _tokens(found: Mapping[str, Any], step: str, *, bearer: bool) -> Tokens:
@@ -220,59 +218,37 @@ class Need(NamedTuple):
     """Whether that login is good, and lacks the scopes."""
 
 
-class Way(Protocol):
+class Way(ABC):
     """One way to log in at one server."""
 
-    @property
-    def name(self) -> str:
-        """What its logins are kept under."""
-        ...
+    eager = False
+    """Whether to log in before the server has asked for it."""
+    alone = False
+    """Whether it needs nobody's help, and can be done again at any time."""
+    bound = False
+    """Whether we are known by what was agreed with one issuer: then no other is shown it."""
 
-    @property
-    def url(self) -> str:
-        """The server."""
-        ...
-
-    @property
-    def eager(self) -> bool:
-        """Whether to log in before the server has asked for it."""
-        ...
-
-    @property
-    def alone(self) -> bool:
-        """Whether it needs nobody's help, and can be done again at any time."""
-        ...
-
-    @property
-    def place(self) -> Place | None:
-        """Where to log in, when that is known beforehand."""
-        ...
-
-    @property
-    def issuer(self) -> str | None:
-        """Where we are known, when that was agreed beforehand."""
-        ...
-
-    @property
-    def bound(self) -> bool:
-        """Whether we are known by what was agreed with one issuer: then no other is shown it."""
-        ...
+    def __init__(self, url: str, name: str, issuer: str | None, place: Place | None) -> None:
+        """`name` is what its logins are kept under, `issuer` where we are known, and `place` where to log in, when that was agreed beforehand."""
+        self.url = url
+        self.name = name
+        self.issuer = issuer
+        self.place = place
 
     async def begin(self) -> Record | None:
         """A login that was brought along."""
-        ...
+        return None
 
+    @abstractmethod
     async def obtain(self, place: Place, need: Need) -> Record:
         """Log in. Raises `SignInError`."""
-        ...
 
-    async def identity(self, record: Record) -> Identity | None:
+    async def identity(self, record: Record) -> Identity | None:  # noqa: ARG002 - nothing is refreshed
         """As whom that login was made, if that is still known: for refreshing it."""
-        ...
+        return None
 
-    async def forget(self, record: Record) -> None:
+    async def forget(self, record: Record) -> None:  # noqa: B027 - most have nothing to forget
         """The issuer does not know that client any more."""
-        ...
 
 
 def scopes_for(configured: Collection[str], need: Need, place: Place, also: Collection[str] = ()) -> tuple[str, ...]:

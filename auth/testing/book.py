@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
-import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from greenroom.auth.grants import text, texts
+from greenroom.auth.headers import base64url
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, encode
+from greenroom.transports.client.http_address import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ class Code:
         """Whether whoever redeems it is who asked for it."""
         if self.challenge is None:
             return verifier is None
-        digest = base64.urlsafe_b64encode(hashlib.sha256((verifier or "").encode()).digest()).decode().rstrip("=")
+        digest = base64url(hashlib.sha256((verifier or "").encode()).digest())
         return hmac.compare_digest(digest, self.challenge)
 
 
@@ -134,7 +134,7 @@ def client_of(said: Any, id: str, secret: str | None, keys: tuple[Key, ...]) -> 
         parts = urlsplit(each)
         if parts.fragment or not parts.scheme or parts.scheme in ("javascript", "data", "file"):
             raise OAuthError("invalid_redirect_uri", "nobody is sent there")
-        if parts.scheme == "http" and not _is_local(parts.hostname or ""):
+        if parts.scheme == "http" and not is_local(parts.hostname or ""):
             raise OAuthError("invalid_redirect_uri", "http is for this machine alone")
     method = said.get("token_endpoint_auth_method", "client_secret_basic" if secret else "none")
     if method not in METHODS:
@@ -147,16 +147,9 @@ def _at_any_port(url: str, known: str) -> bool:
     one, other = urlsplit(url), urlsplit(known)
     return (
         one.scheme == other.scheme == "http"
-        and _is_local(one.hostname or "")
+        and is_local(one.hostname or "")
         and (one.hostname, one.path, one.query, one.fragment) == (other.hostname, other.path, other.query, "")
     )
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 # --- What is asked of the authorization server, and what it says: requests, answers, and the errors of OAuth. Pure.

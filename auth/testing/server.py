@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import hmac
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from greenroom.auth.errors import SignInError
+from greenroom.auth.headers import base64url
 from greenroom.auth.introspection import KeySet
 from greenroom.auth.jose import make_key, shown_key, sign
 from greenroom.supervision.acceptor import serve, stream_protocol, tcp_sockets
@@ -318,7 +318,7 @@ class AuthorizationServer:
             raise ConnectionLost(f"{self.issuer}: it hung up before the answer was complete")
         if isinstance(answer, Flood):
             raise ResponseTooLarge(answer.size, SIZE, f"the answer of {self.issuer}")
-        return Answer(*plain(answer))
+        return plain(answer)
 
 
 # --- HTTP on this machine for the authorization server: one request on a connection, and an answer, or what was planned in its place.
@@ -403,19 +403,19 @@ async def _write(writer: asyncio.StreamWriter, asked: Asked, answer: Answer | Pl
             await writer.drain()
             left -= len(_PIECE)
     else:
-        status, headers, body = plain(answer)
-        lines = [f"HTTP/1.1 {status} OK", *(f"{name}: {value}" for name, value in headers)]
-        lines += [f"content-length: {len(body)}", "connection: close", "", ""]
-        writer.write("\r\n".join(lines).encode("latin-1") + (b"" if asked.method == "HEAD" else body))
+        whole = plain(answer)
+        lines = [f"HTTP/1.1 {whole.status} OK", *(f"{name}: {value}" for name, value in whole.headers)]
+        lines += [f"content-length: {len(whole.body)}", "connection: close", "", ""]
+        writer.write("\r\n".join(lines).encode("latin-1") + (b"" if asked.method == "HEAD" else whole.body))
         await writer.drain()
 
 
-def plain(answer: Answer | Plan) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Status, headers and body of an answer that is whole."""
+def plain(answer: Answer | Plan) -> Answer:
+    """An answer that is whole."""
     if isinstance(answer, Redirect):
-        return answer.status, [("location", answer.url)], b""
+        return Answer(answer.status, [("location", answer.url)])
     assert not isinstance(answer, Silence | Cut | Flood)
-    return answer.status, list(answer.headers), answer.body
+    return Answer(answer.status, answer.headers, answer.body)
 
 
 # --- The authorization server's keys and tokens: signed as they should be, or in one of the ways that nobody must accept.
@@ -462,7 +462,7 @@ class Keys:
         if kind == "confused":
             public = self.current.inner.as_pem(private=False)
             begun = f"{_part(changed({'alg': 'HS256', 'kid': self.current.kid}, extra))}.{_part(claims)}"
-            return f"{begun}.{_text(hmac.new(public, begun.encode(), hashlib.sha256).digest())}"
+            return f"{begun}.{base64url(hmac.new(public, begun.encode(), hashlib.sha256).digest())}"
         key = self._new(self.current.kid) if kind == "foreign" else self.current
         token = sign(claims, key, self.algorithm, extra)
         if kind == "broken":
@@ -475,8 +475,4 @@ class Keys:
 
 
 def _part(value: Mapping[str, Any]) -> str:
-    return _text(json.dumps(value).encode())
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return base64url(json.dumps(value).encode())

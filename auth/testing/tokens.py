@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import secrets
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +9,8 @@ from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
 from greenroom.auth.errors import Denied
 from greenroom.auth.grants import text, texts
-from greenroom.auth.jose import BadKey, check, read_keys
+from greenroom.auth.headers import extract_basic_auth
+from greenroom.auth.jose import BadKey, check, part_of, read_keys
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, is_object
@@ -562,24 +561,17 @@ def keys_of(said: Mapping[str, Any]) -> Any:
 
 def peek(token: str) -> dict[str, Any]:
     """The claims of a token that nobody has checked. Raises `OAuthError`."""
-    part = [*token.split("."), ""][1]
-    try:
-        value = decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (ProtocolError, binascii.Error, ValueError):
-        value = None
-    if not is_object(value):
+    claims = part_of(token, 1)
+    if claims is None:
         raise OAuthError("invalid_grant", "this is no token")
-    return value
+    return claims
 
 
 def _login(authorization: str | None) -> tuple[str, str] | None:
     if authorization is None:
         return None
-    scheme, _, rest = authorization.partition(" ")
     try:
-        id, colon, secret = base64.b64decode(rest, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        colon = id = secret = ""
-    if scheme.lower() != "basic" or not colon:
-        raise OAuthError("invalid_client", "the Authorization header is malformed", 401)
+        id, secret = extract_basic_auth({"authorization": authorization})
+    except Denied:
+        raise OAuthError("invalid_client", "the Authorization header is malformed", 401) from None
     return unquote_plus(id), unquote_plus(secret)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -301,7 +302,8 @@ FALSE: Final = Node([(KINDS, _never, 1)])
 TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Shape:
     """What a value has to be."""
 
     said: str
