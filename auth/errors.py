@@ -21,17 +21,18 @@ Kind: TypeAlias = Literal[
     "server_error",
 ]
 
-STATUS: Final[dict[Kind, int]] = {
-    "missing": 401,
-    "invalid_request": 400,
-    "invalid_token": 401,
-    "expired_token": 401,
-    "invalid_credentials": 401,
-    "insufficient_scope": 403,
-    "too_many_failures": 429,
-    "server_error": 500,
+KINDS: Final[dict[Kind, tuple[int, str]]] = {
+    "missing": (401, "Authentication required"),
+    "invalid_request": (400, "The request is malformed"),
+    "invalid_token": (401, "The access token is not valid"),
+    "expired_token": (401, "The access token has expired"),
+    "invalid_credentials": (401, "Invalid credentials"),
+    "insufficient_scope": (403, "The access token does not allow this"),
+    "too_many_failures": (429, "Too many failures: wait before you try again"),
+    "server_error": (500, "Internal Server Error"),
 }
-"""What each kind is over HTTP."""
+"""What each kind is over HTTP, and what is told where nothing better was said."""
+STATUS: Final = {kind: status for kind, (status, _) in KINDS.items()}
 
 
 class AuthError(GreenroomError):

@@ -13,7 +13,7 @@ from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, encode, is_object
 from greenroom.transports.seam import Refusal
 
-from .errors import Denied
+from .errors import KINDS, Denied
 from .headers import challenge, covers
 
 if TYPE_CHECKING:
@@ -137,25 +137,13 @@ def is_many(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | fr
 
 # --- How a no is told over HTTP: a small JSON body, and the challenge that says what would have been a yes.
 
-GENERIC: Final[dict[Kind, str]] = {
-    "missing": "Authentication required",
-    "invalid_request": "The request is malformed",
-    "invalid_token": "The access token is not valid",
-    "expired_token": "The access token has expired",
-    "invalid_credentials": "Invalid credentials",
-    "insufficient_scope": "The access token does not allow this",
-    "too_many_failures": "Too many failures: wait before you try again",
-    "server_error": "Internal Server Error",
-}
-"""What is told where nobody has said anything better."""
-
 CODES: Final[dict[Kind, str]] = {"missing": "unauthorized", "expired_token": "invalid_token"}
 """What a kind is called in the answer, where that is another word: RFC 6750 knows three."""
 
 
 def told(denied: Denied) -> str:
     """The words for it."""
-    return denied.message or GENERIC[denied.kind]
+    return denied.message or KINDS[denied.kind][1]
 
 
 def bearer_refusal(denied: Denied, *, realm: str | None = None, **params: str | None) -> Refusal:

@@ -159,13 +159,19 @@ def issuer_url(value: Any, *, insecure: bool = False) -> str:
     return url
 
 
-def _parts(value: Any, name: str) -> SplitResult:
-    if not isinstance(value, str) or len(value) > _LONGEST or not value.isascii() or not value.isprintable():
-        raise ConfigError(f"{name} must be an absolute http or https URL, not {value!r:.200}")
+def web_parts(value: str, longest: int = _LONGEST) -> SplitResult | None:
+    """The parts of an absolute http or https URL in plain characters, with no user in it; None for anything else."""
+    if len(value) > longest or not value.isascii() or not value.isprintable() or set(value) & _STRANGE:
+        return None
     try:
         parts = urlsplit(value)
-        if origin_of(parts)[0] in _PORTS and parts.hostname and parts.username is None and not set(value) & _STRANGE:
-            return parts
+        return parts if origin_of(parts)[0] in _PORTS and parts.hostname and parts.username is None else None
     except ValueError:
-        pass
+        return None
+
+
+def _parts(value: Any, name: str) -> SplitResult:
+    parts = web_parts(value) if isinstance(value, str) else None
+    if parts is not None:
+        return parts
     raise ConfigError(f"{name} must be an absolute http or https URL, not {value!r:.200}")

@@ -93,8 +93,6 @@ class APIKeyAuth(_Secrets):
         """
         if (keys is None) == (verifier is None):
             raise ConfigError("APIKeyAuth wants either keys or a verifier")
-        if isinstance(keys, str):
-            raise ConfigError("keys is a mapping or a list of keys, not one key")
         entries: Mapping[str, Mapping[str, Any]] = {} if keys is None else _entries(keys)
         if any(not key for key in entries):
             raise ConfigError("an empty API key lets everybody in")

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import object_in, text, texts
-from greenroom.auth.headers import base64url
+from greenroom.auth.headers import base64url, web_parts
 from greenroom.errors import ConfigError
 from greenroom.transports.client.errors import TransportError
 from greenroom.transports.client.http_address import Address, Forbidden, is_local
@@ -313,19 +313,8 @@ def build_authorization_url(
 
 def check_web(url: str, step: str) -> None:
     """Raises `SignInError` for what no browser should be given: another scheme than http and https, and what a shell might read."""
-    ok = len(url) <= _LONGEST and url.isascii() and url.isprintable() and not set(url) & set(" \"'<>\\^`{|}")
-    try:
-        parts = urlsplit(url)
-        ok = (
-            ok
-            and parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and not parts.fragment
-            and parts.username is None
-        )
-    except ValueError:
-        ok = False
-    if not ok:
+    parts = web_parts(url, _LONGEST)
+    if parts is None or parts.fragment or "'" in url:
         raise SignInError(step, "the server gives an address that is no plain http or https URL: nobody is sent there")
 
 

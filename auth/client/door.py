@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.auth.errors import SignInError
-from greenroom.auth.grants import settled
 from greenroom.errors import ConfigError
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Address, Guard, is_local
@@ -141,7 +141,8 @@ class CallerCredentials:
 
     async def _own(self) -> Credentials:
         try:
-            given: Auth | None = await settled(self._ask(self._caller))
+            found = self._ask(self._caller)
+            given = await found if inspect.isawaitable(found) else found
             if given is not None and (self._made is None or not _same(given, self._given)):
                 self._made = credentials_for(given, self._url)
                 self._given = given

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get
 import msgspec
 
 from .conversions import MAPPINGS, convert, is_adapted, is_either, is_foreign, is_model
-from .problems import Mismatch, Problem, Reason
+from .problems import Mismatch, Problem, Reason, path_of
 from .wire import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .meter import Meter
-    from .problems import Path
+    from .problems import Trail
 
 ALIKE: Final = 64
 """So many different keys may share a hash: more than numbers do by chance, and too few to take time."""
@@ -64,15 +64,15 @@ class Keys:
     def check(self, value: Any, meter: Meter) -> None:
         """Raises `Mismatch` where too many keys share a hash, and `TooMuch` when the meter is used up."""
         compared = _Compared()
-        for place, keys in _lists_in(value, meter):
+        for trail, keys, are_names in _lists_in(value, meter):
             for kind, make in self._makers:
-                table = None if len(keys) <= ALIKE else DictTable(meter) if place.is_object else SetTable(meter)
+                table = None if len(keys) <= ALIKE else DictTable(meter) if are_names else SetTable(meter)
                 if _too_alike(kind, make, keys, compared, table, meter):
                     reason = Reason(f"more than {ALIKE} different values of one hash", "too_many_collisions")
-                    raise Mismatch([Problem(place.path, reason)])
+                    raise Mismatch([Problem(path_of(trail), reason)])
                 if compared.probes < 0:
                     reason = Reason("values whose hashes fill the same slots of a table", "too_many_collisions")
-                    raise Mismatch([Problem(place.path, reason)])
+                    raise Mismatch([Problem(path_of(trail), reason)])
 
 
 class _Compared:
@@ -182,50 +182,20 @@ def _is_harmless(kind: Any) -> bool:
     return origin is Literal or (isinstance(kind, type) and issubclass(kind, _HARMLESS))
 
 
-class _Place:
-    """Where a value stands in another one."""
-
-    __slots__ = ("inside", "is_object", "step")
-
-    def __init__(self, inside: _Place | None, step: str | int, *, is_object: bool) -> None:
-        self.inside = inside
-        self.step = step
-        self.is_object = is_object
-
-    @property
-    def path(self) -> Path:
-        """From the root; made when it is asked for, as there may be half a million places."""
-        steps: list[str | int] = []
-        place = self
-        while place.inside is not None:
-            steps.append(place.step)
-            place = place.inside
-        return tuple(steps[::-1])
-
-
-def _lists_in(value: Any, meter: Meter) -> list[tuple[_Place, list[Any]]]:
-    """All lists that are long enough, and all that objects have for keys; those inside of others first."""
-    waiting: list[tuple[_Place, Any]] = [(_Place(None, 0, is_object=is_object(value)), value)]
-    found: list[tuple[_Place, list[Any]]] = []
-    for place, one in waiting:  # which grows meanwhile
+def _lists_in(value: Any, meter: Meter) -> list[tuple[Trail, list[Any], bool]]:
+    """All lists that are long enough, and all that objects have for keys (True); those inside of others first."""
+    waiting: list[tuple[Trail, Any]] = [(None, value)]
+    found: list[tuple[Trail, list[Any], bool]] = []
+    for trail, one in waiting:  # which grows meanwhile
         meter.spend(3)
-        if is_object(one):
-            meter.spend(len(one))
-            if len(one) > _FEW:
-                found.append((place, [*one]))
-            waiting += _inside(place, one.items())
-        elif is_array(one):
-            meter.spend(len(one))
-            if len(one) > _FEW:
-                found.append((place, cast("list[Any]", one)))
-            waiting += _inside(place, enumerate(one))
+        if not is_object(one) and not is_array(one):
+            continue
+        meter.spend(len(one))
+        if len(one) > _FEW:
+            found.append((trail, [*one], is_object(one)))
+        items: Iterable[tuple[Any, Any]] = one.items() if is_object(one) else enumerate(one)
+        waiting += [((trail, step), inner) for step, inner in items if isinstance(inner, dict | list)]
     return found[::-1]
-
-
-def _inside(place: _Place, items: Iterable[tuple[str | int, Any]]) -> Iterator[tuple[_Place, Any]]:
-    for step, inner in items:
-        if isinstance(inner, dict | list):
-            yield _Place(place, step, is_object=is_object(inner)), inner
 
 
 def _too_alike(

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from .meter import Meter
-    from .schema_nodes import Check, Compiler, Made, Node, Trail
+    from .problems import Trail
+    from .schema_nodes import Check, Compiler, Made, Node
 
 # ruff: noqa: ARG001 - makers share their parameters, and checks theirs
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from greenroom.errors import GreenroomError
 
@@ -166,16 +165,22 @@ def _far_characters(node: Node) -> int:
     return sum(1_600 + min(last, 0xFFFF) - min(first, 0xFFFF) for first, last in ranges if last > 0xFF)  # noqa: PLR2004
 
 
+class _Exponential(Exception):
+    """There may be exponentially many ways to take a text apart."""
+
+
 def _work(node: Node, length: int) -> int | None:
     """How many steps `re` takes at worst, from one place in a text of that length; None when it may take exponentially many.
 
     A repetition of what is not always the same length, or has branches, may be taken apart in exponentially many ways.
     """
-    both = _ways_and_work(node, length)
-    return None if both is None else both[1]
+    try:
+        return _ways_and_work(node, length)[1]
+    except _Exponential:
+        return None
 
 
-def _ways_and_work(node: Node, length: int) -> tuple[int, int] | None:
+def _ways_and_work(node: Node, length: int) -> tuple[int, int]:
     """In how many ways it may match from one place, each of which may be tried with what follows; and the steps to find them all."""
     match node:
         case OneOf(ranges):
@@ -183,27 +188,22 @@ def _ways_and_work(node: Node, length: int) -> tuple[int, int] | None:
         case Chain(parts):
             ways, work = 1, 1
             for part in parts:
-                both = _ways_and_work(part, length)
-                if both is None:
-                    return None
-                work += ways * both[1]
-                ways *= both[0]
+                more, steps = _ways_and_work(part, length)
+                work += ways * steps
+                ways *= more
             return ways, work
         case Choice(branches):
             found = [_ways_and_work(branch, length) for branch in branches]
-            kept = [both for both in found if both is not None]
-            return (sum(one for one, _ in kept), 1 + sum(one for _, one in kept)) if len(kept) == len(found) else None
+            return sum(one for one, _ in found), 1 + sum(one for _, one in found)
         case Repeat(body, least, most):
-            both = None if _is_loose(body) else _ways_and_work(body, length)
-            if both is None:
-                return None
+            if _is_loose(body):
+                raise _Exponential
             times = max(least, length) if most is None else most
-            return times - least + 1, 1 + times * both[1]
+            return times - least + 1, 1 + times * _ways_and_work(body, length)[1]
         case Group(body):
             return _ways_and_work(body, length)
         case Look(body):  # `re` does not come back to a look that has succeeded
-            both = _ways_and_work(body, length)
-            return None if both is None else (1, both[1])
+            return 1, _ways_and_work(body, length)[1]
         case Same():
             return 1, length
         case _:
@@ -372,8 +372,7 @@ class BadPattern(GreenroomError):
     """The pattern is wrong, or has something in it that is not supported. Says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     """One character: of these ranges of code points, of these categories of Unicode, or of neither."""
 
     ranges: tuple[tuple[int, int], ...]
@@ -390,8 +389,7 @@ class OneOf:
         return found is not self.negated
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """A place between characters: `^`, `$`, `b` or `B`."""
 
     kind: str
@@ -406,22 +404,19 @@ class Edge:
         return border is (self.kind == "b")
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(NamedTuple):
     """One after the other."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """One of them."""
 
     branches: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(NamedTuple):
     """Again and again; `most` is None where there is no end."""
 
     body: Node
@@ -430,24 +425,21 @@ class Repeat:
     lazy: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A group that can be referred to, by number and perhaps by name."""
 
     body: Node
     name: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """A look ahead or back: `?=`, `?!`, `?<=` or `?<!`."""
 
     body: Node
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Same:
+class Same(NamedTuple):
     """What a group matched before, once more."""
 
     group: str

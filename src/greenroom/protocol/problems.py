@@ -15,6 +15,17 @@ _LONGEST: Final = 100
 _PLAIN: Final = re.compile(r"[\w$-]+")
 
 Path: TypeAlias = "tuple[str | int, ...]"
+Trail: TypeAlias = "tuple[Any, str | int] | None"
+"""The path to a value from its end, as pairs of (path before, name or index): a step costs the same however deep it is."""
+
+
+def path_of(trail: Trail) -> Path:
+    """The path from the root."""
+    path: list[str | int] = []
+    while trail is not None:
+        trail, step = trail
+        path.append(step)
+    return tuple(path[::-1])
 
 
 class Reason(str):

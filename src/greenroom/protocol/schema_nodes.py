@@ -1,6 +1,6 @@
 """A schema as a graph of functions: each keyword is one, made once, and every step that they take is charged.
 
-A `Check` is called with the value; the meter; the path to the value, as pairs of (path before, name or index); the findings, to which it adds
+A `Check` is called with the value; the meter; the trail to the value; the findings, to which it adds
 what is not as wanted; and what has been evaluated so far, for `unevaluated…`, or None in schemas without these. Where only yes or no is wanted,
 the findings are `YES_OR_NO`, and the first of them ends the check.
 """
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from .meter import Meter
-    from .problems import Path
-
-Trail: TypeAlias = "tuple[Any, str | int] | None"
-"""The path to a value, from its end."""
+    from .problems import Path, Trail
 
 
 class Finding(NamedTuple):

@@ -21,7 +21,7 @@ from .json import read
 from .keywords import KEYWORDS
 from .meter import AT_ONCE, IN_ALL, Meter, TooMuch
 from .patterns import TooLong
-from .problems import Problem, Reason, too_much
+from .problems import Problem, Reason, path_of, too_much
 from .reasons import Telling
 from .schema_nodes import YES_OR_NO, BadSchema, Compiler, Document, Enough, Findings, dialect_of, measure
 from .wire import is_object, plain
@@ -29,8 +29,7 @@ from .wire import is_object, plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .problems import Path
-    from .schema_nodes import Finding, Trail
+    from .schema_nodes import Finding
 
 __all__ = ["BadSchema", "TooMuch", "Validator", "check_schema", "first_error", "validate"]
 
@@ -111,7 +110,7 @@ class Validator:
 
     def _said(self, one: Finding, told: Telling) -> Iterable[Problem]:
         """The problem, or problems, that a finding stands for."""
-        path = _path(one.trail)
+        path = path_of(one.trail)
         match one.keyword:
             case "required":
                 return [Problem((*path, one.more), Reason("is missing", "missing_required"))]
@@ -151,19 +150,11 @@ class OwnValidator(Validator):
         types = [each.wanted for found in branches for each in found if _is_mistyped(each, one)]
         if meant or not all(isinstance(each, str) for each in types):
             return super()._said(one, told)
-        return [Problem(_path(one.trail), told.reason("type", list(dict.fromkeys(types)), one.value))]
+        return [Problem(path_of(one.trail), told.reason("type", list(dict.fromkeys(types)), one.value))]
 
 
 def _is_mistyped(each: Finding, union: Finding) -> bool:
     return each.keyword == "type" and each.trail is union.trail
-
-
-def _path(trail: Trail) -> Path:
-    path: list[str | int] = []
-    while trail is not None:
-        trail, step = trail
-        path.append(step)
-    return tuple(reversed(path))
 
 
 def validate(value: Any, schema: Mapping[str, Any] | None) -> list[Problem]:

@@ -12,15 +12,17 @@ from binascii import b2a_base64
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
 from .errors import LocalProtocolError
-from .problems import Problem, Reason
+from .problems import Problem, Reason, path_of
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from .problems import Trail
 
 
 def wire_name(name: str) -> str:
@@ -145,27 +147,19 @@ def infinity_in(data: Any) -> Problem | None:
         RecursionError,
     ):  # an integer that it has no room for, half a character: look at each value
         pass
-    waiting: deque[tuple[Any, Any]] = deque([((data,), None)])
+    waiting: deque[tuple[Any, Trail]] = deque([(data, None)])
     while waiting:
-        value, link = waiting.popleft()
-        for key, one in _items(value):
-            if type(one) in _CONTAINERS:
-                waiting.append((one, (link, key)))
-            elif type(one) is float and one in _INFINITIES:
-                path: list[Any] = [key]
-                while link is not None:
-                    link, step = link
-                    path.append(step)
-                text = f"{one} is no number in JSON: write None or a text in its place"
-                return Problem(tuple(path[-2::-1]), Reason(text, "type_mismatch"))
+        value, trail = waiting.popleft()
+        if type(value) is float and value in _INFINITIES:
+            text = f"{value} is no number in JSON: write None or a text in its place"
+            return Problem(path_of(trail), Reason(text, "type_mismatch"))
+        if is_object(value) or is_array(value):
+            items: Iterable[tuple[Any, Any]] = value.items() if is_object(value) else enumerate(value)
+            waiting += ((one, (trail, key)) for key, one in items if type(one) in _WITH_INFINITIES)
     return None
 
 
-_CONTAINERS = frozenset({dict, list, tuple})
-
-
-def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    return value.items() if is_object(value) else enumerate(cast("Iterable[Any]", value))
+_WITH_INFINITIES = frozenset({dict, list, tuple, float})
 
 
 def _plain_of_others(value: Any, pictures: list[Any] | None) -> Any:
