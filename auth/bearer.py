@@ -121,7 +121,7 @@ class BearerAuth:
 
     async def authenticate(self, asking: Asking) -> AuthInfo:
         """Whose token it is."""
-        place = _digest(asking.headers.get("authorization", ""))
+        place = hashlib.sha256(asking.headers.get("authorization", "").encode(errors="surrogatepass")).digest()
         seen = self._seen.get(place)
         if seen is not None and self._still(seen):
             check_times(seen.claims, now=time.time(), skew=self._skew)
@@ -168,10 +168,6 @@ class BearerAuth:
             scope=" ".join(denied.scopes) or None,
             resource_metadata=self._metadata if self.notice is None else await self.notice.url(asking),
         )
-
-
-def _digest(header: str) -> bytes:
-    return hashlib.sha256(header.encode(errors="surrogatepass")).digest()
 
 
 def _texts(word: str, value: Any) -> tuple[str, ...]:

@@ -295,6 +295,9 @@ _HEX: Final = re.compile(r"[0-9a-fA-F]{64}\Z")
 _KEPT_KEY: Final = re.compile(r"hmac-sha256\$[A-Za-z0-9+/]{43}=\Z")
 
 
+_KEPT_PASSWORD: Final = re.compile(r"pbkdf2-sha256\$([0-9]{1,8})\$([^$]*)\$([^$]+)\Z")
+
+
 class PepperRequired(ConfigError):
     """A key is hashed with a pepper, or was, and none was given."""
 
@@ -305,7 +308,7 @@ def hash_key(key: str, pepper: str | bytes | None = None) -> str:
         raise PepperRequired(
             "hash_key wants a pepper, a secret that is kept apart from the hashes: hash_key(key, os.environ[…]); without one it would be plain SHA-256"
         )
-    digest = hmac.new(_bytes(pepper), key.encode(), hashlib.sha256).digest()
+    digest = hmac.digest(pepper.encode() if isinstance(pepper, str) else pepper, key.encode(), "sha256")
     return _HMAC + base64.b64encode(digest).decode()
 
 
@@ -393,17 +396,11 @@ def dummy_like(stored: Sequence[str]) -> str:
 
 
 def _read(stored: str) -> tuple[int, bytes, bytes] | None:
-    rounds, _, rest = stored.removeprefix(_PBKDF2).partition("$")
-    salt, _, digest = rest.partition("$")
-    if (
-        not stored.startswith(_PBKDF2)
-        or not rounds.isascii()
-        or not rounds.isdecimal()
-        or len(rounds) > len(str(MOST_ROUNDS))
-    ):
+    found = _KEPT_PASSWORD.match(stored)
+    if found is None:
         return None
     try:
-        parts = int(rounds), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
+        parts = int(found[1]), base64.b64decode(found[2], validate=True), base64.b64decode(found[3], validate=True)
     except ValueError:  # also for what is not ASCII
         return None
     return parts if 1 <= parts[0] <= MOST_ROUNDS and parts[2] else None
@@ -413,10 +410,6 @@ def _read(stored: str) -> tuple[int, bytes, bytes] | None:
 def _warn_once(text: str) -> None:
     """Each request would say it again."""
     log.warning("%s", text)
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
 
 
 # --- Credentials that were found to be good of late: as digests with a key that nobody else has, so many at most, and for a while at most.

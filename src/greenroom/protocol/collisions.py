@@ -17,11 +17,12 @@ from collections import abc
 from datetime import date, datetime, time, timedelta
 from enum import Enum
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
 from .conversions import MAPPINGS, convert, is_adapted, is_either, is_foreign, is_model
+from .hints import fields_of
 from .problems import Mismatch, Problem, Reason, path_of
 from .wire import is_array, is_object
 
@@ -132,10 +133,7 @@ def _hints_of(kind: type) -> Iterable[Any]:
         return [field.annotation for field in cast("Any", kind).model_fields.values()]
     if not any(getattr(one, "__annotations__", None) for one in kind.__mro__):
         return ()
-    try:
-        return get_type_hints(kind, include_extras=True).values()
-    except (NameError, TypeError):  # the schema could not be made either
-        return ()
+    return fields_of(kind).values()
 
 
 def _scope_of(kind: Any) -> dict[Any, list[Any]]:

@@ -121,13 +121,9 @@ def _json_kinds(info: msgspec.inspect.Type) -> set[str]:
     if isinstance(info, (msgspec.inspect.LiteralType, msgspec.inspect.EnumType)):
         values = info.values if isinstance(info, msgspec.inspect.LiteralType) else [member.value for member in info.cls]
         return {"number" if isinstance(value, int) else type(value).__name__ for value in values}
-    return {
-        "number"
-        if type(info) in _ANY_NUMBERS
-        else "str"
-        if isinstance(info, msgspec.inspect.StrType)
-        else type(info).__name__
-    }
+    if type(info) in _ANY_NUMBERS:
+        return {"number"}
+    return {"str" if isinstance(info, msgspec.inspect.StrType) else type(info).__name__}
 
 
 def _are_plain(infos: Sequence[msgspec.inspect.Type]) -> bool:
@@ -408,8 +404,10 @@ def _records(frame: Any) -> list[dict[str, Any]]:
     """A record for each row, by column; an index that says something is columns as well."""
     pandas = sys.modules["pandas"]
     if not isinstance(frame.index, pandas.RangeIndex):
-        frame = frame.reset_index(names=_index_names(frame))
-    names = [_column_name(name) for name in frame.columns]
+        frame = frame.reset_index(
+            names=[f"index{place or ''}" if name is None else name for place, name in enumerate(frame.index.names)]
+        )
+    names = [".".join(map(str, name)) if is_array(name) else str(_key(name)) for name in frame.columns]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TypeError(
@@ -417,17 +415,6 @@ def _records(frame: Any) -> list[dict[str, Any]]:
         )
     columns = [frame.iloc[:, place].tolist() for place in range(len(names))]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _column_name(name: Any) -> str:
-    """A column's name; that of several levels is put together."""
-    levels: Any = name
-    return ".".join(map(str, levels)) if isinstance(name, tuple) else str(_key(name))
-
-
-def _index_names(frame: Any) -> list[Any]:
-    """What the index's columns are called; one without a name is `index`."""
-    return [f"index{place or ''}" if name is None else name for place, name in enumerate(frame.index.names)]
 
 
 _LIBRARIES: Final[dict[str, Callable[[Any], Any]]] = {"numpy": _of_numpy, "pandas": _of_pandas}

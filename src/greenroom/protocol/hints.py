@@ -533,11 +533,8 @@ def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
             limits = [meta for meta in kept if _limits_in(meta)]
             inner = Union[Annotated[member, *limits], None] if limits else inner  # noqa: UP007 - made of what is there
             kept = [meta for meta in kept if not _limits_in(meta)]
-        inner = (
-            inner
-            if inner in (datetime, time) and any(meta.tz is not None for meta in kept)
-            else _refined(inner, inside)
-        )
+        if inner not in (datetime, time) or all(meta.tz is None for meta in kept):
+            inner = _refined(inner, inside)
         return _annotated(inner, kept)
     if origin in (Union, types.UnionType):
         return union_of([_refined(member, inside) for member in get_args(hint)])

@@ -74,11 +74,7 @@ def decode(data: bytes, limits: Limits = LIMITS) -> Any:
     What was well-formed, and refused all the same, is `Unacceptable`.
     """
     if len(data) > limits.size:
-        raise Unacceptable(
-            ErrorCode.INVALID_REQUEST,
-            f"Message too large: {len(data)} bytes, the limit is {limits.size}",
-            status=413,
-        )
+        raise _too_large(f"{len(data)} bytes", limits.size)
     # A short text is counted whole first, strings and all: that is cheaper, and mostly conclusive.
     outside = data if len(data) <= _SHORT else _outside_strings(data)
     if len(outside) > limits.values:
@@ -133,6 +129,11 @@ def _unacceptable(message: str) -> Unacceptable:
     return Unacceptable(ErrorCode.PARSE_ERROR, f"Parse error: {message}")
 
 
+def _too_large(much: str, limit: int) -> Unacceptable:
+    message = f"Message too large: {much}, the limit is {limit}"
+    return Unacceptable(ErrorCode.INVALID_REQUEST, message, status=413)
+
+
 def _too_deep(limits: Limits) -> Unacceptable:
     return _unacceptable(f"objects and lists are nested more than {limits.depth} deep")
 
@@ -157,11 +158,7 @@ def _check_values(data: bytes, limits: Limits) -> None:
         skeleton.count(b"[") + skeleton.count(b"{"),  # lists inside each other need neither comma nor colon
     )
     if values > limits.values:
-        raise Unacceptable(
-            ErrorCode.INVALID_REQUEST,
-            f"Message too large: {values} values, the limit is {limits.values}",
-            status=413,
-        )
+        raise _too_large(f"{values} values", limits.values)
 
 
 _NESTED: Final = frozenset({dict, list})

@@ -143,9 +143,7 @@ def encode_error(id: RequestId | None, error: McpError | RemoteProtocolError) ->
 
     Data that cannot be written is left out, and half characters are replaced. Without an id, it is null.
     """
-    wire: dict[str, Any] = {"code": error.code, "message": error.message}
-    if error.data is not None:
-        wire["data"] = error.data
+    wire = McpError.wrap(error).to_wire()
     try:
         return encode({"jsonrpc": JSONRPC, "id": id, "error": wire})
     except LocalProtocolError:
@@ -187,16 +185,12 @@ def _read_id(id: Any) -> RequestId:
     elif type(id) is int:
         return id  # decode has bounded its digits
     else:
-        raise RemoteProtocolError(
-            ErrorCode.INVALID_REQUEST, 'Invalid Request: "id" must be a string or an integer', status=200
-        )
-    raise RemoteProtocolError(
-        ErrorCode.INVALID_REQUEST, f'Invalid Request: "id" is longer than {ID_LIMIT} characters', status=200
-    )
+        raise _invalid('Invalid Request: "id" must be a string or an integer', status=200)
+    raise _invalid(f'Invalid Request: "id" is longer than {ID_LIMIT} characters', status=200)
 
 
-def _invalid(message: str, id: RequestId | None = None) -> RemoteProtocolError:
-    return RemoteProtocolError(ErrorCode.INVALID_REQUEST, message, id=id)
+def _invalid(message: str, id: RequestId | None = None, status: int = 400) -> RemoteProtocolError:
+    return RemoteProtocolError(ErrorCode.INVALID_REQUEST, message, id=id, status=status)
 
 
 def _broken_answer(why: str, id: RequestId | None) -> RemoteProtocolError:

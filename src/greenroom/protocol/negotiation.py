@@ -119,10 +119,7 @@ def missing(
     method: str, params: Mapping[str, Any], capabilities: Mapping[str, Any], hearer: Side, version: str = V2025_11_25
 ) -> str | None:
     """The first capability that a request needs of `hearer` and that was not declared; None when it may be sent."""
-    for path in needs(method, params, hearer, version):
-        if not declares(capabilities, path):
-            return path
-    return None
+    return next((path for path in needs(method, params, hearer, version) if not declares(capabilities, path)), None)
 
 
 def needs(method: str, params: Mapping[str, Any], hearer: Side, version: str = V2025_11_25) -> list[str]:

@@ -51,7 +51,7 @@ class Pattern:
         self.source = source
         self._tree = tree = parse(source)
         self._automaton: _Automaton | None = None
-        if _refers(tree):
+        if any(isinstance(one, Look | Same) for one in _nodes_in(tree)):  # which no automaton can do
             python = None if _work(tree, 1) is None else to_python(tree)
             if python is None:
                 raise BadPattern(
@@ -145,11 +145,6 @@ def _nodes_in(node: Node) -> Iterator[Node]:
                 found.append(body)
             case _:
                 pass
-
-
-def _refers(node: Node) -> bool:
-    """Whether there is anything in it that no automaton can do."""
-    return any(isinstance(one, Look | Same) for one in _nodes_in(node))
 
 
 def _made(source: str, python: str) -> re.Pattern[str]:

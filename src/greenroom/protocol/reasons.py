@@ -119,7 +119,8 @@ _WORDS: Final = {
 def _text(keyword: str, wanted: Any, value: Any) -> str:
     match keyword:
         case "type":
-            return f"expected {_types(wanted)}, got {shown(value)}"
+            names = " or ".join(_NAMES.get(name, str(name)) for name in (wanted if is_array(wanted) else [wanted]))
+            return f"expected {names}, got {shown(value)}"
         case "const":
             return f"expected {shown(wanted)}, got {shown(value)}"
         case "anyOf" | "oneOf":
@@ -130,11 +131,6 @@ def _text(keyword: str, wanted: Any, value: Any) -> str:
             return f"expected at most {_counted(wanted, keyword)}, got {len(value)}"
         case _:
             return _WORDS.get(keyword, f"it breaks the rule {keyword}").format(wanted=wanted, value=shown(value))
-
-
-def _types(wanted: Any) -> str:
-    names = [_NAMES.get(name, str(name)) for name in wanted] if is_array(wanted) else [_NAMES.get(wanted, str(wanted))]
-    return " or ".join(names)
 
 
 def _counted(count: int, keyword: str) -> str:

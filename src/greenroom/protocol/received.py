@@ -212,7 +212,9 @@ class PromptReply(PromptResult):
     @property
     def text(self) -> str:
         """All that is text in its messages."""
-        return text_of([block for one in self.messages for block in _blocks_of(one.content)])
+        return text_of(
+            [block for one in self.messages for block in (one.content if is_array(one.content) else [one.content])]
+        )
 
 
 def read_prompt(result: Mapping[str, Any]) -> PromptReply:
@@ -229,10 +231,6 @@ def read_message(value: Any) -> Message:
         raise BadAnswer(f"Invalid message: its role is {role!r}, and neither user nor assistant")
     content: Any = value.get("content")
     return Message(role, [read_block(one) for one in content] if is_array(content) else read_block(content))
-
-
-def _blocks_of(content: Any) -> Sequence[Any]:
-    return content if is_array(content) else [content]
 
 
 def read_completion(result: Mapping[str, Any]) -> Completion:

@@ -247,7 +247,7 @@ class Compiler:
         schema = place.schema
         what: list[tuple[tuple[str, ...], Check, int]] = []
         alone = self._dialect == "draft-07" and "$ref" in schema
-        for name in ("$ref",) if alone else sorted(schema, key=_comes_last):
+        for name in ("$ref",) if alone else sorted(schema, key=lambda one: one.startswith("unevaluated")):
             keyword = self._keywords.get(name)
             if keyword is None:
                 continue
@@ -262,10 +262,6 @@ class Compiler:
             if made is not None:
                 what.append((keyword.kinds, *made))
         node.fill(what, None if alone else schema.get("type"))
-
-
-def _comes_last(name: str) -> bool:
-    return name.startswith("unevaluated")
 
 
 def _never(value: Any, meter: Meter, trail: Trail, found: Findings, seen: Seen | None) -> None:  # noqa: ARG001 - a `Check`

@@ -310,13 +310,10 @@ def _schemas(
         raise BadHint(f"{where}: {_plainly(error)}") from error
     made = {name: _with_docs(schema) for name, schema in defs.items()}
     if made or any("enum" in schema or "anyOf" in schema or "items" in schema for schema in schemas):
-        return _in_order(schemas, kinds), _defs_in_order(made, kinds)
+        # msgspec sorts choices: here they are as their author wrote them.
+        in_order = [_ordered(schema, _Places(written_in(kind))) for schema, kind in zip(schemas, kinds, strict=True)]
+        return in_order, _defs_in_order(made, kinds)
     return schemas, made
-
-
-def _in_order(schemas: Iterable[Any], kinds: Iterable[Any]) -> list[Any]:
-    """The schemas with their choices as their author wrote them, which msgspec sorts."""
-    return [_ordered(schema, _Places(written_in(kind))) for schema, kind in zip(schemas, kinds, strict=True)]
 
 
 def _defs_in_order(defs: dict[str, Any], kinds: Iterable[Any]) -> dict[str, Any]:

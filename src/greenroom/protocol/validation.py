@@ -27,7 +27,7 @@ from .schema_nodes import YES_OR_NO, BadSchema, Compiler, Document, Enough, Find
 from .wire import is_object, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from .schema_nodes import Finding
 
@@ -102,9 +102,6 @@ class Validator:
         except RecursionError:
             raise TooMuch from None
         meter.left -= _PER_PROBLEM * len(found)  # which has happened: what was found is said, whatever comes next
-        return self._problems(found)
-
-    def _problems(self, found: Sequence[Finding]) -> list[Problem]:
         told = Telling()
         return [problem for one in found for problem in self._said(one, told)]
 
