@@ -12,6 +12,7 @@ import stat
 import tomllib
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
@@ -20,7 +21,7 @@ from greenroom.protocol.wire import is_object
 from .mistakes import Mistake, Source, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 LARGEST: Final = 1024 * 1024
 _AT: Final = re.compile(r"\(at (?:line (?P<line>\d+), column \d+|end of document)\)\Z")
@@ -99,8 +100,6 @@ def load(path: FilePath, folder: FilePath | None = None) -> Document:
             document.value, document.offsets, document.twice = _object(made.value), made.positions, made.twice
     except tomllib.TOMLDecodeError as error:
         problem, server = _toml_problem(str(error), text)
-    except TooDeep as error:
-        problem = Unreadable("has a name of too many parts", "nobody needs as many", document.lines.of(error.offset))
     except RecursionError:
         problem = Unreadable("has too many lists or tables in each other", "nobody needs as many")
     except NotJson as error:
@@ -124,7 +123,11 @@ def _bounded(text: str) -> None:
     """The standard library's reader takes a time that grows with the square of a name's parts."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > _DOTS and _QUOTED.sub("", line).count(".") > _DOTS:
-            raise Unreadable("has a name of too many parts", "nobody needs as many", number)
+            raise _too_many_parts(number)
+
+
+def _too_many_parts(line: int) -> Unreadable:
+    return Unreadable("has a name of too many parts", "nobody needs as many", line)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -208,6 +211,7 @@ _scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["
 _OPEN: Final = re.compile(r'(?:[^"\\\n]|\\.)*\\?')
 """A text that nothing closes, up to the end."""
 _WORDS: Final = {"true": True, "false": False, "null": None}
+_ENDS: Final = "the file ends before it is complete"
 _DEEPEST: Final = 64
 _LONGEST_NUMBER: Final = 300
 
@@ -274,9 +278,7 @@ class _Reader:
             if self._text.startswith(word, self._at):
                 self._at += len(word)
                 return value
-        if not here:
-            raise NotJson("the file ends before it is complete", self._at)
-        raise NotJson("here has to be a value", self._at)
+        raise NotJson("here has to be a value" if here else _ENDS, self._at)
 
     def _number(self, found: re.Match[str]) -> int | float:
         if len(found.group()) > _LONGEST_NUMBER:
@@ -290,7 +292,7 @@ class _Reader:
             text, self._at = _scan(self._text, began + 1, True)  # noqa: FBT003 - strict: no control characters
         except json.JSONDecodeError as error:
             if _OPEN.fullmatch(self._text, began + 1):
-                raise NotJson("the file ends before it is complete", len(self._text)) from None
+                raise NotJson(_ENDS, len(self._text)) from None
             raise NotJson(
                 "a text in quotes that does not end on its line, or has a sign that JSON does not take", error.pos
             ) from None
@@ -300,12 +302,9 @@ class _Reader:
 
     def _object(self, path: Path, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        self._at += 1
-        while (here := self._space()) != "}":
+        for here in self._members("}"):
             if here != '"':
-                raise NotJson(
-                    "the file ends before it is complete" if not here else "here has to be a name in quotes", self._at
-                )
+                raise NotJson("here has to be a name in quotes" if here else _ENDS, self._at)
             began = self._at
             key = self._string()
             place = (*path, key)
@@ -317,27 +316,25 @@ class _Reader:
                 raise NotJson("a name is followed by a colon", self._at)
             self._at += 1
             found[key] = self._value(place, depth + 1)
-            self._comma("}")
-        self._at += 1
         return found
 
     def _list(self, path: Path, depth: int) -> list[Any]:
         found: list[Any] = []
-        self._at += 1
-        while self._space() != "]":
+        for _ in self._members("]"):
             found.append(self._value((*path, len(found)), depth + 1))
-            self._comma("]")
-        self._at += 1
         return found
 
-    def _comma(self, end: str) -> None:
-        here = self._space()
-        if here == ",":
-            self._at += 1
-        elif here != end:
-            raise NotJson(
-                "the file ends before it is complete" if not here else f"here has to be a comma or {end}", self._at
-            )
+    def _members(self, end: str) -> Iterator[str]:
+        """The sign that each member begins with; whoever iterates reads it before the next."""
+        self._at += 1
+        while (here := self._space()) != end:
+            yield here
+            here = self._space()
+            if here == ",":
+                self._at += 1
+            elif here != end:
+                raise NotJson(f"here has to be a comma or {end}" if here else _ENDS, self._at)
+        self._at += 1
 
 
 # --- Where in a TOML text each key and each item of a list stands. The standard library's reader keeps no positions.
@@ -353,16 +350,8 @@ _LITERAL: Final = re.compile(r"'[^'\n]*'")
 _BASIC: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _LONG_LITERAL: Final = re.compile(r"'''.*?'''(?:'{1,2})?", re.DOTALL)
 _LONG_BASIC: Final = re.compile(r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?', re.DOTALL)
+_TEXTS: Final = (('"""', _LONG_BASIC), ("'''", _LONG_LITERAL), ('"', _BASIC), ("'", _LITERAL))
 _SCALAR: Final = re.compile(r"[^,\]}#\n]*")
-
-
-class TooDeep(ValueError):
-    """More names with dots between them than anybody writes. `offset` is where."""
-
-    def __init__(self, offset: int) -> None:
-        """It begins there."""
-        super().__init__(offset)
-        self.offset = offset
 
 
 class Lines:
@@ -378,7 +367,7 @@ class Lines:
 
 
 def positions(text: str) -> dict[Path, int]:
-    """The offset of each key, by the path to it, where it is named first; of each item of a list, where it begins. Raises `TooDeep`."""
+    """The offset of each key, by the path to it, where it is named first; of each item of a list, where it begins. Raises `Unreadable` for a name of too many parts."""
     return _Finder(text).run()
 
 
@@ -440,7 +429,7 @@ class _Finder:
             self._skip(_BLANK)
             began = self._at
             if len(keys) == _DEEPEST:
-                raise TooDeep(began)
+                raise _too_many_parts(Lines(self._text).of(began))
             keys.append((self._name(), began))
             self._skip(_BLANK)
             if not self._text.startswith(".", self._at):
@@ -465,44 +454,24 @@ class _Finder:
         self._value(path)
 
     def _value(self, path: Path) -> None:
-        here = self._text[self._at : self._at + 3]
-        if here == '"""':
-            self._skip(_LONG_BASIC)
-        elif here == "'''":
-            self._skip(_LONG_LITERAL)
-        elif here.startswith('"'):
-            self._skip(_BASIC)
-        elif here.startswith("'"):
-            self._skip(_LITERAL)
-        elif here.startswith("["):
-            self._list(path)
-        elif here.startswith("{"):
-            self._inline(path)
+        if self._text.startswith("[", self._at):
+            for index in self._items("]"):
+                self._mark((*path, index), self._at)
+                self._value((*path, index))
+        elif self._text.startswith("{", self._at):
+            for _ in self._items("}"):
+                self._pair(path)
         else:
-            self._skip(_SCALAR)
+            self._skip(next((like for begins, like in _TEXTS if self._text.startswith(begins, self._at)), _SCALAR))
 
-    def _list(self, path: Path) -> None:
+    def _items(self, end: str) -> Iterator[int]:
+        """The number of each item of a list or table on one line; whoever iterates reads it before the next."""
         self._at += 1
-        index = 0
-        while True:
+        for index in count():
             self._skip(_TOML_LINES_SPACE)
-            if self._text.startswith("]", self._at):
+            if self._text.startswith(end, self._at):
                 break
-            self._mark((*path, index), self._at)
-            self._value((*path, index))
-            index += 1
-            self._skip(_TOML_LINES_SPACE)
-            if self._text.startswith(",", self._at):
-                self._at += 1
-        self._at += 1
-
-    def _inline(self, path: Path) -> None:
-        self._at += 1
-        while True:
-            self._skip(_TOML_LINES_SPACE)
-            if self._text.startswith("}", self._at):
-                break
-            self._pair(path)
+            yield index
             self._skip(_TOML_LINES_SPACE)
             if self._text.startswith(",", self._at):
                 self._at += 1

@@ -85,6 +85,11 @@ def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {found[0]}?" if found else otherwise
 
 
+def known_servers(name: str, known: Sequence[str]) -> str:
+    """A hint for a name that no server has: what was probably meant, or which servers there are."""
+    return nearest(name, known, f"there are {', '.join(known)}" if known else "none is configured")
+
+
 def quoted(word: str) -> str:
     """A word from a file, as it may stand in a message: on one line, and not for ever."""
     return f"{_seemly(word, _LONG)!r}"

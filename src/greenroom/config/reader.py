@@ -24,7 +24,7 @@ from greenroom.transports.client.http_address import Address
 from .documents import Document, Unreadable, at_home, load, read_text
 from .fields import ENOUGH, MOST_IMPORTS, ROOT, SERVER, Book
 from .imports import fitted, inputs_of, servers_of, shape_of, translate
-from .mistakes import DOUBT, BadConfig, Mistake, Source, nearest, quoted
+from .mistakes import DOUBT, BadConfig, Mistake, Source, known_servers, quoted
 from .values import Budget, HostConfig, Limits, OAuthConfig, Restart, ServerConfig, Timeouts, ToolLimits
 from .variables import (
     Environment,
@@ -409,6 +409,8 @@ if TYPE_CHECKING:
     """Whom a mistake is told to: the path inside of the server's table, what, and what to write instead."""
 
 _EXPANDED: Final = ("command", "args", "env", "cwd", "url", "headers", "oauth_config")
+_PLAIN: Final = ("transport", "command", "url", "oauth", "isolation", "away", "disabled")
+"""Fields that are what is written, or the default of `ServerConfig`."""
 _VERDICTS: Final[tuple[Verdict, ...]] = ("deny", "ask", "allow")
 _ENV_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*+(?P<value>.*)")
 
@@ -444,25 +446,19 @@ def server_of(  # noqa: PLR0913 - all that goes into one
     return ServerConfig(
         name=name,
         source=source,
-        transport=found.get("transport", "stdio"),
-        command=found.get("command"),
         args=tuple(found.get("args", ())),
         env=env,
         inherit=tuple(found.get("inherit", ())),
         cwd=None if cwd is None else str(folder / cwd),
-        url=found.get("url"),
         headers=headers,
-        oauth=found.get("oauth", "off"),
         oauth_config=oauth,
-        isolation=found.get("isolation", "none"),
-        away=found.get("away", "mark"),
-        disabled=found.get("disabled", False),
         restart=restart,
         budget=Budget(**_whole(found.get("budget", {}), "concurrent", "queue")),
         timeouts=Timeouts(**times),
         limits=Limits(**_whole(limits, *limits), tools=tools),
         rules=rules_of(found.get("permissions", {}), name, lambda path: lines(("permissions", *path)), inside(tell)),
         written=table,
+        **{name: found[name] for name in _PLAIN if name in found},
     )
 
 
@@ -618,9 +614,7 @@ def server_named(name: str, path: str | os.PathLike[str] | None = None) -> Serve
         whole = [one for one in config.mistakes if one.server is None and not one.harmless]
         if whole and not config.servers:
             raise BadConfig(whole)
-        known = [*config.servers, *config.failed]
-        there = f"there are {', '.join(known)}" if known else "none is configured"
-        raise ConfigError(f"no server is called {name!r}; {nearest(name, known, there)}")
+        raise ConfigError(f"no server is called {name!r}; {known_servers(name, [*config.servers, *config.failed])}")
     if server.disabled:
         raise ConfigError(f"{server.source}: server {name} is disabled; take that out to use it")
     return server
