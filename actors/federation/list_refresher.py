@@ -35,7 +35,7 @@ class _List(NamedTuple):
     changed: str
 
 
-_LISTS: Final[Mapping[Part, _List]] = {
+LISTS: Final[Mapping[Part, _List]] = {
     "tools": _List("tools/list", "tools", "tools", "notifications/tools/list_changed"),
     "resources": _List("resources/list", "resources", "resources", "notifications/resources/list_changed"),
     "templates": _List(
@@ -43,7 +43,7 @@ _LISTS: Final[Mapping[Part, _List]] = {
     ),
     "prompts": _List("prompts/list", "prompts", "prompts", "notifications/prompts/list_changed"),
 }
-_CHANGED: Final = tuple(dict.fromkeys(each.changed for each in _LISTS.values()))
+_CHANGED: Final = tuple(dict.fromkeys(each.changed for each in LISTS.values()))
 _AGAIN: Final = Backoff(first=1.0, factor=2.0, longest=60.0, jitter=0.5)
 """How long to wait before lists that could not be had are asked for again."""
 
@@ -78,9 +78,7 @@ class Curator(GenServer):
         async with self._upstream.line.listen(*_CHANGED) as updates:
             async for told in updates:
                 kept = self._upstream.lists
-                parts: tuple[Part, ...] = tuple(
-                    part for part in kept if told.gap or _LISTS[part].changed == told.method
-                )
+                parts: tuple[Part, ...] = tuple(part for part in kept if told.gap or LISTS[part].changed == told.method)
                 if parts:
                     self._fetch(parts)
 
@@ -132,17 +130,17 @@ class Curator(GenServer):
 
 def parts_changed(method: str) -> tuple[Part, ...]:
     """The lists that this notification says have changed."""
-    return tuple(part for part, each in _LISTS.items() if each.changed == method)
+    return tuple(part for part, each in LISTS.items() if each.changed == method)
 
 
 def changed_method(part: Part) -> str:
     """The notification that says that this list has changed."""
-    return _LISTS[part].changed
+    return LISTS[part].changed
 
 
 async def every_entry(line: Line, part: Part, most: int) -> list[Any]:
     """One of a server's lists, over all pages; empty where it has none. Raises as `every_page`."""
-    what, welcome = _LISTS[part], line.welcome
+    what, welcome = LISTS[part], line.welcome
     if welcome is None or what.capability not in welcome.capabilities:
         return []
     try:

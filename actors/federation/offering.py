@@ -24,7 +24,7 @@ def _nothing() -> Mapping[str, Any]:
     return _NOTHING
 
 
-_KEYS: Final[Mapping[Part, str]] = MappingProxyType(
+KEYS: Final[Mapping[Part, str]] = MappingProxyType(
     {"tools": "name", "resources": "uri", "templates": "uriTemplate", "prompts": "name"}
 )
 
@@ -85,7 +85,7 @@ class Offering:
         left_out = dict(self.left_out)
         parts: dict[Part, Mapping[str, Any]] = {}
         for part, entries in lists.items():
-            parts[part], left_out[part] = _by_name(entries, _KEYS[part])
+            parts[part], left_out[part] = _by_name(entries, KEYS[part])
         same = all(parts[part] == self.part(part) for part in parts)
         if same and all(self.left_out.get(part, 0) == left_out[part] for part in parts):
             return self

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tests.searches import one_in
 from tests.terminal import at_terminal
 
+from greenroom.actors.federation.offering import PARTS
 from greenroom.cli import endings as spelling
-from greenroom.cli.inspecting import PARTS, _line, differences, oddities
+from greenroom.cli.inspecting import _line, differences, oddities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +110,7 @@ JSON = st.recursive(
 )
 KEYS = ("name", "title", "description", "inputSchema", "outputSchema", "arguments", "uri", "uriTemplate")
 ENTRIES = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=5), max_size=3)
-LISTS = st.fixed_dictionaries({part.word: ENTRIES for part in PARTS})
+LISTS = st.fixed_dictionaries(dict.fromkeys(PARTS, ENTRIES))
 
 
 @given(LISTS, LISTS)

@@ -164,12 +164,9 @@ class Desk:
                 if question.withdrawn:
                     if self._leaving:
                         return
-                    echo(styled("the server has taken its question back", "dim"), error=True)
+                    _dim("the server has taken its question back")
                 elif question.over:
-                    echo(
-                        styled(f"nobody has answered within {self._bridge.cap:g} s: the answer is no", "dim"),
-                        error=True,
-                    )
+                    _dim(f"nobody has answered within {self._bridge.cap:g} s: the answer is no")
                 else:
                     question.cancel()
             except Left:
@@ -196,9 +193,7 @@ async def _fill_in(question: OpenQuestion, prompt: Prompt) -> None:
     from greenroom.protocol.problems import Mismatch  # noqa: PLC0415 - as above
 
     _introduce(f"{question.server} asks:", question.message)
-    echo(
-        styled("Ctrl-C to answer nothing, twice to leave; an empty line for what stands in brackets", "dim"), error=True
-    )
+    _dim("Ctrl-C to answer nothing, twice to leave; an empty line for what stands in brackets")
     answers: dict[str, Any] = {}
     fields = question.fields
     while True:
@@ -221,7 +216,7 @@ async def _field(field: Field, prompt: Prompt) -> Any:
     from greenroom.actors.elicitation.bridge import NotAnAnswer  # noqa: PLC0415 - as above
 
     if field.description:
-        echo(styled(f"  {_line(field.description)}", "dim"), error=True)
+        _dim(f"  {_line(field.description)}")
     for number, choice in enumerate(field.choices, 1):
         echo(f"  {number}) {_label(choice.label)}", error=True)
     hint = "" if field.choices else field.hint
@@ -261,8 +256,6 @@ def is_plain(url: str) -> bool:
 
 
 async def _opened(url: str) -> bool:
-    from greenroom.supervision import Threads  # noqa: PLC0415 - as above
-
     try:
         async with asyncio.timeout(_OPENS_WITHIN):
             return await Threads(1).run(webbrowser.open, url)
@@ -288,6 +281,10 @@ def _line(text: str) -> str:
 
 def _label(text: str) -> str:
     return visible(text, _LONGEST_LABEL)
+
+
+def _dim(text: str) -> None:
+    echo(styled(text, "dim"), error=True)
 
 
 def _wrong(text: str) -> None:
@@ -358,9 +355,7 @@ class Prompt:
         there = asyncio.Event()
         try:
             loop.add_reader(self._stdin, there.set)
-        except (
-            NotImplementedError
-        ):  # the loop of Windows: there, a thread sits in the read, and what it gets is the next one's
+        except NotImplementedError:  # on Windows a thread sits in the read, and what it gets is the next one's
             return await Threads(1).run(os.read, self._stdin, _LONGEST)
         try:
             await there.wait()

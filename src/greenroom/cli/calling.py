@@ -21,7 +21,7 @@ from greenroom.protocol.wire import is_array, is_object
 from .asking import asked
 from .door import echo, is_terminal, styled
 from .endings import FAILED, FINE, Ended, Misused, harmless, visible, within_project, write_file
-from .showing import as_json
+from .showing import as_json, unlisted
 from .targets import first, way
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def _called(
             if words:
                 tools = {each.name: each for each in await client.list_tools()}
                 if tool not in tools:
-                    raise Misused(_no_tool(tool, tools))
+                    raise Misused(unlisted("tool", tool, tools))
                 schema = tools[tool].input_schema
             arguments = from_json(args_json) if args_json is not None else from_words(words, schema)
             if args_json is not None and words:
@@ -86,16 +86,7 @@ async def _is_there(client: ClientTools, tool: str) -> None:
     except PeerError:
         return
     if tool not in tools:
-        raise Misused(_no_tool(tool, tools)) from None
-
-
-def _no_tool(tool: str, there: Mapping[str, Any]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
-
-    near = get_close_matches(tool, there, 1)
-    return f"the server has no tool {tool!r}" + (
-        f": did you mean {visible(near[0])}?" if near else f"; it has {', '.join(map(visible, there)) or 'none'}"
-    )
+        raise Misused(unlisted("tool", tool, tools)) from None
 
 
 def from_json(text: str) -> dict[str, Any]:
@@ -169,9 +160,8 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     for word in ("anyOf", "oneOf"):
         parts: Any = schema.get(word)
         for each in parts if is_array(parts) else ():
-            found |= (
-                (_types(each) or {"string"}) if is_object(each) else set[str]()
-            )  # one that says nothing takes anything
+            if is_object(each):
+                found |= _types(each) or {"string"}  # one that says nothing takes anything
     return found
 
 

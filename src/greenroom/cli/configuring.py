@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,19 +37,7 @@ def check(*, files: Sequence[Path], config: Path | None = None, json: bool) -> i
     mistakes += _absent(found)
     good = found.good and not any(one.field == "command" and not one.harmless for one in mistakes)
     if json:
-        wrong = [
-            {
-                "file": one.source.file,
-                "line": one.source.line,
-                "server": one.server,
-                "field": one.field,
-                "what": one.what,
-                "hint": one.hint,
-                "harmless": one.harmless,
-            }
-            for one in mistakes
-        ]
-        as_json({"mistakes": wrong, "servers": list(found.servers)})
+        as_json({"mistakes": list(map(_said, mistakes)), "servers": list(found.servers)})
         return FINE if good else CONFIG
     for one in mistakes:
         echo(styled(visible(str(one)), "odd" if one.harmless else "bad"))
@@ -58,6 +47,11 @@ def check(*, files: Sequence[Path], config: Path | None = None, json: bool) -> i
         count = len(found.servers)
         echo(styled(f"{count} server{'' if count == 1 else 's'} in {', '.join(there)}: all is well", "good"))
     return FINE if good else CONFIG
+
+
+def _said(one: Mistake) -> dict[str, Any]:
+    said = asdict(one)
+    return {**said.pop("source"), **said}
 
 
 def _absent(config: HostConfig) -> list[Mistake]:
@@ -124,15 +118,16 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     asked = [name for name in names if ":" in name or name.startswith("Elicit(")]
     if strange := [name for name in names if name not in asked and name not in found.servers]:
         raise Misused(f"{strange[0]!r} is neither a server nor server:tool")
-    for name in asked:
-        _known(name.removeprefix("Elicit(").removesuffix(")") if name.startswith("Elicit(") else name, found)
     servers = [name for name in found.enabled if not names or name in names]
     decided: dict[str, tuple[str, str]] = {}
     for name in asked:
         if name.startswith("Elicit("):
-            one = found.permissions.of_elicitation(name.removeprefix("Elicit(").removesuffix(")"))
+            server = name.removeprefix("Elicit(").removesuffix(")")
+            _known(server, found)
+            one = found.permissions.of_elicitation(server)
         else:
             server, _, tool = name.partition(":")
+            _known(server, found)
             one = found.permissions.of_tool(server, tool)
         decided[name] = (one.verdict, str(one))
     away: Mapping[str, str] = {}
@@ -162,14 +157,13 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
 
 def _known(name: str, config: HostConfig) -> None:
     """Raises `ConfigError` for a tool of a server that is not configured: no rule would ever be asked about it."""
-    from greenroom.config.mistakes import nearest  # noqa: PLC0415 - as above
+    from greenroom.config.mistakes import known_servers  # noqa: PLC0415 - as above
     from greenroom.errors import ConfigError  # noqa: PLC0415 - as above
 
     known = [*config.servers, *config.failed]
     if not any(name == each or name.startswith(f"{each}:") for each in known):
         server = name.partition(":")[0]
-        there = f"there are {', '.join(known)}" if known else "none is configured"
-        raise ConfigError(f"no server is called {server!r}; {nearest(server, known, there)}")
+        raise ConfigError(f"no server is called {server!r}; {known_servers(server, known)}")
 
 
 async def _of_servers(

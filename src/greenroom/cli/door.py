@@ -59,6 +59,9 @@ class _Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+_PATH: Final = click.Path(path_type=Path)
+
+
 class _Json(click.ParamType):  # type: ignore[type-arg]  # as above
     """A value as JSON."""
 
@@ -78,10 +81,13 @@ def _or_none(option: Option) -> str:
     return f", or none for {option.unset}" if option.unset else ""
 
 
-_KINDS: Final[dict[str, Any]] = {
-    "text": click.STRING,
-    "json": _Json(),
-    "path": click.Path(path_type=Path),
+_KINDS: Final[dict[str, Callable[[Option], Any]]] = {
+    "text": lambda _: click.STRING,
+    "json": lambda _: _Json(),
+    "path": lambda _: _PATH,
+    "choice": lambda option: click.Choice(list(option.choices)),
+    "whole": _Whole,
+    "seconds": _Seconds,
 }
 
 
@@ -151,9 +157,8 @@ def run(words: Sequence[str]) -> int:
         wrong.show()
         return wrong.exit_code
     except _Unread:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # whoever read has gone: Python flushes once more at the end
+        # Python flushes stdout once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - an error of any kind is one line, and an exit code
         code = _told(error)
@@ -227,26 +232,11 @@ def _tree() -> click.Group:
             "color": _coloured(),
         },
     )
-    version = click.Option(
-        ["-V", "--version"],
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=_version,
-        help="say which version this is",
-    )
-    group.params.append(version)
+    told = {"package_name": "greenroom", "message": "greenroom %(version)s", "help": "say which version this is"}
+    click.version_option(None, "-V", "--version", **told)(group)
     for each in COMMANDS:
         group.add_command(_made(each))
     return group
-
-
-def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
-    if value and not ctx.resilient_parsing:
-        from importlib.metadata import version  # noqa: PLC0415 - only for who asks
-
-        click.echo(f"greenroom {version('greenroom')}")
-        ctx.exit()
 
 
 def _made(command: Command) -> click.Command:
@@ -260,7 +250,7 @@ def _made(command: Command) -> click.Command:
             [each.name],
             required=each.needed and not each.many,
             nargs=-1 if each.many else 1,
-            type=_KINDS["path" if each.path else "text"],
+            type=_PATH if each.path else click.STRING,
             shell_complete=_completion(each),
         )
         for each in command.arguments
@@ -313,24 +303,11 @@ def _option(option: Option) -> click.Option:
     if option.kind == "switch":
         names[0] += f"/--no-{option.name}"
         return click.Option(names, default=None, **told)
-    kind = _kind(option)
     if option.shown:
         told["metavar"] = option.shown
     if option.default is not None:
         told["default"] = option.default  # to click, None is a value as well
-    return click.Option(names, type=kind, multiple=option.many, required=option.needed, **told)
-
-
-def _kind(option: Option) -> Any:
-    match option.kind:
-        case "choice":
-            return click.Choice(list(option.choices))
-        case "whole":
-            return _Whole(option)
-        case "seconds":
-            return _Seconds(option)
-        case kind:
-            return _KINDS[kind]
+    return click.Option(names, type=_KINDS[option.kind](option), multiple=option.many, required=option.needed, **told)
 
 
 def _callback(command: Command) -> Callable[..., Any]:
@@ -428,6 +405,8 @@ CONNECTING: Final = (
     Option("verbose", "say what happens: logs, and the server's own standard error", "flag", short="v"),
 )
 YES: Final = Option("yes", "do not ask: the answer is yes", "flag", short="y")
+FILES: Final = Argument("files", "files to read instead of yours and the project's", needed=False, many=True, path=True)
+SIGNED: Final = Argument("target", "a URL, or a name of your configuration", completes="name")
 
 COMMANDS: Final[Sequence[Command]] = (
     Command(
@@ -568,22 +547,14 @@ COMMANDS: Final[Sequence[Command]] = (
                 "check",
                 "Say all that is wrong with it, with file and line",
                 "greenroom.cli.configuring:check",
-                (
-                    Argument(
-                        "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
-                    ),
-                ),
+                (FILES,),
                 (CONNECTING[3], JSON),
             ),
             Command(
                 "show",
                 "Show which servers it comes to",
                 "greenroom.cli.configuring:show",
-                (
-                    Argument(
-                        "files", "files to read instead of yours and the project's", needed=False, many=True, path=True
-                    ),
-                ),
+                (FILES,),
                 (CONNECTING[3], JSON),
             ),
             Command(
@@ -615,7 +586,7 @@ COMMANDS: Final[Sequence[Command]] = (
         "login",
         "Sign in at a server, and keep the login",
         "greenroom.cli.signing_in:login",
-        (Argument("target", "a URL, or a name of your configuration", completes="name"),),
+        (SIGNED,),
         (
             Option(
                 "mcp-oauth-port",
@@ -637,7 +608,7 @@ COMMANDS: Final[Sequence[Command]] = (
         "logout",
         "Forget the login at a server, and have its tokens taken back",
         "greenroom.cli.signing_in:logout",
-        (Argument("target", "a URL, or a name of your configuration", completes="name"),),
+        (SIGNED,),
         (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
     ),
     Command(

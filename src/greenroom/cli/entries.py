@@ -23,7 +23,7 @@ from greenroom.protocol.wire import is_array, is_object
 from greenroom.supervision.private_files import write_beside
 
 from .endings import CONFIG, Ended, Misused
-from .loading import is_url, load_server, parted
+from .loading import is_url, load_server, pairs, parted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,20 +52,14 @@ def entry_for(
     target: str | None, command: Sequence[str] | None, header: Sequence[str], env: Sequence[str], host: Program
 ) -> Entry:
     """Of what was typed."""
-    variables = dict(_pair(each, "=", "--env", "NAME=value") for each in env)
-    headers = dict(_pair(each, ":", "--header", "'Name: value'") for each in header)
+    variables = pairs("--env", env, bare=True)
+    headers = pairs("--header", header)
     if target is not None and is_url(target):
         if variables:
             raise Misused("--env is for a command")
         if not host.http:
             raise Misused(_no_urls(host, target, headers))
-        return Entry(
-            {
-                **({"type": "http"} if host.typed else {}),
-                host.http: target,
-                **({host.headers: headers} if headers else {}),
-            }
-        )
+        return Entry(host.written("http", {host.http: target, host.headers: headers}))
     if headers:
         raise Misused("--header is for a URL")
     words = list(command or ())
@@ -77,8 +71,7 @@ def entry_for(
         raise Misused(f"there is no program {words[0]!r} here")
     if command is None or os.sep in words[0]:
         words[0] = found
-    entry: dict[str, Any] = {**({"type": "stdio"} if host.typed else {}), "command": words[0], "args": words[1:]}
-    return Entry(entry | ({"env": variables} if variables else {}))
+    return Entry(host.written("stdio", {"command": words[0], "args": words[1:], "env": variables}))
 
 
 def _serving(target: str) -> tuple[list[str], dict[str, str]]:
@@ -132,11 +125,10 @@ def gateway_entry(config: Path, header: Sequence[str], env: Sequence[str], host:
             if found.mistakes
             else Misused(f"there is no file {config}")
         )
-    variables = dict(_pair(each, "=", "--env", "NAME=value") for each in env)
+    variables = pairs("--env", env, bare=True)
     words = ["-P", "-m", "greenroom.cli", "serve", "--config", str(config.resolve())]
     words += ["--only", only] if only else []
-    value: dict[str, Any] = {**({"type": "stdio"} if host.typed else {}), "command": sys.executable, "args": words}
-    return Entry(value | ({"env": variables} if variables else {}))
+    return Entry(host.written("stdio", {"command": sys.executable, "args": words, "env": variables}))
 
 
 def configured(name: str, config: Path | None, header: Sequence[str], env: Sequence[str], host: Program) -> Entry:
@@ -154,21 +146,16 @@ def configured(name: str, config: Path | None, header: Sequence[str], env: Seque
         return _for_codex(server, host, left)
     if server.url is not None:
         headers = words.of(server.written.get("headers"), dict(server.headers))
-        value = {
-            **({"type": server.transport} if host.typed else {}),
-            host.sse if server.transport == "sse" else host.http: words.of(server.written.get("url"), server.url),
-            **({host.headers: headers} if headers else {}),
-        }
+        member = host.sse if server.transport == "sse" else host.http
+        url = words.of(server.written.get("url"), server.url)
+        value = host.written(server.transport, {member: url, host.headers: headers})
         return Entry(value, left, frozenset(words.hidden))
     if server.cwd is not None:
         raise Misused(f"{host.title} starts programs where it is, and {name} has a cwd ({server.source}): take it out")
     variables = _inherited(server, host) | words.of(server.written.get("env"), dict(server.env))
-    value = {
-        **({"type": "stdio"} if host.typed else {}),
-        "command": words.of(server.written.get("command"), server.command),
-        "args": words.of(server.written.get("args"), list(server.args)),
-        **({"env": variables} if variables else {}),
-    }
+    command = words.of(server.written.get("command"), server.command)
+    args = words.of(server.written.get("args"), list(server.args))
+    value = host.written("stdio", {"command": command, "args": args, "env": variables})
     return Entry(value, left, frozenset(words.hidden))
 
 
@@ -236,11 +223,8 @@ def name_for(target: str | None, command: Sequence[str] | None) -> str:
     """What it is called when nobody says so."""
     if command:
         words = [word for word in command if not word.startswith("-")]
-        last = Path(
-            words[-1]
-            if Path(words[0]).stem in ("uvx", "npx", "python", "python3", "uv") and len(words) > 1
-            else words[0]
-        ).stem
+        starts_others = Path(words[0]).stem in ("uvx", "npx", "python", "python3", "uv")
+        last = Path(words[-1] if starts_others else words[0]).stem
         return _name(last.partition("@")[0] or last)
     text = str(target)
     if is_url(text):
@@ -252,13 +236,6 @@ def name_for(target: str | None, command: Sequence[str] | None) -> str:
 
 def _name(text: str) -> str:
     return "".join(each if each.isalnum() or each in "_-" else "-" for each in text).strip("-")[:32] or "server"
-
-
-def _pair(text: str, separator: str, option: str, form: str) -> tuple[str, str]:
-    name, found, value = text.partition(separator)
-    if not found or not name.strip():
-        raise Misused(f"{option} is written {form}")
-    return name.strip(), value.strip()
 
 
 # --- A file that another program reads, and mostly writes as well: read without waiting, replaced whole or not at all, and what it was is kept beside it.
@@ -418,7 +395,7 @@ def changed(text: str, path: Path, key: str, name: str, entry: Mapping[str, Any]
     there = before.get(key, {})
     if not is_object(there):
         raise Ended(CONFIG, f"{path}: {key} has to be a table: mend it first; nothing was written")
-    wanted_table = {**{each: value for each, value in there.items() if each != name}}
+    wanted_table = {each: value for each, value in there.items() if each != name}
     if entry is not None:
         wanted_table[name] = entry
     kept = _without(text, key, name) if name in there else text
@@ -482,11 +459,8 @@ def _toml_file_name(text: str) -> str:
 
 def _value(value: Any) -> str:
     if is_object(value):
-        return (
-            f"{{ {', '.join(f'{_toml_file_name(each)} = {_value(one)}' for each, one in value.items())} }}"
-            if value
-            else "{}"
-        )
+        members = ", ".join(f"{_toml_file_name(each)} = {_value(one)}" for each, one in value.items())
+        return f"{{ {members} }}" if members else "{}"
     if is_array(value):
         return f"[{', '.join(map(_value, value))}]"
     return _string(str(value))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from greenroom.actors.federation.offering import KEYS, PARTS
 from greenroom.protocol.wire import is_array, is_object
 
 from .door import echo, styled
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from greenroom.client import Client
 
 _COLOURS = {"wrong": "bad", "odd": "odd", "sly": "bad"}
-_KEYS = {"tools": "name", "resources": "uri", "templates": "uriTemplate", "prompts": "name"}
 
 
 def inspect(
@@ -87,7 +87,7 @@ def differences(before: Any, after: Any) -> Iterator[str]:
     for word in ("server", "protocol", "capabilities", "instructions"):
         if before.get(word) != after.get(word):
             yield word
-    for word, key in _KEYS.items():
+    for word, key in KEYS.items():
         was = {str(each.get(key)): each for each in before["lists"].get(word, ()) if is_object(each)}
         now = {str(each.get(key)): each for each in after["lists"].get(word, ()) if is_object(each)}
         one = word.removesuffix("s")
@@ -110,7 +110,7 @@ def _show(found: dict[str, Any]) -> None:
         entry("instructions", notes=[str(found["instructions"])])
     for word, entries in found["lists"].items():
         for each in entries:
-            name = each.get(_KEYS[word])
+            name = each.get(KEYS[word])
             beside = arguments(each.get("inputSchema")) if word == "tools" else str(each.get("name") or "")
             said = first_line(each.get("description"))
             entry(f"{word.removesuffix('s')} {name}", beside, [said] if said else [])
@@ -119,23 +119,6 @@ def _show(found: dict[str, Any]) -> None:
 # --- ``greenroom list``: what a server has, as it says it itself.
 
 _LONGEST: Final = 80
-
-
-class Part(NamedTuple):
-    """One of a server's lists."""
-
-    word: str
-    method: str
-    key: str
-    capability: str
-
-
-PARTS: Final = (
-    Part("tools", "tools/list", "tools", "tools"),
-    Part("resources", "resources/list", "resources", "resources"),
-    Part("templates", "resources/templates/list", "resourceTemplates", "resources"),
-    Part("prompts", "prompts/list", "prompts", "prompts"),
-)
 
 
 def show(*, target: str | None, only: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> None:
@@ -161,26 +144,16 @@ async def _lists(where: Any, only: Sequence[str]) -> dict[str, list[Any]]:
 
 async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list[Any]]:
     """All pages of the lists, as the wire has them; a list that the server does not know is empty."""
-    from greenroom.actors.federation.list_refresher import every_page  # noqa: PLC0415 - whoever asks for help needs none
-    from greenroom.protocol.errors import ErrorCode, PeerError  # noqa: PLC0415
+    from greenroom.actors.federation.list_refresher import LISTS, every_entry  # noqa: PLC0415 - whoever asks for help needs none
 
     found: dict[str, list[Any]] = {}
     for part in PARTS:
-        if only and part.word not in only:
+        if only and part not in only:
             continue
-        found[part.word] = []
-        if part.capability not in client.server_capabilities:
-            continue
-        try:
-            found[part.word] = await every_page(client.line, part.method, part.key, client.settings.max_pages)
-        except PeerError as error:
-            if error.code != ErrorCode.METHOD_NOT_FOUND:
-                raise
-        if strange := [each for each in found[part.word] if not is_object(each)]:
-            what = visible(repr(strange[0]), _LONGEST)
-            raise Ended(
-                FAILED, f"the server answered {part.method} with what is no {part.word.removesuffix('s')}: {what}"
-            )
+        found[part] = await every_entry(client.line, part, client.settings.max_pages)
+        if strange := [each for each in found[part] if not is_object(each)]:
+            what = f"what is no {part.removesuffix('s')}: {visible(repr(strange[0]), _LONGEST)}"
+            raise Ended(FAILED, f"the server answered {LISTS[part].method} with {what}")
     return found
 
 
@@ -262,8 +235,7 @@ def oddities(lists: Mapping[str, Sequence[Any]], instructions: str | None = None
 
 
 def _twice(lists: Mapping[str, Sequence[Any]]) -> Iterator[Oddity]:
-    keys = {"tools": "name", "resources": "uri", "templates": "uriTemplate", "prompts": "name"}
-    for word, key in keys.items():
+    for word, key in KEYS.items():
         counted = Counter(str(each.get(key)) for each in lists.get(word, ()) if is_object(each))
         for name, times in counted.items():
             if times > 1:

@@ -60,6 +60,11 @@ class Program(NamedTuple):
     remote: str = ""
     """What to do about a URL, where the program takes none from its file."""
 
+    def written(self, kind: str, members: Mapping[str, Any]) -> dict[str, Any]:
+        """A server's entry there: with its `type` where the program wants that, and without tables that would be empty."""
+        kept = {name: value for name, value in members.items() if value != {}}
+        return {"type": kind, **kept} if self.typed else kept
+
 
 _SECRET: Final = frozenset({"env", "headers", "http_headers"})
 _TYPES: Final = frozenset({"stdio", "http", "sse"})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .endings import FAILED, Ended, Misused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from types import ModuleType
 
     from greenroom.server import Server
@@ -37,6 +37,18 @@ def is_url(target: str) -> bool:
     if found and scheme.lower() not in ("http", "https"):
         raise Misused(f"{scheme}:// is no way to a server: there are http:// and https://")
     return bool(found)
+
+
+def pairs(option: str, texts: Sequence[str], *, bare: bool = False) -> dict[str, str]:
+    """What `--env` or `--header` says, over all that was typed; `bare` also takes spaces from around a variable's value. Raises `Misused`."""
+    separator, form = ("=", "NAME=value") if option == "--env" else (":", "'Name: value'")
+    found: dict[str, str] = {}
+    for text in texts:
+        name, there, value = text.partition(separator)
+        if not there or not name.strip():
+            raise Misused(f"{option} is written {form}")  # not what was typed: that may be a secret
+        found[name.strip()] = value.strip() if bare or separator == ":" else value
+    return found
 
 
 def parted(name: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from greenroom.protocol.wire import is_array
 from .asking import asked
 from .door import echo, styled
 from .endings import Misused, harmless, visible, write_file
-from .showing import as_json, heading
+from .showing import as_json, heading, unlisted
 from .targets import first, way
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
     if ":" in resource:
         return resource  # a URI that is not listed: the server knows it or not
     names = [each.name for each in there] + [each.name for each in await client.list_resource_templates()]
-    raise Misused(_no(resource, "resource", names))
+    raise Misused(unlisted("resource", resource, names))
 
 
 def _in_order(template: str, words: Sequence[str]) -> list[str]:
@@ -83,15 +83,6 @@ def _in_order(template: str, words: Sequence[str]) -> list[str]:
     if missing:
         raise Misused(f"{template} wants {', '.join(f'{name}=…' for name in missing)} as well")
     return [given[name] for name in names]
-
-
-def _no(name: str, what: str, there: Sequence[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
-
-    near = get_close_matches(name, there, 1)
-    return f"the server has no {what} {name!r}" + (
-        f": did you mean {visible(near[0])}?" if near else f"; it has {', '.join(map(visible, there)) or 'none'}"
-    )
 
 
 def _save(reply: ResourceReply, path: Path) -> None:
@@ -142,7 +133,7 @@ async def _is_there(client: Client, name: str, arguments: Mapping[str, str]) -> 
     except PeerError:
         return
     if name not in prompts:
-        raise Misused(_no(name, "prompt", list(prompts))) from None
+        raise Misused(unlisted("prompt", name, prompts)) from None
     known = {each.name: each for each in prompts[name].arguments}
     if strange := [each for each in arguments if each not in known]:
         there = ", ".join(map(visible, known)) or "none"

@@ -140,21 +140,12 @@ def serve(  # noqa: PLR0913 - a keyword for each option that is no setting
 
     with LogOptions(access=not no_access_log, json=log_json).applied():
         if config is not None:
-            _serve_gateway(config, only, http, origin, typed, inspect=inspect)
+            where = None if http is None else configured(http, origin, typed)
+            front = _set_up(gateway(config, only), typed)
+            front.run("stdio" if where is None else "http", config=where, inspect=inspect, grace=typed.grace)
         elif server is not None:
             serve_once(server, http, origin, workers, typed, inspect=inspect)
     return FINE
-
-
-def _serve_gateway(
-    config: Path, only: Sequence[str], http: str | None, origin: Sequence[str], typed: Typed, *, inspect: bool
-) -> None:
-
-    if http is None:
-        _set_up(gateway(config, only), typed).run("stdio", inspect=inspect, grace=typed.grace)
-    else:
-        where = configured(http, origin, typed)
-        _set_up(gateway(config, only), typed).run("http", config=where, inspect=inspect, grace=typed.grace)
 
 
 def _watched(
@@ -187,31 +178,27 @@ def serve_once(
 
         streams = StandardStreams()
         try:
-            found = _loaded(server, typed)
+            found = _set_up(load_server(server), typed)
         finally:
             streams.give_back()
         with blaming(server):
             found.run("stdio", inspect=inspect, grace=typed.grace)
         return
     config = configured(http, origin, typed)
-    found = _loaded(server, typed)
+    found = _set_up(load_server(server), typed)
     beside: dict[str, object] = {
         "allowed_origins": origin,
         "workers": workers,
         "inspect": inspect,
         "grace": typed.grace is not None,
+        "log_json": "--log-json" in typed.words,
     }
-    beside["log_json"] = "--log-json" in typed.words
     said = {*typed.http, *(name for name, value in beside.items() if value)}
     if unused := [each for each in settings_of_run(server) if each not in said]:
         what = f"the run() of {server} is not called here, and what it says is not used"
         echo(f"greenroom: {what}: {', '.join(unused)}; say it with options", error=True)
     with blaming(server):
         found.run("http", config=config, inspect=inspect, workers=workers, grace=typed.grace)
-
-
-def _loaded(name: str, typed: Typed) -> Server:
-    return _set_up(load_server(name), typed)
 
 
 def _set_up(server: Server, typed: Typed) -> Server:
@@ -312,7 +299,7 @@ def gateway(file: Path, only: Sequence[str] = ()) -> Server:
 
     What is wrong with one server is logged, and keeps no other from anything. Raises `BadConfig` where none is left, and `Misused`.
     """
-    from greenroom.config.mistakes import BadConfig, nearest  # noqa: PLC0415 - not for help
+    from greenroom.config.mistakes import BadConfig, known_servers  # noqa: PLC0415 - not for help
     from greenroom.config.reader import read  # noqa: PLC0415 - as above
     from greenroom.config.sign_in import oauth_of  # noqa: PLC0415 - as above
     from greenroom.host import Host  # noqa: PLC0415 - as above
@@ -322,9 +309,8 @@ def gateway(file: Path, only: Sequence[str] = ()) -> Server:
         raise Misused(f"--config: there is no file {file}")
     found = read(file)
     if strange := [each for each in only if each not in found.enabled and each not in found.failed]:
-        known = [*found.enabled, *found.failed]
-        there = f"there are {', '.join(known)}" if known else "none is configured"
-        raise Misused(f"--only: {file} has no server {strange[0]!r}; {nearest(strange[0], known, there)}")
+        there = known_servers(strange[0], [*found.enabled, *found.failed])
+        raise Misused(f"--only: {file} has no server {strange[0]!r}; {there}")
     wrong = [one for one in found.mistakes if not one.harmless and (not only or one.server in (None, *only))]
     if wrong and not any(not only or each in only for each in found.enabled):
         raise BadConfig(wrong)
@@ -433,9 +419,7 @@ async def _until_told(words: Sequence[str], folder: Path, grace: float) -> int:
     """Ctrl-C, SIGTERM, or the SIGHUP of a terminal that closes, ends the server in order. One that was ignored (nohup) still is."""
     wanted = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
     heard = [each for each in wanted if signal.getsignal(each) is not signal.SIG_IGN]
-    with anyio.open_signal_receiver(
-        *heard
-    ) as signals:  # open until the server has ended: a second signal changes nothing
+    with anyio.open_signal_receiver(*heard) as signals:  # until the server has ended: a second signal changes nothing
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_serve, words, folder, grace)
             await anext(aiter(signals))
@@ -464,9 +448,7 @@ async def _serve(words: Sequence[str], folder: Path, grace: float) -> None:
             elif not ended and served.process.returncode is not None:
                 ended = True
                 code = served.process.returncode
-                echo(
-                    styled(f"greenroom: the server has ended with {code}: it begins anew when a file changes", "bad"),
-                    error=True,
-                )
+                text = f"greenroom: the server has ended with {code}: it begins anew when a file changes"
+                echo(styled(text, "bad"), error=True)
     finally:
         await served.end()

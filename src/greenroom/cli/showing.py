@@ -16,7 +16,7 @@ from .door import echo, styled
 from .endings import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 _WIDEST = 100
 _FEW = 6
@@ -25,11 +25,6 @@ _FEW = 6
 def as_json(value: Any) -> None:
     """One JSON value, indented; what is not seen in it is escaped."""
     echo(spelling.spelt_in_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
-
-
-def width() -> int:
-    """How wide the terminal is."""
-    return min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)
 
 
 def heading(text: str) -> None:
@@ -41,8 +36,9 @@ def entry(name: str, about: str = "", notes: Iterable[str] = (), *, style: str =
     """One thing of a list, whoever says what it is: its name, what stands beside it, and what is said of it, in lines below."""
     beside = f"  {styled(visible(about), style)}" if about else ""
     echo(f"  {styled(visible(name), 'name')}{beside}")
+    width = min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)
     for note in notes:
-        for line in textwrap.wrap(visible(note), width() - 6) or [""]:
+        for line in textwrap.wrap(visible(note), width - 6) or [""]:
             echo(f"      {line}")
 
 
@@ -84,6 +80,15 @@ def _kinds(schema: Any, depth: int) -> list[str]:
             found = [_kinds(each, depth - 1) for each in parts]
             return [each for some in found for each in some] if all(found) else []
     return []
+
+
+def unlisted(what: str, name: str, there: Collection[str]) -> str:
+    """What to say of a name that the server does not list: what was meant, perhaps, or all that there is."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+
+    near = get_close_matches(name, there, 1)
+    instead = f": did you mean {visible(near[0])}?" if near else f"; it has {', '.join(map(visible, there)) or 'none'}"
+    return f"the server has no {what} {name!r}{instead}"
 
 
 def first_line(text: object) -> str:

@@ -17,8 +17,8 @@ from greenroom.errors import ConfigError
 from greenroom.supervision import spelling
 
 from .door import echo, styled
-from .endings import Misused, visible
-from .loading import aside, blaming, is_server_name, is_url, load_server
+from .endings import Lines, Misused, visible
+from .loading import aside, blaming, is_server_name, is_url, load_server, pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -130,8 +130,7 @@ def environment() -> Environment:
 
 
 def _place(where: Way) -> Place:
-    env = dict(_pair(each, "=", "--env", "NAME=value") for each in where.env)
-    headers = dict(_pair(each, ":", "--header", "'Name: value'") for each in where.header)
+    env, headers = pairs("--env", where.env), pairs("--header", where.header)
     said = environment()
     times = Times(said.connect, said.tool, request=30.0)
     if where.command is not None:
@@ -161,13 +160,6 @@ def _program(where: Way, command: Sequence[str], env: Mapping[str, str]) -> Any:
 
 def _overheard(line: str) -> None:
     echo(styled(visible(line), "dim"), error=True)
-
-
-def _pair(text: str, separator: str, option: str, form: str) -> tuple[str, str]:
-    name, found, value = text.partition(separator)
-    if not found or not name.strip():
-        raise Misused(f"{option} is written {form}")  # not what was typed: that may be a secret
-    return name.strip(), value.strip() if separator == ":" else value
 
 
 def _refuse(given: Mapping[str, str], option: str, what: str) -> None:
