@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.client.errors import TooManyPages
 from greenroom.actors.client.seam import Phase
@@ -17,10 +17,10 @@ from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
 from greenroom.supervision import Backoff, GenServer, current_node, current_process
 
-from .offering import PARTS, Part
+from .offering import LISTS, PARTS, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine
 
     from greenroom.actors.client.seam import Line
     from greenroom.supervision import Process
@@ -28,21 +28,6 @@ if TYPE_CHECKING:
     from .upstream import Upstream
 
 
-class _List(NamedTuple):
-    method: str
-    key: str
-    capability: str
-    changed: str
-
-
-LISTS: Final[Mapping[Part, _List]] = {
-    "tools": _List("tools/list", "tools", "tools", "notifications/tools/list_changed"),
-    "resources": _List("resources/list", "resources", "resources", "notifications/resources/list_changed"),
-    "templates": _List(
-        "resources/templates/list", "resourceTemplates", "resources", "notifications/resources/list_changed"
-    ),
-    "prompts": _List("prompts/list", "prompts", "prompts", "notifications/prompts/list_changed"),
-}
 _CHANGED: Final = tuple(dict.fromkeys(each.changed for each in LISTS.values()))
 _AGAIN: Final = Backoff(first=1.0, factor=2.0, longest=60.0, jitter=0.5)
 """How long to wait before lists that could not be had are asked for again."""
@@ -131,11 +116,6 @@ class Curator(GenServer):
 def parts_changed(method: str) -> tuple[Part, ...]:
     """The lists that this notification says have changed."""
     return tuple(part for part, each in LISTS.items() if each.changed == method)
-
-
-def changed_method(part: Part) -> str:
-    """The notification that says that this list has changed."""
-    return LISTS[part].changed
 
 
 async def every_entry(line: Line, part: Part, most: int) -> list[Any]:

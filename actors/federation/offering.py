@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from greenroom.actors.catalogue import Kind
     from greenroom.actors.client.seam import Line
 
 Part: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
@@ -24,9 +25,29 @@ def _nothing() -> Mapping[str, Any]:
     return _NOTHING
 
 
-KEYS: Final[Mapping[Part, str]] = MappingProxyType(
-    {"tools": "name", "resources": "uri", "templates": "uriTemplate", "prompts": "name"}
-)
+class List(NamedTuple):
+    """One of a server's lists, as the protocol has it."""
+
+    method: str
+    key: str
+    """The member of a page that has the entries."""
+    capability: str
+    name: str
+    """The member of an entry by which it is known."""
+    kind: Kind
+
+    @property
+    def changed(self) -> str:
+        """The notification that says that the list has changed."""
+        return f"notifications/{self.capability}/list_changed"
+
+
+LISTS: Final[Mapping[Part, List]] = {
+    "tools": List("tools/list", "tools", "tools", "name", "tool"),
+    "resources": List("resources/list", "resources", "resources", "uri", "resource"),
+    "templates": List("resources/templates/list", "resourceTemplates", "resources", "uriTemplate", "resource_template"),
+    "prompts": List("prompts/list", "prompts", "prompts", "name", "prompt"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +106,7 @@ class Offering:
         left_out = dict(self.left_out)
         parts: dict[Part, Mapping[str, Any]] = {}
         for part, entries in lists.items():
-            parts[part], left_out[part] = _by_name(entries, KEYS[part])
+            parts[part], left_out[part] = _by_name(entries, LISTS[part].name)
         same = all(parts[part] == self.part(part) for part in parts)
         if same and all(self.left_out.get(part, 0) == left_out[part] for part in parts):
             return self

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.provider_rules import LONGEST, ProviderNames, claude_name, provider_name
+from greenroom.protocol.provider_rules import ProviderNames, claude_name, provider_name
 from greenroom.protocol.tool_formats import refused_by
 
 from .federation_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
@@ -63,12 +63,11 @@ class FederatedTool:
 class Naming:
     """How names are made and read: whose tool, the separator, what it is called there."""
 
-    def __init__(self, separator: str = ":", aliases: Aliases | None = None, longest: int = LONGEST) -> None:
-        """`longest` is how long a provider lets names be. Raises `ConfigError` for aliases that say nothing, or the same."""
+    def __init__(self, separator: str = ":", aliases: Aliases | None = None) -> None:
+        """Raises `ConfigError` for aliases that say nothing, or the same."""
         if not separator:
             raise ConfigError("the separator between a server and its tool is one character or more")
         self.separator = separator
-        self.longest = longest
         self._aliases: dict[ToolId, str] = {}
         self._back: dict[str, ToolId] = {}
         for given, alias in (aliases or {}).items():
@@ -125,7 +124,6 @@ class ToolCatalogue:
     pins: PinReport | None = None
     """What has become of what was pinned; None when nothing is."""
     separator: str = ":"
-    longest: int = LONGEST
     withdrawn: Mapping[str, FederatedTool] = field(default_factory=dict[str, FederatedTool])
     """Tools that are not listed while their server is away. A name that was listed before still means them."""
     _refusals: dict[Provider, Mapping[str, str]] = field(
@@ -141,7 +139,7 @@ class ToolCatalogue:
     @cached_property
     def provider_names(self) -> ProviderNames:
         """Their names at models' providers."""
-        return ProviderNames((*self.tools, *self.withdrawn), self.separator, self.longest)
+        return ProviderNames((*self.tools, *self.withdrawn), self.separator)
 
     @cached_property
     def claude_names(self) -> Mapping[str, str]:
@@ -206,4 +204,4 @@ def merge(
                 withdrawn[name] = tools.pop(name)
             else:
                 tools[name] = replace(one, shown=listed)
-    return ToolCatalogue(MappingProxyType(tools), {}, report, naming.separator, naming.longest, withdrawn)
+    return ToolCatalogue(MappingProxyType(tools), {}, report, naming.separator, withdrawn)

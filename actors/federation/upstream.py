@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
+from dataclasses import InitVar, dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,31 +53,27 @@ if TYPE_CHECKING:
 _serials: Final = count(1)
 
 
+@dataclass(eq=False, repr=False)
 class Upstream:
     """What stays while its processes come and go. Another one takes its place when it is replaced."""
 
-    def __init__(
-        self,
-        id: str,
-        spec: UpstreamSpec,
-        source: random.Random,
-        room: Room | None = None,
-        also: Collection[Part] = (),
-        patience: float | None = None,
-    ) -> None:
-        """`source` is where the jitter comes from; `room` is where its connections run, if not here; `also` are lists to keep besides its spec's.
+    id: str
+    spec: UpstreamSpec
+    source: InitVar[random.Random]
+    """Where the jitter comes from."""
+    room: Room | None = None
+    """Where its connections run, if not here."""
+    _also: Collection[Part] = ()
+    """Lists to keep besides its spec's."""
+    patience: float | None = None
+    """How long a request waits for it to be ready."""
 
-        `patience` is how long a request waits for it to be ready.
-        """
-        self.id = id
+    def __post_init__(self, source: random.Random) -> None:
         self._loop = asyncio.get_running_loop()
-        self.name = str(id)
-        self.spec = spec
+        self.name = str(self.id)
+        spec = self.spec
         self.serial = next(_serials)
-        self.room = room
-        self._also = also
-        self.patience = patience
-        self.connection, made = spec.connected(id, room, patience)
+        self.connection, made = spec.connected(self.id, self.room, self.patience)
         self.line: Line = made
         """The bare line: nothing is bounded on it, and no breaker asked."""
         self.breaker = Breaker(spec.breaker, source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -31,30 +32,25 @@ if TYPE_CHECKING:
     from .upstream import Upstream
 
 
+@dataclass(init=False, repr=False, eq=False, slots=True)
 class GuardedRequest:
     """A `Pending`, before and after it was sent. One that need not wait is little more than the line's own."""
 
-    __slots__ = (
-        "_context",
-        "_error",
-        "_future",
-        "_gate",
-        "_impatience",
-        "_over",
-        "_owner",
-        "_seconds",
-        "_sent",
-        "_timer",
-        "_until",
-        "inner",
-        "method",
-        "options",
-        "params",
-        "turn",
-        "wait",
-        "who",
-    )
-
+    method: str
+    params: Mapping[str, Any] | None
+    wait: bool
+    who: Hashable
+    options: Mapping[str, Any]
+    turn: int
+    """The breaker's, when it was sent."""
+    inner: Pending | None
+    _seconds: float | None
+    _over: bool
+    _error: BaseException | None
+    _future: asyncio.Future[dict[str, Any]] | None
+    """Only of one that had to wait,"""
+    _gate: Gate | None
+    """and this only as long as it waits."""
     _context: Context
     _impatience: asyncio.TimerHandle | None
     _owner: Process | None
@@ -79,13 +75,12 @@ class GuardedRequest:
         self.who = who
         self.options = options
         self.turn = 0
-        """The breaker's, when it was sent."""
-        self.inner: Pending | None = None
+        self.inner = None
         self._seconds = seconds
         self._over = False
-        self._error: BaseException | None = None
-        self._future: asyncio.Future[dict[str, Any]] | None = None  # only for one that had to wait
-        self._gate: Gate | None = None  # as long as it waits
+        self._error = None
+        self._future = None
+        self._gate = None
 
     def __repr__(self) -> str:
         state = "settled" if self.settled else "waiting" if self.inner is None else "under way"

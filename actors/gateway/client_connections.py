@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -21,8 +22,8 @@ from greenroom.actors.client.errors import ClientError, InitTimeout, Unavailable
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.context import CallEnded, peer_of
-from greenroom.actors.federation.list_refresher import changed_method, every_entry, parts_changed
-from greenroom.actors.federation.offering import NOTHING, PARTS, Upstreams
+from greenroom.actors.federation.list_refresher import every_entry, parts_changed
+from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS, Upstreams
 from greenroom.actors.peer_channels import NoStream
 from greenroom.actors.scopes import share_of
 from greenroom.auth.client.door import identity_of
@@ -101,25 +102,21 @@ class Lodger:
         return fresh
 
 
+@dataclass(eq=False, repr=False)
 class Lodgings:
     """All of them, of one gateway."""
 
-    def __init__(
-        self,
-        host: Hosted,
-        outside: Callable[[str], Context],
-        completed: Callable[[str], object],
-        notify: Callable[[str, str, dict[str, Any]], bool],
-        most: int = MOST,
-        idle: float = IDLE,
-    ) -> None:
-        """`outside` makes the context of a session that has no call under way; `completed` is told of visits that are over; `notify` tells a session."""
-        self._notify = notify
-        self._host = host
-        self._outside = outside
-        self._completed = completed
-        self._most = most
-        self._idle = idle
+    _host: Hosted
+    _outside: Callable[[str], Context]
+    """Makes the context of a session that has no call under way."""
+    _completed: Callable[[str], object]
+    """Is told of visits that are over."""
+    _notify: Callable[[str, str, dict[str, Any]], bool]
+    """Tells a session."""
+    _most: int = MOST
+    _idle: float = IDLE
+
+    def __post_init__(self) -> None:
         self._lodgers: dict[Key, Lodger] = {}
         self._opening: dict[Key, asyncio.Future[Lodger]] = {}
         self._arriving: dict[Key, Lodger] = {}
@@ -261,7 +258,7 @@ class Lodgings:
             if lodger.own is not None:  # the server's session is another one, and has what all begin with
                 lodger.own = None
                 for part in PARTS:
-                    self._lists_changed(lodger, changed_method(part))
+                    self._lists_changed(lodger, LISTS[part].changed)
                 lodger.stale.clear()
         if self._levels:
             await self._attune(lodger)
@@ -489,26 +486,18 @@ class Desk:
         return calls[0] if len(calls) == 1 and calls[0].session_id == session else self._outside(session)
 
 
+@dataclass(eq=False, repr=False)
 class DeskHandler(ClientHandler):
     """Hands an upstream's questions on to the client whose they are."""
 
-    def __init__(
-        self,
-        desk: Desk,
-        abilities: Mapping[str, Any],
-        completed: Callable[[str], object],
-        may_ask: Callable[[], bool] = lambda: True,
-        lists_changed: Callable[[str], object] = lambda _: None,
-    ) -> None:
-        """`completed` is called when an upstream says that a user has done with a page, `lists_changed` with the notification that a list has changed.
-
-        `may_ask` is whether it may ask users anything.
-        """
-        self._lists_changed = lists_changed
-        self._desk = desk
-        self._may_ask = may_ask
-        self._abilities = abilities
-        self._completed = completed
+    _desk: Desk
+    _abilities: Mapping[str, Any]
+    _completed: Callable[[str], object]
+    """Called when the upstream says that a user has done with a page."""
+    _may_ask: Callable[[], bool] = lambda: True
+    """Whether it may ask users anything."""
+    _lists_changed: Callable[[str], object] = lambda _: None
+    """Called with the notification that a list has changed."""
 
     def capabilities(self) -> Mapping[str, Any]:
         """What the client can do for whom the connection was opened."""

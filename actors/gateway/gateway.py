@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -23,7 +23,7 @@ from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.context import peer_of
 from greenroom.actors.federation.agent import failure
 from greenroom.actors.federation.federation_errors import FederationError
-from greenroom.actors.federation.offering import PARTS
+from greenroom.actors.federation.offering import LISTS, PARTS
 from greenroom.actors.scopes import may_use, share_of
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.actors.tree import Tree
@@ -191,9 +191,7 @@ class Gateway:
         viewer = await self._viewer_of(ctx)
         origin = await self._tool(name, viewer)
         if origin is None:
-            return await self._beneath_or_missing(
-                job, ctx, name, own=self.company.shelf.catalogue.tool(name) is not None
-            )
+            return await self._beneath_or_missing(job, ctx, name, self.company.shelf.catalogue.tool(name))
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         try:
@@ -211,8 +209,7 @@ class Gateway:
         name: str = job.params["name"]
         origin = await self._prompt(name, ctx)
         if origin is None:
-            own = self.company.shelf.catalogue.prompt(name) is not None
-            return await self._beneath_or_missing(job, ctx, name, own=own)
+            return await self._beneath_or_missing(job, ctx, name, self.company.shelf.catalogue.prompt(name))
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         result = await self._carry(origin.server, "prompts/get", params, ctx)
@@ -249,14 +246,12 @@ class Gateway:
         offering = self.host.federation.known(server)
         return () if offering is None else offering.resources
 
-    async def _beneath_or_missing(self, job: Job, ctx: Context, name: str, *, own: bool) -> dict[str, Any]:
+    async def _beneath_or_missing(self, job: Job, ctx: Context, name: str, own: object) -> dict[str, Any]:
         """The server's own answer; a name that it does not know either, of an upstream that was never reached, is told as that upstream's absence."""
-        if own:
-            return await self._from_beneath(job, ctx)
         try:
             return await self._from_beneath(job, ctx)
         except McpError as error:
-            if error.code != ErrorCode.INVALID_PARAMS:
+            if own is not None or error.code != ErrorCode.INVALID_PARAMS:
                 raise
             agent = self.host.agent
             here = name.removeprefix(provider_name(f"{self.prefix}x")[:-1]) if self.prefix else name
@@ -322,7 +317,7 @@ class Gateway:
                     cancel: Callable[[str], object]
                     if as_task:
                         task = asyncio.ensure_future(call_as_task(line, whole, timeout=None))
-                        cancel, ended = partial(_cancel, task), _waited_for(task, ctx)
+                        cancel, ended = task.cancel, _waited_for(task, ctx)
                     else:
                         # Progress is asked for also where the client does not want it: each report begins the call's time of silence anew.
                         pending = line.begin(method, whole, timeout=None, progress=True)
@@ -436,14 +431,10 @@ async def _relayed(pending: Pending, ctx: Context) -> dict[str, Any]:
                 await telling
 
 
-def _cancel(task: asyncio.Future[dict[str, Any]], reason: str) -> None:
-    task.cancel(reason)
-
-
 async def _waited_for(task: asyncio.Future[dict[str, Any]], ctx: Context) -> dict[str, Any]:
     """The result of a call that is made as a task; it is cancelled with the client's call."""
     loop = asyncio.get_running_loop()
-    unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(_cancel, task, "cancelled by the client"))
+    unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(task.cancel, "cancelled by the client"))
     try:
         await asyncio.wait((task,))
     finally:
@@ -503,16 +494,14 @@ def away(server: str, error: ClientError | FederationError | SignInError) -> Mcp
 _UPDATED: Final = "notifications/resources/updated"
 
 
+@dataclass(eq=False, slots=True)
 class _Wanted:
     """One subscription, from when it is asked for until it is not wanted any more. A later one of the same resource is another."""
 
-    __slots__ = ("begins", "own", "pid", "server")
-
-    def __init__(self, server: str, own: str) -> None:
-        self.server = server
-        self.own = own
-        self.pid: Pid | None = None
-        self.begins = False
+    server: str
+    own: str
+    pid: Pid | None = None
+    begins: bool = False
 
     @property
     def lost(self) -> bool:
@@ -520,19 +509,18 @@ class _Wanted:
         return not self.begins and (self.pid is None or not is_alive(self.pid))
 
 
+@dataclass(eq=False, repr=False)
 class Following:
     """All of one gateway."""
 
-    def __init__(
-        self,
-        way: Callable[[str, Context], Awaitable[Line]],
-        outside: Callable[[str], Context],
-        notify: Callable[[str, str, dict[str, Any]], bool],
-    ) -> None:
-        """`way` finds a client's connection to a server, `outside` makes the context of a session, `notify` tells a session."""
-        self._way = way
-        self._outside = outside
-        self._notify = notify
+    _way: Callable[[str, Context], Awaitable[Line]]
+    """Finds a client's connection to a server."""
+    _outside: Callable[[str], Context]
+    """Makes the context of a session."""
+    _notify: Callable[[str, str, dict[str, Any]], bool]
+    """Tells a session."""
+
+    def __post_init__(self) -> None:
         self._wanted: dict[tuple[str, str], _Wanted] = {}
         self.supervisor: Ref[TaskSupervisor] | None = None
         """Whose children they are, once there is one."""
@@ -612,12 +600,6 @@ class Following:
 
 _SWEEP: Final = object()
 _EVERY: Final = 5.0
-_KINDS: Final[tuple[tuple[str, Kind], ...]] = (
-    ("tools", "tool"),
-    ("resources", "resource"),
-    ("templates", "resource_template"),
-    ("prompts", "prompt"),
-)
 _numbers: Final = count(1)
 
 
@@ -656,9 +638,9 @@ class Keeper(GenServer):
 
 async def _announce(gateway: Gateway, changed: Callable[[Kind], object]) -> None:
     async for change in gateway.host.changes():
-        for part, kind in _KINDS:
+        for part in PARTS:
             if getattr(change.differences, part):
-                changed(kind)
+                changed(LISTS[part].kind)
 
 
 def gateway_spec(gateway: Gateway, changed: Callable[[Kind], object]) -> ChildSpec[Any]:

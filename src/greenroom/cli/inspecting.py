@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from greenroom.actors.federation.offering import KEYS, PARTS
+from greenroom.actors.federation.offering import LISTS, PARTS
 from greenroom.protocol.wire import is_array, is_object
 
 from .door import echo, styled
@@ -87,9 +87,9 @@ def differences(before: Any, after: Any) -> Iterator[str]:
     for word in ("server", "protocol", "capabilities", "instructions"):
         if before.get(word) != after.get(word):
             yield word
-    for word, key in KEYS.items():
-        was = {str(each.get(key)): each for each in before["lists"].get(word, ()) if is_object(each)}
-        now = {str(each.get(key)): each for each in after["lists"].get(word, ()) if is_object(each)}
+    for word, listed in LISTS.items():
+        was = {str(each.get(listed.name)): each for each in before["lists"].get(word, ()) if is_object(each)}
+        now = {str(each.get(listed.name)): each for each in after["lists"].get(word, ()) if is_object(each)}
         one = word.removesuffix("s")
         yield from (f"{one} {name} is gone" for name in was if name not in now)
         yield from (f"{one} {name} is new" for name in now if name not in was)
@@ -110,7 +110,7 @@ def _show(found: dict[str, Any]) -> None:
         entry("instructions", notes=[str(found["instructions"])])
     for word, entries in found["lists"].items():
         for each in entries:
-            name = each.get(KEYS[word])
+            name = each.get(LISTS[word].name)
             beside = arguments(each.get("inputSchema")) if word == "tools" else str(each.get("name") or "")
             said = first_line(each.get("description"))
             entry(f"{word.removesuffix('s')} {name}", beside, [said] if said else [])
@@ -144,7 +144,7 @@ async def _lists(where: Any, only: Sequence[str]) -> dict[str, list[Any]]:
 
 async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list[Any]]:
     """All pages of the lists, as the wire has them; a list that the server does not know is empty."""
-    from greenroom.actors.federation.list_refresher import LISTS, every_entry  # noqa: PLC0415 - whoever asks for help needs none
+    from greenroom.actors.federation.list_refresher import every_entry  # noqa: PLC0415 - whoever asks for help needs none
 
     found: dict[str, list[Any]] = {}
     for part in PARTS:
@@ -235,8 +235,8 @@ def oddities(lists: Mapping[str, Sequence[Any]], instructions: str | None = None
 
 
 def _twice(lists: Mapping[str, Sequence[Any]]) -> Iterator[Oddity]:
-    for word, key in KEYS.items():
-        counted = Counter(str(each.get(key)) for each in lists.get(word, ()) if is_object(each))
+    for word, listed in LISTS.items():
+        counted = Counter(str(each.get(listed.name)) for each in lists.get(word, ()) if is_object(each))
         for name, times in counted.items():
             if times > 1:
                 yield Oddity(
