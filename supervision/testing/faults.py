@@ -479,6 +479,11 @@ class _Taps:
             self._budget = self.node.inline_budget
             self.node.inline_budget = self.node.inline_left = 0
 
+    def forget(self, process: Process) -> None:
+        """It is gone, and its taps with it."""
+        self.by_process.pop(process, None)
+        self.let_go()
+
     def let_go(self) -> None:
         """As before, if nothing is tapped."""
         if self._budget is not None and not self.by_process:
@@ -510,18 +515,15 @@ def _pass(process: Process, taps: tuple[Tap, ...], entry: Entry) -> bool:
     return delivered
 
 
-class _Death:
-    """Takes the taps from a process that is gone."""
+@dataclass(frozen=True, slots=True, eq=False)
+class AtDeath:
+    """Waits for the death of a process, and hears of it before those do who wait for its answers."""
 
-    __slots__ = ("_process",)
+    tell: Callable[[ExitReason], object]
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - as the kernel calls it
-        taps = _of(self._process.node)
-        taps.by_process.pop(self._process, None)
-        taps.let_go()
+    def exited(self, reason: ExitReason) -> None:
+        """It is gone."""
+        self.tell(reason)
 
 
 def tap(process: Process, by: Tap, *, first: bool = False) -> Callable[[], None]:
@@ -533,7 +535,7 @@ def tap(process: Process, by: Tap, *, first: bool = False) -> Callable[[], None]
     if before is None:
         process.__class__ = _Tapped
         process.quick = None
-        process.await_death(_Death(process))
+        process.await_death(AtDeath(lambda _: taps.forget(process)))
         before = ()
     taps.by_process[process] = (by, *before) if first else (*before, by)
     taps.hold()

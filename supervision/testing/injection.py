@@ -21,7 +21,7 @@ from greenroom.supervision.supervisors.tree import tree
 from .faults import Holding, Moment, kind_of, tap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from greenroom.supervision.kernel.messages import ExitReason, Pid
     from greenroom.supervision.kernel.node import Node
@@ -156,53 +156,29 @@ async def inject(plan: FaultPlan) -> Injection:
 
 def find(node: Node, fault: Fault, but: Process | None = None) -> list[Process]:
     """Whoever that fault means now, in the order of their start; `but` is nobody's target."""
-    whom = fault.whom
+    whom, processes = fault.whom, node.processes
     if "/" in whom:
-        fits = _by_path(whom)
-    elif whom.startswith("@"):
-        fits = _by_name(whom[1:])
+        fitting = _walk(node, [part for part in whom.split("/") if part], anywhere=not whom.startswith("/"))
     elif whom.startswith("#"):
-        fits = _by_number(whom[1:])
+        fitting = [processes[int(whom[1:])]] if whom[1:].isdecimal() and int(whom[1:]) in processes else []
     else:
-        fits = _by_role(whom)
-    found = [process for process in fits(node) if not process.life and process is not but]
+        names = _registered if whom.startswith("@") else _roles
+        pattern = whom.removeprefix("@")
+        fitting = [each for each in processes.values() if any(fnmatchcase(name, pattern) for name in names(each))]
+    found = [process for process in fitting if not process.life and process is not but]
     if fault.which == "all":
         return found
     return [found[fault.which]] if -len(found) <= fault.which < len(found) else []
 
 
-def _by_role(role: str) -> Callable[[Node], list[Process]]:
-    return lambda node: [
-        process
-        for process in node.processes.values()
-        if fnmatchcase(process.label, role) or any(fnmatchcase(name, role) for name in _classes(process))
-    ]
-
-
-def _classes(process: Process) -> list[str]:
-    """The classes that its behaviour is of, as far as they are somebody's own."""
+def _roles(process: Process) -> list[str]:
+    """Its label, and the classes that its behaviour is of, as far as they are somebody's own."""
     mro = type(process.behaviour.inner).__mro__
-    return [cls.__name__ for cls in mro[: mro.index(Behaviour)]]
+    return [process.label, *(cls.__name__ for cls in mro[: mro.index(Behaviour)])]
 
 
-def _by_name(name: str) -> Callable[[Node], list[Process]]:
-    return lambda node: [
-        process
-        for process in node.processes.values()
-        if process.names and any(fnmatchcase(str(each), name) for each in process.names)
-    ]
-
-
-def _by_number(number: str) -> Callable[[Node], list[Process]]:
-    def found(node: Node) -> list[Process]:
-        process = node.processes.get(int(number)) if number.isdecimal() else None
-        return [] if process is None else [process]
-
-    return found
-
-
-def _by_path(path: str) -> Callable[[Node], list[Process]]:
-    return lambda node: _walk(node, [part for part in path.split("/") if part], anywhere=not path.startswith("/"))
+def _registered(process: Process) -> list[str]:
+    return list(map(str, process.names or ()))
 
 
 def _walk(node: Node, parts: Sequence[str], *, anywhere: bool) -> list[Process]:

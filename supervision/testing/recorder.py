@@ -19,12 +19,11 @@ from greenroom.supervision.kernel.process import DYING, GONE
 from greenroom.supervision.kernel.reports import CrashReport, Leaked, LoopBlocked, Report
 from greenroom.supervision.logs import tell
 
-from .faults import tap
+from .faults import AtDeath, tap
 from .histories import OUTSIDE, History, Kind, Occurrence, stable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from types import TracebackType
 
     from greenroom.supervision.kernel.messages import Entry, ExitReason
     from greenroom.supervision.kernel.node import Node
@@ -83,19 +82,6 @@ def _naming(node: Node, kind: Kind) -> Generator[None]:
         recorder.ending = before
 
 
-class _Witness:
-    """Is told of one process's end, before those who wait for it are."""
-
-    __slots__ = ("_process", "_recorder")
-
-    def __init__(self, recorder: Recorder, process: Process) -> None:
-        self._recorder = recorder
-        self._process = process
-
-    def exited(self, reason: ExitReason) -> None:
-        self._recorder.note("died", str(self._process), str(reason))
-
-
 class Recorder:
     """Records while it is open: ``with Recorder(node) as recorder``, or `start` and `stop`. `history` is what it wrote.
 
@@ -119,9 +105,7 @@ class Recorder:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- on and off
@@ -177,7 +161,7 @@ class Recorder:
 
     def _meet(self, process: Process) -> None:
         self._untaps[process] = tap(process, self._entering, first=True)
-        process.await_death(_Witness(self, process))
+        process.await_death(AtDeath(lambda reason: self.note("died", str(process), str(reason))))
 
     def _entering(self, process: Process, entry: Entry, pass_on: PassOn) -> bool:
         kind = entry[0]
@@ -264,15 +248,14 @@ class Collected(list[Report]):
         self._node = node
         self._open: list[Report] = []
         self._times: list[float] = []
-        self._waiting: asyncio.Event | None = None
+        self._news = asyncio.Event()
         self.end = node.reports.subscribe(self._collect)
 
     def _collect(self, report: Report) -> None:
         self.append(report)
         self._open.append(report)
         self._times.append(clock.now(self._node.loop))
-        if self._waiting is not None:
-            self._waiting.set()
+        self._news.set()
 
     def of(self, kind: type[R]) -> list[R]:
         """Those of one kind."""
@@ -287,15 +270,13 @@ class Collected(list[Report]):
                 if isinstance(report, kind) and all(condition(report) for condition in where):
                     del self._open[index]
                     return report
-            self._waiting = asyncio.Event()
+            self._news.clear()
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._waiting.wait()
+                    await self._news.wait()
             except TimeoutError:
                 came = "".join(f"\n  {_collected_words(report)}" for report in self._open) or " nothing"
                 raise AssertionError(f"no {kind.__name__} came within {within:g} s; not expected:{came}") from None
-            finally:
-                self._waiting = None
 
     def unexpected(self, *kinds: type[Report]) -> list[Report]:
         """Those that no `expect` has taken: of the given kinds, or else all that tell of a fault."""

@@ -162,42 +162,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 TRIES: Final = 200
 
-Search: TypeAlias = "Generator[FaultPlan, bool, FaultPlan]"
-"""Yields plans to try, is sent whether each fails, and returns the smallest that did."""
-
 
 def shrink(plan: FaultPlan, fails: Callable[[FaultPlan], bool], *, tries: int = TRIES) -> FaultPlan:
     """The smallest plan found that still `fails`. Raises `ValueError` when the plan given does not."""
-    search = _search(plan, tries)
-    answer: bool | None = None
-    while True:
-        try:
-            candidate = next(search) if answer is None else search.send(answer)
-        except StopIteration as end:
-            return _found(plan, end)
-        answer = fails(candidate)
+    best = _Best(plan, tries)
+    for candidate in _search(best):
+        best.failed = fails(candidate)
+    return best.found()
 
 
 async def shrink_async(
     plan: FaultPlan, fails: Callable[[FaultPlan], bool | Awaitable[bool]], *, tries: int = TRIES
 ) -> FaultPlan:
     """As `shrink`, with a `fails` that may be awaited."""
-    search = _search(plan, tries)
-    answer: bool | None = None
-    while True:
-        try:
-            candidate = next(search) if answer is None else search.send(answer)
-        except StopIteration as end:
-            return _found(plan, end)
+    best = _Best(plan, tries)
+    for candidate in _search(best):
         told = fails(candidate)
-        answer = await told if inspect.isawaitable(told) else told
-
-
-def _found(plan: FaultPlan, end: StopIteration) -> FaultPlan:
-    found: FaultPlan | None = end.value
-    if found is None:
-        raise ValueError(f"this plan does not fail, so there is nothing to shrink:\n{plan}")
-    return found
+        best.failed = await told if inspect.isawaitable(told) else told
+    return best.found()
 
 
 class _Best:
@@ -205,33 +187,43 @@ class _Best:
 
     def __init__(self, plan: FaultPlan, tries: int) -> None:
         self.plan = plan
+        self.failed = False
+        """Whether the plan that was tried last did."""
+        self.fails = False
+        """Whether any has."""
         self._tries = tries
         self._seen: set[FaultPlan] = {plan}
 
-    def better(self, candidate: FaultPlan) -> Search:
-        """Ask of a candidate; it is the best if it fails as well. Returns what is the best then."""
+    def better(self, candidate: FaultPlan) -> Generator[FaultPlan, None, FaultPlan]:
+        """Have a candidate tried; it is the best if it fails as well. Returns what is the best then."""
         if candidate not in self._seen and self._tries > 0:
             self._seen.add(candidate)
             self._tries -= 1
-            if (yield candidate):
+            yield candidate
+            if self.failed:
                 self.plan = candidate
         return self.plan
 
+    def found(self) -> FaultPlan:
+        """The smallest, once all is tried. Raises `ValueError`."""
+        if not self.fails:
+            raise ValueError(f"this plan does not fail, so there is nothing to shrink:\n{self.plan}")
+        return self.plan
 
-def _search(plan: FaultPlan, tries: int) -> Generator[FaultPlan, bool, FaultPlan | None]:
-    if not (yield plan):
-        return None
-    best = _Best(plan, tries)
+
+def _search(best: _Best) -> Iterator[FaultPlan]:
+    """Yields plans to try; whoever tries one says in `failed` whether it has."""
+    yield best.plan
+    best.fails = best.failed
     before = None
-    while before != best.plan:
+    while best.fails and before != best.plan:
         before = best.plan
         yield from _fewer(best)
         yield from _simpler(best, _rounder)
         yield from _simpler(best, _plainer)
-    return best.plan
 
 
-def _fewer(best: _Best) -> Generator[FaultPlan, bool, None]:
+def _fewer(best: _Best) -> Iterator[FaultPlan]:
     """Delta debugging: leave out halves, then quarters, and so on down to single faults."""
     size = len(best.plan)
     while size:
@@ -244,7 +236,7 @@ def _fewer(best: _Best) -> Generator[FaultPlan, bool, None]:
         size //= 2
 
 
-def _simpler(best: _Best, variants: Callable[[Fault], Iterator[Fault]]) -> Generator[FaultPlan, bool, None]:
+def _simpler(best: _Best, variants: Callable[[Fault], Iterator[Fault]]) -> Iterator[FaultPlan]:
     """For each fault, the first variant of it that does as well, until there is none."""
     at = 0
     while at < len(best.plan):

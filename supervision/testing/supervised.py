@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
@@ -105,16 +105,20 @@ async def kill(who: object, *, successor: bool = False, within: float = WITHIN) 
         async with restart_of(who, within=within) as again:
             api.kill(who)
         return again.ref
-    node = current_node()
-    process, pid, name = api.resolve(node, who)
-    if process is None:
-        raise NotRegistered(NO_PROCESS, name if pid is None else pid)
-    gone = Gone(node.loop)
+    process = _process_of(who)
+    gone = Gone(process.node.loop)
     process.await_death(gone)
     api.kill(process)
     if not await gone.within(within):
         raise CallTimeout(within, process, "end")
     return gone.future.result()
+
+
+def _process_of(who: object) -> Process:
+    process, pid, name = api.resolve(current_node(), who)
+    if process is None:
+        raise NotRegistered(NO_PROCESS, name if pid is None else pid)
+    return process
 
 
 class Restarted:
@@ -145,17 +149,14 @@ async def restart_of(who: object, *, within: float = WITHIN) -> AsyncGenerator[R
 
     The successor is who runs in its place under the same supervisor, or else who has the same name.
     """
-    node = current_node()
-    process, pid, name = api.resolve(node, who)
-    if process is None:
-        raise NotRegistered(NO_PROCESS, name if pid is None else pid)
-    find_successor = _finder(node, process)
+    process = _process_of(who)
+    find_successor = _finder(process)
     found = Restarted(process.pid)
     yield found
-    found.pid = await _until(node, process, find_successor, within)
+    found.pid = await _until(process, find_successor, within)
 
 
-def _finder(node: Node, process: Process) -> Callable[[], Pid | None]:
+def _finder(process: Process) -> Callable[[], Pid | None]:
     """A function that finds whoever came in place of this process."""
     old = process.pid
     parent = process.parent
@@ -170,7 +171,7 @@ def _finder(node: Node, process: Process) -> Callable[[], Pid | None]:
 
     def by_name() -> Pid | None:
         for name in names:
-            heir = find(node, name)
+            heir = find(process.node, name)
             if heir is not None and heir.pid != old:
                 return heir.pid
         return None
@@ -178,7 +179,8 @@ def _finder(node: Node, process: Process) -> Callable[[], Pid | None]:
     return by_name
 
 
-async def _until(node: Node, process: Process, found: Callable[[], Pid | None], within: float) -> Pid:
+async def _until(process: Process, found: Callable[[], Pid | None], within: float) -> Pid:
+    node = process.node
     deadline = clock.now(node.loop) + within
     turns = 0
     news = asyncio.Event()
@@ -195,10 +197,8 @@ async def _until(node: Node, process: Process, found: Callable[[], Pid | None], 
                 await asyncio.sleep(0)
                 continue
             news.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_SLOWLY):
                     await news.wait()
-            except TimeoutError:
-                pass
     finally:
         unsubscribe()

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.kernel.process import Process
 
-if TYPE_CHECKING:
     Events = list[tuple[selectors.SelectorKey, int]]
 
 T = TypeVar("T")
@@ -83,31 +82,19 @@ class Endless(Deadlock):
     """Timers go round and round, and the main task waits for something that they do not bring."""
 
 
-class _Selector(selectors.BaseSelector):
-    """The real selector, never asked to wait: whether to wait is the loop's to say."""
+class _Selector(selectors.DefaultSelector):
+    """The system's selector, which asyncio cannot make wait: whether to wait is the loop's to say."""
 
-    def __init__(self, real: selectors.BaseSelector) -> None:
-        self.real = real
+    def __init__(self) -> None:
+        super().__init__()
         self.idle: Callable[[], Events] = list
 
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self.real.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self.real.unregister(fileobj)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self.real.modify(fileobj, events, data)
-
     def select(self, timeout: float | None = None) -> Events:
-        events = self.real.select(0)
+        events = self.wait(0)
         return events if events or (timeout is not None and timeout <= 0) else self.idle()
 
-    def close(self) -> None:
-        self.real.close()
-
-    def get_map(self) -> Any:
-        return self.real.get_map()
+    def wait(self, timeout: float | None) -> Events:
+        return super().select(timeout)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -126,11 +113,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.main: asyncio.Task[Any] | None = None
         """The task for which all this is done: a deadlock cancels it, so that it is told where it waits."""
         self.deadlock: Deadlock | None = None
-        selector = _Selector(selectors.DefaultSelector())
-        super().__init__(selector)
-        self._real = selector.real
+        self._real = _Selector()
+        super().__init__(self._real)
         self._outside = Outside(self, self._real)
-        selector.idle = self._idle
+        self._real.idle = self._idle
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -174,7 +160,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if seen.hold == Hold.NOBODY:
             return self._jump(upcoming)
         if seen.hold == Hold.WAITING:
-            if events := self._real.select(PAUSE):
+            if events := self._real.wait(PAUSE):
                 return events
             return self._jump(upcoming) if self._look(upcoming) == seen else []
         if seen.hold == Hold.WORKING:
@@ -182,7 +168,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if self._worked_since is None:
                 self._worked_since = now
             if now - self._worked_since < self._patience:
-                return self._real.select(POLL)
+                return self._real.wait(POLL)
         return self._pass(upcoming)
 
     def _look(self, upcoming: float | None) -> Look:
@@ -200,7 +186,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _pass(self, upcoming: float | None) -> Events:
         """Time goes by as it really does."""
         began = time.monotonic()
-        events = self._real.select(POLL if upcoming is None else min(POLL, upcoming - self._now))
+        events = self._real.wait(POLL if upcoming is None else min(POLL, upcoming - self._now))
         later = self._now + time.monotonic() - began
         if upcoming is None or later < upcoming:
             self._now = later
@@ -210,7 +196,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _jump(self, upcoming: float | None) -> Events:
         # Whoever ended before we looked had its say before that: now, and not before the look, it must have arrived.
-        if events := self._real.select(0):
+        if events := self._real.wait(0):
             return events
         self._worked_since = None
         if upcoming is None:

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from greenroom.client import Client
 from greenroom.host import Host
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from greenroom.actors.company import Company
     from greenroom.server import Server
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 @asynccontextmanager
-async def servers() -> AsyncGenerator[Callable[[Server], Awaitable[Company]]]:
+async def _opener(make: Callable[P, AbstractAsyncContextManager[T]]) -> AsyncGenerator[Callable[P, Awaitable[T]]]:
+    async with AsyncExitStack() as opened:
+
+        async def open_one(*args: P.args, **options: P.kwargs) -> T:
+            return await opened.enter_async_context(make(*args, **options))
+
+        yield open_one
+
+
+def servers() -> AbstractAsyncContextManager[Callable[[Server], Awaitable[Company]]]:
     """Have a server run in this loop until the test is over."""
-    async with AsyncExitStack() as opened:
 
-        async def run(server: Server) -> Company:
-            return await opened.enter_async_context(server.started())
+    def started(server: Server) -> AbstractAsyncContextManager[Company]:
+        return server.started()
 
-        yield run
+    return _opener(started)
 
 
-@asynccontextmanager
-async def clients() -> AsyncGenerator[Callable[..., Awaitable[Client]]]:
+def clients() -> AbstractAsyncContextManager[Callable[..., Awaitable[Client]]]:
     """Open a client; what it is made with is what `Client` is made with."""
-    async with AsyncExitStack() as opened:
-
-        async def connect(target: Any, **options: Any) -> Client:
-            return await opened.enter_async_context(Client(target, **options))
-
-        yield connect
+    return _opener(Client)
 
 
-@asynccontextmanager
-async def hosts() -> AsyncGenerator[Callable[..., Awaitable[Host]]]:
+def hosts() -> AbstractAsyncContextManager[Callable[..., Awaitable[Host]]]:
     """Open a host of several servers; what it is made with is what `Host` is made with."""
-    async with AsyncExitStack() as opened:
-
-        async def attach(servers: Mapping[str, Any], **options: Any) -> Host:
-            return await opened.enter_async_context(Host(servers, **options))
-
-        yield attach
+    return _opener(Host)

@@ -21,7 +21,8 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
@@ -33,7 +34,6 @@ from greenroom.transports.client.seam import Broken, Inbound, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import Pid
@@ -128,12 +128,12 @@ class Way:
             case "drop":
                 pass
             case "delay":
-                message.arrive_later(rule.seconds)
+                send_after(rule.seconds, message.wire.pid, _Late(message))
             case "double":
                 message.arrive()
                 message.arrive()
             case "garble":
-                message.arrive_garbled()
+                message.deliver(True)  # noqa: FBT003 - as above
             case "hold":
                 self._held.append(message.arrive)
             case "shuffle":
@@ -145,17 +145,16 @@ class Way:
                         arrive()
 
 
-class Message(Protocol):
+class Message(NamedTuple):
     """One message, and what may become of it."""
+
+    wire: RoughWire
+    deliver: Callable[[bool], object]
+    """Whether as something else."""
 
     def arrive(self) -> None:
         """As it should."""
-
-    def arrive_garbled(self) -> None:
-        """As something else."""
-
-    def arrive_later(self, seconds: float) -> None:
-        """So much later."""
+        self.deliver(False)  # noqa: FBT003 - by position, as any callback
 
 
 class RoughRoute:
@@ -224,42 +223,6 @@ class _Late(NamedTuple):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """On its way out."""
-
-    wire: RoughWire
-    frame: bytes
-    id: RequestId | None
-    ordered: bool
-
-    def arrive(self) -> None:
-        self.wire.when_open(lambda inner: inner.send(self.frame, self.id, ordered=self.ordered))
-
-    def arrive_garbled(self) -> None:
-        self.wire.when_open(lambda inner: inner.send(_RUBBISH, self.id, ordered=self.ordered))
-
-    def arrive_later(self, seconds: float) -> None:
-        send_after(seconds, self.wire.pid, _Late(self))
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """On its way back."""
-
-    wire: RoughWire
-    heard: Heard
-
-    def arrive(self) -> None:
-        self.wire.tell_owner(self.heard)
-
-    def arrive_garbled(self) -> None:
-        self.wire.tell_owner(_garbled(self.heard))
-
-    def arrive_later(self, seconds: float) -> None:
-        send_after(seconds, self.wire.pid, _Late(self))
-
-
 class RoughWire:
     """A wire between the connection and the real one."""
 
@@ -283,7 +246,11 @@ class RoughWire:
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
         """Send it, unless a rule has something else in mind."""
-        self._rough.out.pass_on(self._method_out(frame), _Frame(self, frame, id, ordered))
+
+        def deliver(garbled: bool) -> None:  # noqa: FBT001 - as a message calls it
+            self.when_open(lambda inner: inner.send(_RUBBISH if garbled else frame, id, ordered=ordered))
+
+        self._rough.out.pass_on(self._method_out(frame), Message(self, deliver))
 
     def forget(self, id: RequestId) -> None:
         """Nobody waits for that answer."""
@@ -335,7 +302,7 @@ class RoughWire:
         match message:
             case Inbound(wire=wire, heard=heard) if wire == inner.pid:
                 for each in heard:
-                    self._rough.back.pass_on(self._method_back(each), _Word(self, each))
+                    self._rough.back.pass_on(self._method_back(each), Message(self, partial(self._tell_owner, each)))
             case Exit(pid, reason) if pid == inner.pid:
                 raise Quit(reason)
             case Exit(_, reason):
@@ -358,9 +325,8 @@ class RoughWire:
             case _:
                 return ""
 
-    def tell_owner(self, heard: Heard) -> None:
-        """The connection hears it."""
-        _tell(self._owner, Inbound(self.pid, [heard]))
+    def _tell_owner(self, heard: Heard, garbled: bool) -> None:  # noqa: FBT001 - as a message calls it
+        _tell(self._owner, Inbound(self.pid, [_garbled(heard) if garbled else heard]))
 
 
 def _tell(pid: Pid, message: object) -> None:
@@ -452,9 +418,7 @@ class RoughNet:
         await self.admit()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.refuse()
         self.cut()
         for dial in tuple(self._dials):
@@ -474,13 +438,13 @@ class RoughNet:
         """Nothing passes any more, and nobody is told: a cable that was pulled."""
         self._stalled = True
         for end in tuple(self._ends):
-            end.hold()
+            end.pause("stalled")
 
     def resume(self) -> None:
         """Everything that was held up passes."""
         self._stalled = False
         for end in tuple(self._ends):
-            end.let_go()
+            end.go_on("stalled")
 
     async def refuse(self) -> None:
         """Nobody listens here any more; connections that are open stay."""
@@ -517,7 +481,7 @@ class RoughNet:
         """A connection is there."""
         self._ends.add(end)
         if self._stalled:
-            end.hold()
+            end.pause("stalled")
 
     def left(self, end: _End) -> None:
         """It is not any more."""
@@ -550,8 +514,9 @@ class _End(asyncio.Protocol):
         data, cut = self._way.take(data)
         assert self.other is not None
         self.other.write(data)
-        if cut:
-            self.other.close_then_reset(self)
+        if cut:  # what was passed on still arrives; then both ends are gone
+            self.other.close()
+            self.reset()
 
     def eof_received(self) -> bool:
         if self.other is not None:
@@ -592,11 +557,6 @@ class _End(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def close_then_reset(self, source: _End) -> None:
-        """What was passed on still arrives; then both ends are gone."""
-        self.close()
-        source.reset()
-
     def reset(self) -> None:
         transport = self._transport
         if transport is None:
@@ -606,12 +566,6 @@ class _End(asyncio.Protocol):
             with contextlib.suppress(OSError):  # it is closed already
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         transport.abort()
-
-    def hold(self) -> None:
-        self.pause("stalled")
-
-    def let_go(self) -> None:
-        self.go_on("stalled")
 
     def pause(self, why: str) -> None:
         if self._transport is not None and not self._paused_by and not self._transport.is_closing():
