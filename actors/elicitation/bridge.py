@@ -23,7 +23,6 @@ from greenroom.protocol.wire import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
 _log: Final = logging.getLogger("greenroom.elicitation")
 
@@ -136,9 +135,7 @@ class Subscription:
         self._bridge.join(self)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def __aiter__(self) -> Self:
@@ -302,7 +299,8 @@ class Field:
         if self.kind == "yes or no":
             return "yes or no"
         bounds = _span(self.least, self.most, "" if self.kind in ("integer", "number") else " characters")
-        kind = {"integer": "a whole number", "number": "a number"}.get(self.kind, _FORMATS.get(self.format, ""))
+        known = _FORMATS.get(self.format, _ANY_TEXT)
+        kind = {"integer": "a whole number", "number": "a number"}.get(self.kind, known.said)
         return ", ".join(part for part in (kind, bounds) if part)
 
     def shown(self, value: Any) -> str:
@@ -366,9 +364,9 @@ class Field:
     def _text(self, text: str) -> str:
         if not _within(len(text), self.least, self.most):
             raise NotAnAnswer(f"it has to have {_span(self.least, self.most, ' characters')}, not {len(text)}")
-        check = _CHECKS.get(self.format)
-        if check is not None and not check(text):
-            raise NotAnAnswer(f"{text!r} is not {_FORMATS[self.format]}")
+        known = _FORMATS.get(self.format, _ANY_TEXT)
+        if not known.check(text):
+            raise NotAnAnswer(f"{text!r} is not {known.said}")
         return text
 
 
@@ -405,15 +403,8 @@ def _kind(one: Mapping[str, Any]) -> tuple[Kind, Sequence[Choice]]:
         return "some of", _offered(items)
     if choices := _offered(one):
         return "one of", choices
-    match one.get("type"):
-        case "boolean":
-            return "yes or no", ()
-        case "integer":
-            return "integer", ()
-        case "number":
-            return "number", ()
-        case _:
-            return "text", ()
+    kinds: Mapping[str, Kind] = {"boolean": "yes or no", "integer": "integer", "number": "number"}
+    return kinds.get(str(one.get("type")), "text"), ()
 
 
 def _offered(one: Mapping[str, Any]) -> list[Choice]:
@@ -468,15 +459,15 @@ def _is_moment(text: str) -> bool:
         return False
 
 
-_FORMATS: Final = {
-    "email": "an e-mail address",
-    "uri": "a URI, as in https://example.org",
-    "date": "a date, as in 2026-01-31",
-    "date-time": "a moment with its zone, as in 2026-01-31T12:00:00Z",
+class _Format(NamedTuple):
+    said: str
+    check: Callable[[str], object]
+
+
+_FORMATS: Final[Mapping[str, _Format]] = {
+    "email": _Format("an e-mail address", _EMAIL.fullmatch),
+    "uri": _Format("a URI, as in https://example.org", _URI.fullmatch),
+    "date": _Format("a date, as in 2026-01-31", _is_date),
+    "date-time": _Format("a moment with its zone, as in 2026-01-31T12:00:00Z", _is_moment),
 }
-_CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
-    "email": _EMAIL.fullmatch,
-    "uri": _URI.fullmatch,
-    "date": _is_date,
-    "date-time": _is_moment,
-}
+_ANY_TEXT: Final = _Format("", bool)

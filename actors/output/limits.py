@@ -29,7 +29,6 @@ from greenroom.supervision.private_files import write_private
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from greenroom.supervision import ChildSpec, ExitReason
 
@@ -297,9 +296,7 @@ class Spill:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def keep(self, name: str, suffix: str, data: bytes, owner: str = "") -> Kept:
