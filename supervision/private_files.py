@@ -11,9 +11,12 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from greenroom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PRIVATE: Final = 0o600
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -83,6 +86,24 @@ def write_beside(target: Path, data: bytes, *, mode: int = PRIVATE, sync: bool =
         fresh.unlink(missing_ok=True)
         raise
     return fresh
+
+
+def read_regular(path: Path, largest: int, check: Callable[[os.stat_result], object] | None = None) -> bytes:
+    """All of a file that others may have put there: nothing is waited for. `check` looks at it before it is read.
+
+    Raises `OSError`, and `ValueError` for what is no file, or larger than that.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
+        told = os.fstat(descriptor)
+        if not stat.S_ISREG(told.st_mode):
+            raise ValueError("it is no file")
+        if check is not None:
+            check(told)
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"it is larger than {largest} bytes")
+    return data
 
 
 def check_folder(folder: Path) -> None:

@@ -26,7 +26,7 @@ from greenroom.actors.hooks import takes
 from greenroom.errors import ConfigError
 from greenroom.protocol.pins import tool_hash
 from greenroom.supervision.fair_queue import Crowded, FairQueue, Turn
-from greenroom.supervision.private_files import write_private
+from greenroom.supervision.private_files import read_regular, write_private
 
 from .rules import ConsentDenied, Decided, Permissions
 
@@ -434,7 +434,7 @@ def _look(path: Path) -> _Look:
 
 def _read(path: Path) -> dict[str, Kept]:
     try:
-        return _decode(_bytes(path))
+        return _decode(read_regular(path, _LARGEST, _check_writers))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -443,21 +443,12 @@ def _read(path: Path) -> dict[str, Kept]:
         ) from error
 
 
-def _bytes(path: Path) -> bytes:
-    """All of it. Nothing is waited for, and what others may have written is not believed: each line of it says yes for the user."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
-        told = os.fstat(descriptor)
-        if not stat.S_ISREG(told.st_mode):
-            raise ValueError("it is no file")
-        if hasattr(os, "geteuid") and told.st_uid not in (os.geteuid(), 0):
-            raise ValueError("it is somebody else's")
-        if told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ValueError("others may write to it: chmod go-w")
-        data = file.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise ValueError(f"it is larger than {_LARGEST} bytes")
-        return data
+def _check_writers(told: os.stat_result) -> None:
+    """What others may have written is not believed: each line of it says yes for the user."""
+    if hasattr(os, "geteuid") and told.st_uid not in (os.geteuid(), 0):
+        raise ValueError("it is somebody else's")
+    if told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ValueError("others may write to it: chmod go-w")
 
 
 _decode: Final = msgspec.json.Decoder(dict[str, Kept]).decode

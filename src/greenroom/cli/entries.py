@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.wire import is_array, is_object
-from greenroom.supervision.private_files import write_beside
+from greenroom.supervision.private_files import read_regular, write_beside
 
 from .endings import CONFIG, Ended, Misused
 from .loading import is_url, load_server, pairs, parted
@@ -310,22 +310,11 @@ def is_toml(path: Path) -> bool:
 def text_at(path: Path) -> str:
     """The text of a file; empty when there is no such file. Raises `Ended`."""
     try:
-        return _bytes(path).decode("utf-8-sig")
+        return read_regular(path, _LARGEST).decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
         raise Ended(CONFIG, f"{path} cannot be read ({error}): nothing was written") from None
-
-
-def _bytes(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no file")
-        data = file.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise ValueError(f"it is larger than {_LARGEST} bytes")
-    return data
 
 
 def _is_deep(value: Any) -> bool:
