@@ -17,7 +17,7 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from greenroom.actors.consent.rules import Decided, Permissions
@@ -88,37 +88,33 @@ class Premises(Protocol):
         ...
 
 
+@dataclass(eq=False, repr=False)
 class Household:
     """One for a host that was made from files."""
 
-    def __init__(
-        self,
-        config: HostConfig,
-        read: Callable[[], HostConfig],
-        *,
-        settings: ClientSettings | None = None,
-        sign_in: SignIn | None = None,
-        watch: float | None = None,
-        free: bool = False,
-    ) -> None:
-        """`read` reads the files again. `watch` is how often to look whether they have changed. `free`: who has no rules at all has everything allowed."""
+    config: HostConfig
+    """What holds."""
+    read: Callable[[], HostConfig]
+    """Reads the files again."""
+    _: KW_ONLY
+    settings: ClientSettings | None = None
+    sign_in: SignIn | None = None
+    watch: float | None = None
+    """How often to look whether the files have changed."""
+    free: bool = False
+    """Whether all is allowed where no rule allows anything."""
+
+    def __post_init__(self) -> None:
         self.key = Key.new("household")
-        self.config = config
-        """What holds."""
-        self.latest = config
+        self.latest = self.config
         """What was read last, which may be wrong, and then does not hold."""
-        self.read = read
-        self.watch = watch
         self.running: dict[str, ServerConfig] = {}
         """How the servers that run are configured."""
         self.unfinished: set[str] = set()
         """Servers at which a change was begun and has not succeeded: `running` may not be what runs there."""
         self.troubles: dict[str, Exception] = {}
         """Why a server is not as it is wanted."""
-        self._settings = settings
-        self._sign_in = sign_in
-        self._free = free
-        self.rules = self._regime(config)
+        self.rules = self._regime(self.config)
         """Which rules hold."""
         self.bell = Wakeup()
         """Rings when a reconciler is there."""
@@ -178,7 +174,7 @@ class Household:
         self._applied = applied
 
     def _spec(self, server: ServerConfig) -> UpstreamSpec:
-        return spec_of(server, self._settings, self._sign_in)
+        return spec_of(server, self.settings, self.sign_in)
 
     # --- when something is different
 
@@ -212,7 +208,7 @@ class Household:
         return True
 
     def _regime(self, config: HostConfig) -> Regime:
-        return Regime(config, self._others, free=self._free)
+        return Regime(config, self._others, free=self.free)
 
     def _others(self, name: str) -> list[Regime]:
         """Whose rules count for a server beside those that are wanted."""

@@ -230,7 +230,7 @@ class TextMap:
     """Names, and a text for each."""
 
     name: Text = Text()
-    value: Text = Text()
+    value: Kind = Text()
     without: tuple[str, ...] = ()
     """Names that are somebody else's, whatever their letters' case."""
 
@@ -253,10 +253,13 @@ class TextMap:
             return
         for name, one in value.items():
             if not self.name.takes(name):
-                book.tell((*path, name), f"has to be called by {self.name.said}")
+                book.tell((*path, name), f"has to be called by {self.name.said}", self._hint(name))
             elif name.lower() in self.without:
                 book.tell((*path, name), "is what the transport itself has to say", "leave it out")
             self.value.judge(one, (*path, name), book)
+
+    def _hint(self, name: str) -> str:  # noqa: ARG002 - what is written there may be a secret
+        return ""
 
 
 def _any_case(name: str) -> str:
@@ -324,34 +327,23 @@ def _there_are(fields: Mapping[str, Field]) -> str:
     return f"there are {', '.join(fields)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(TextMap):
     """Names, and a table for each."""
 
-    name: Text
-    table: Table
-    said: str = "a table of tables"
+    @property
+    def said(self) -> str:
+        """In words."""
+        return "a table of tables"
 
-    def schema(self) -> dict[str, Any]:
-        """For editors."""
-        names = {"pattern": whole(self.name.pattern)}
-        return {"type": "object", "propertyNames": names, "additionalProperties": self.table.schema()}
+    @property
+    def table(self) -> Any:
+        """What each of them is."""
+        return self.value
 
-    def judge(self, value: Any, path: Path, book: Book) -> None:
-        """Each by itself."""
-        if not is_object(value):
-            book.tell(path, f"has to be a table, not {kind_of(value)}")
-            return
-        for name, one in value.items():
-            if not self.name.takes(name):
-                book.tell((*path, name), f"has to be called by {self.name.said}", _stranger(name))
-            self.table.judge(one, (*path, name), book)
-
-
-def _stranger(name: str) -> str:
-    """Which sign is none of ours: it may look as if it were."""
-    found = next((one for one in name if not one.isascii()), None)
-    return "" if found is None else f"{quoted(found)} is U+{ord(found):04X}"
+    def _hint(self, name: str) -> str:
+        """Which sign is none of ours: it may look as if it were."""
+        found = next((one for one in name if not one.isascii()), None)
+        return "" if found is None else f"{quoted(found)} is U+{ord(found):04X}"
 
 
 def kind_of(value: Any) -> str:

@@ -68,10 +68,6 @@ class Told(NamedTuple):
 class Imported(NamedTuple):
     """One server."""
 
-    name: str
-    """What it is called here."""
-    path: Path
-    """Where it stands in its file."""
     table: dict[str, Any]
     """In our own words."""
     words: dict[str, str]
@@ -121,9 +117,9 @@ def fitted(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:_LONGEST].strip("-")
 
 
-def translate(name: str, path: Path, entry: Mapping[str, Any]) -> Imported:
+def translate(entry: Mapping[str, Any]) -> Imported:
     """One entry in our own words. What is not known is told, and left out."""
-    found = Imported(fitted(name), path, {}, {}, [], None)
+    found = Imported({}, {}, [], None)
     table, words, told = found.table, found.words, found.told
     env_file: str | None = None
     said = [(key, value) for key, value in entry.items() if value is not None and key not in _IGNORED]

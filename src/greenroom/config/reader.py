@@ -273,7 +273,7 @@ class _Reading:
             entry = Entry(name, document, path, {})
             entry.tell((), "has to be an object", 'as in {"command": "uvx", "args": ["mcp-server-git"]}')
         else:
-            found = translate(written, path, value)
+            found = translate(value)
             entry = Entry(name, document, path, found.table, imported=found)
             for one in found.told:
                 entry.tell((one.field,), one.what, one.hint, harmless=one.harmless)
