@@ -80,7 +80,7 @@ _MOVED: Final = {
     "auth.testing.server": "wire signing",
     "auth.testing.tokens": "pages giving",
     "cli.asking": "prompting",
-    "cli.calling": "progress",
+    "cli.calling": "progress reading",
     "cli.door": "completing words",
     "cli.endings": "spelling writing",
     "cli.entries": "program_file toml_file",

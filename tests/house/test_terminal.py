@@ -33,7 +33,7 @@ ALLOWED: Final = {
     ("src/greenroom/cli/calling.py", "sys.stderr.write"): "its line is visible; the rest moves the cursor on purpose",
     ("src/greenroom/cli/targets.py", "logging.StreamHandler"): "its formatter is Lines",
     ("src/greenroom/cli/targets.py", "logging.basicConfig"): "the same handler",
-    ("src/greenroom/cli/reading.py", "sys.stdout.buffer.write"): "bytes, where stdout is no terminal",
+    ("src/greenroom/cli/calling.py", "sys.stdout.buffer.write"): "bytes, where stdout is no terminal",
 }
 LEFT_OUT: Final = ("src/greenroom/testing/",)
 """Programs that misbehave for tests."""

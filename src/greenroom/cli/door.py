@@ -459,7 +459,7 @@ COMMANDS: Final[Sequence[Command]] = (
     Command(
         "read",
         "Read a resource",
-        "greenroom.cli.reading:read",
+        "greenroom.cli.calling:read",
         (
             Argument(
                 "words",
@@ -475,7 +475,7 @@ COMMANDS: Final[Sequence[Command]] = (
     Command(
         "prompt",
         "Get a prompt",
-        "greenroom.cli.reading:prompt",
+        "greenroom.cli.calling:prompt",
         (Argument("words", "the target, the prompt, and its arguments as key=value", many=True, completes="target"),),
         (JSON, *CONNECTING),
         behind=True,

@@ -79,21 +79,13 @@ class Command:
     """Why it may not, where a user could expect that it may."""
 
 
-_WHO: Final = "Who may call, over HTTP"
 _WHAT: Final = "What is served over HTTP"
-_TLS: Final = "TLS"
-_HTTP: Final = "Limits of HTTP"
-_SAYS: Final = "What the server says of itself"
-_CALLS: Final = "Sessions, calls and tasks"
-_RESULTS: Final = "Checks, errors and logs"
 
 
-def _http(section: str, name: str, text: str, kind: Any = "text", *, field: str = "", **more: Any) -> Option:
-    return Option(name, text, kind, setting=f"http.{field or name.replace('-', '_')}", section=section, **more)
-
-
-def _server(section: str, name: str, text: str, kind: Any = "text", *, field: str = "", **more: Any) -> Option:
-    return Option(name, text, kind, setting=f"server.{field or name.replace('-', '_')}", section=section, **more)
+def _setting(
+    of: str, section: str, name: str, text: str, kind: Any = "text", *, field: str = "", **more: Any
+) -> Option:
+    return Option(name, text, kind, setting=f"{of}.{field or name.replace('-', '_')}", section=section, **more)
 
 
 _seconds: Final[dict[str, Any]] = {"kind": "seconds", "shown": "SECONDS"}
@@ -101,13 +93,13 @@ _count: Final[dict[str, Any]] = {"kind": "whole", "shown": "N"}
 _bytes: Final[dict[str, Any]] = {"kind": "whole", "shown": "BYTES"}
 _no_limit: Final = "no limit"
 
-_who = partial(_http, _WHO)
-_what = partial(_http, _WHAT)
-_tls = partial(_http, _TLS)
-_limit = partial(_http, _HTTP)
-_says = partial(_server, _SAYS)
-_calls = partial(_server, _CALLS)
-_results = partial(_server, _RESULTS)
+_who = partial(_setting, "http", "Who may call, over HTTP")
+_what = partial(_setting, "http", _WHAT)
+_tls = partial(_setting, "http", "TLS")
+_limit = partial(_setting, "http", "Limits of HTTP")
+_says = partial(_setting, "server", "What the server says of itself")
+_calls = partial(_setting, "server", "Sessions, calls and tasks")
+_results = partial(_setting, "server", "Checks, errors and logs")
 
 SERVE_OPTIONS: Final[Sequence[Option]] = (
     Option("config", "a gateway to the servers of this file, instead of a server's code", "path", shown="FILE"),

@@ -147,13 +147,13 @@ async def _logins(
     target: str | None, account: str | None, config: Path | None
 ) -> tuple[list[_Place], list[Record | None]]:
     """Of one server; or of all that are configured, and all others that a login is kept for."""
-    places = [_place(target, config, account=account)] if target else _configured(config)
-    if not target:
-        known = {_key(place) for place in places}
+    if target:
+        places = [_place(target, config, account=account)]
+    else:
+        places = _configured(config)
         if account is not None:
             places = [replace(place, auth=replace(place.auth, account=account)) for place in places]
-            known = {_key(place) for place in places}
-        places += await _other_logins(known, account)
+        places += await _other_logins(set(map(_key, places)), account)
     return places, [await _kept(place) for place in places]
 
 
@@ -189,13 +189,8 @@ def _place(
     from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - as above
     from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
 
-    changes: dict[str, Any] = {}
-    if port is not None:
-        changes["port"] = port
-    if account is not None:
-        changes["account"] = account
-    if also:
-        changes["also"] = tuple(also)
+    typed = {"port": port, "account": account, "also": tuple(also) or None}
+    changes: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
     if is_url(target):
         changes.setdefault("port", usual)
         return _Place(target, target, OAuth(store=best_store(), **changes))
