@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -135,9 +136,12 @@ def _served(target: str) -> Generator[str]:
     pipe = subprocess.PIPE
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - ourselves
     assert process.stdout is not None
-    heard = _Heard(process.stdout)
+    lines: deque[str] = deque(maxlen=_KEPT)
+    url: Future[str] = Future()
+    hearing = threading.Thread(target=_hear, args=(process.stdout, lines, url), daemon=True)
+    hearing.start()
     try:
-        yield _url_of(process, heard)
+        yield _url_of(process, lines, url)
     finally:
         process.terminate()
         try:
@@ -145,44 +149,31 @@ def _served(target: str) -> Generator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        heard.join()
+        hearing.join()
         process.stdout.close()
 
 
-class _Heard(threading.Thread):
-    """Reads what a server writes, until it has ended; the URL that it names, and the last lines, are kept."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        """Begins at once."""
-        super().__init__(daemon=True)
-        self._stream = stream
-        self.lines: deque[str] = deque(maxlen=_KEPT)
-        self.url = ""
-        self.known = threading.Event()
-        """Set when the URL is known, and when there will be none."""
-        self.start()
-
-    def run(self) -> None:
-        """In the thread."""
-        for line in self._stream:
-            self.lines.append(line.rstrip())
-            before, found, url = line.strip().rpartition(" serves on ")
-            if found and before.startswith("greenroom: ") and not self.known.is_set():
-                self.url = url
-                self.known.set()
-        self.known.set()
+def _hear(stream: IO[str], lines: deque[str], url: Future[str]) -> None:
+    """Read what a server writes, until it has ended; the URL that it names, empty where there will be none, and the last lines are kept."""
+    for line in stream:
+        lines.append(line.rstrip())
+        before, found, named = line.strip().rpartition(" serves on ")
+        if found and before.startswith("greenroom: ") and not url.done():
+            url.set_result(named)
+    if not url.done():
+        url.set_result("")
 
 
-def _url_of(process: subprocess.Popen[str], heard: _Heard) -> str:
-    heard.known.wait(_STARTS_WITHIN)
-    if heard.url:
-        return heard.url
-    if not heard.known.is_set():
-        raise Ended(UNREACHED, f"it does not serve within {_STARTS_WITHIN:g} seconds")
+def _url_of(process: subprocess.Popen[str], lines: deque[str], url: Future[str]) -> str:
+    try:
+        if found := url.result(_STARTS_WITHIN):
+            return found
+    except TimeoutError:
+        raise Ended(UNREACHED, f"it does not serve within {_STARTS_WITHIN:g} seconds") from None
     code = process.wait(_STOPS_WITHIN)
-    for line in list(heard.lines)[:-1]:
+    for line in list(lines)[:-1]:
         echo(visible(line, lines=True), error=True)
-    last = heard.lines[-1] if heard.lines else f"it has ended with {code}, and does not say why"
+    last = lines[-1] if lines else f"it has ended with {code}, and does not say why"
     raise Ended(code if code > 0 else FAILED, last.removeprefix("greenroom: "))
 
 

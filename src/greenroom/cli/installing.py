@@ -118,7 +118,6 @@ def program(name: str) -> Program:
             home / ".cursor" / "mcp.json",
             Path(".cursor") / "mcp.json",
             "mcpServers",
-            typed=False,
             variable="${env:%s}",
         ),
         "vscode": Program(
