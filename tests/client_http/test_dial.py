@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.transports.client import http_pool as http_dial
+from greenroom.transports.client import http_address as http_dial
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -11,9 +11,9 @@ import pytest
 
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Notification, Request, Response
-from greenroom.transports.client import http_reader as http_stream
+from greenroom.transports.client import http_posts as http_stream
 from greenroom.transports.client.errors import NotMcp
-from greenroom.transports.client.http_reader import EventStream
+from greenroom.transports.client.http_posts import EventStream
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.http_wire import HttpWire

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from greenroom import ConfigError
 from greenroom.protocol.json import LIMITS
 from greenroom.transports.client.http_pool import Pool
-from greenroom.transports.client.http_reader import EventStream
+from greenroom.transports.client.http_posts import EventStream
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_wire import Letterhead, can_be_sent_back
 from greenroom.transports.http_answers import field
@@ -33,10 +33,11 @@ def head(session: str = "", credentials: dict[str, str] | None = None, url: str 
     address = HttpRoute(url).address
     letterhead = Letterhead(())
     letterhead.session = session
-    visit: Any = SimpleNamespace(method="POST", address=address, frame=b"{}", urgent=False)
+    visit: Any = SimpleNamespace(method="POST", address=address, frame=b"{}")
     pool = object.__new__(Pool)
     pool._head = (None, (), "")  # as it is before the first request
-    data = pool._bytes(letterhead.order(visit, credentials or {}))
+    visit.headers = letterhead.headers(visit, credentials or {})
+    data = pool._bytes(visit)
     reader = h11.Connection(h11.SERVER)
     reader.receive_data(data)
     request, body, end = reader.next_event(), reader.next_event(), reader.next_event()

@@ -15,7 +15,8 @@ from greenroom import ConfigError
 from greenroom.supervision import Crash
 from greenroom.transports.client import http_pool
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
-from greenroom.transports.client.http_pool import Pool, dial
+from greenroom.transports.client.http_address import dial
+from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.seam import Lost

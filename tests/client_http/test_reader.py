@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from greenroom import ConfigError
 from greenroom.transports.client.http_address import Address
-from greenroom.transports.client.http_reader import Answers, Head
+from greenroom.transports.client.http_pool import Answers, Head
 from greenroom.transports.http1 import Malformed, State
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ import pytest
 
 from greenroom import Client, ClientClosed, ClientSettings, RequestLost, Unauthorized
 from greenroom.transports import RequestTooLarge, SessionGone
-from greenroom.transports.client.errors import ConnectFailed
-from greenroom.transports.client.http_reader import Head
+from greenroom.transports.client.errors import ConnectFailed, is_not_done, retry_after
+from greenroom.transports.client.http_pool import Head
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.http_visit import is_not_done, retry_after
 from greenroom.transports.client.seam import Lost
 
 from .facing import facing

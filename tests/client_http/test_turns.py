@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,8 +98,8 @@ class Scene:
         self.connection = Connection(any_pool, Address.of("http://127.0.0.1:1/mcp"))
         self.connection._transport = self.transport
         self.asker.connection = self.connection
-        ride: Any = SimpleNamespace(asker=self.asker, over=False, connection=self.connection)
-        self.connection.begin(b"", ride)
+        visit: Any = self.asker
+        self.connection.begin(b"", visit)
 
     @property
     def body(self) -> bytes:
@@ -205,7 +204,7 @@ async def test_a_pause_holds_what_has_come_already(scene: Scene) -> None:
 async def test_an_order_that_is_dropped_hears_nothing_more(scene: Scene) -> None:
     scene.connection.data_received(answer(b"z" * 8 * SLICE))
     pieces = len(scene.asker.pieces)
-    scene.connection.abandon()
+    scene.connection.drop()
     await turns(scene)
     assert len(scene.asker.pieces) == pieces
     assert scene.asker.told == [200]

@@ -16,7 +16,7 @@ from greenroom.transports.http1 import Malformed, State
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ResponseTooLarge, SilentTooLong
 from .http_address import Address, Guard
-from .http_reader import Answers, Head
+from .http_pool import Answers, Head
 from .http_settings import Trust, why
 
 if TYPE_CHECKING:

@@ -2,79 +2,77 @@
 
 A connection is used again only when its last answer ended where it said, nothing came after that, it was not idle for long, and the kernel
 knows of nothing new on it. Requests that find none free wait in order, or have one made. What an answer brings goes straight to
-who asked for it, in the moment when it comes in: there is no task, and no queue, between the kernel and the wire.
+its visit, in the moment when it comes in: there is no task, and no queue, between the kernel and the wire.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import select
 import socket
 from collections import deque
 from contextlib import suppress
-from itertools import chain, zip_longest
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.transports.http1 import Malformed, State
+from greenroom.transports.http1 import HeaderLine, Malformed, Requests, State, read_fields
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp
-from .http_reader import Answers, Head
+from .http_address import dial
 from .http_settings import why
 from .seam import SLICE, TURN
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
     from contextvars import Context
 
     from greenroom.supervision import Process
 
     from .errors import TransportError
     from .http_address import Address
-    from .http_reader import Asker, Order
+    from .http_posts import Visit
     from .http_settings import HttpSettings
 
 _WATCHED: Final = 0.002
 """Seconds of idleness after which the kernel is asked whether the server has hung up: the loop may not have come to hear of it."""
 
 
-class Ride:
-    """One order under way: it waits for a connection, has one made, or is on one."""
+class Waiting:
+    """A visit that has no connection yet: one is made for it, or another visit has to leave one first."""
 
-    __slots__ = ("_pool", "asker", "connecting", "connection", "order", "over")
+    __slots__ = ("_pool", "connecting", "over", "visit")
 
-    def __init__(self, pool: Pool, order: Order, asker: Asker) -> None:
+    def __init__(self, pool: Pool, visit: Visit) -> None:
         """Not begun."""
         self._pool = pool
-        self.order = order
-        self.asker = asker
-        self.connection: Connection | None = None
+        self.visit = visit
         self.connecting: asyncio.Task[None] | None = None
         self.over = False
 
     @property
     def left(self) -> bool:
-        """Whether anything of it may have left."""
-        return self.connection is not None
+        """Nothing of it has left."""
+        return False
 
     def drop(self) -> None:
-        """Nobody wants the answer."""
+        """The answer is not wanted."""
         if not self.over:
             self.over = True
             self._pool.dropped(self)
 
     def pause(self) -> None:
-        """Let the answer wait where it is."""
-        if self.connection is not None:
-            self.connection.pause()
+        """There is no answer yet that could wait."""
 
     def resume(self) -> None:
-        """Go on."""
-        if self.connection is not None:
-            self.connection.resume()
+        """As above."""
+
+    def fail(self, error: TransportError | None) -> None:
+        """There will be no connection."""
+        if not self.over:
+            self.over = True
+            hung_up = ConnectFailed(f"{self.visit.address.origin}: it hung up at once")
+            self.visit.failed(error or hung_up, unseen=True)
 
 
 class Pool:
@@ -89,8 +87,8 @@ class Pool:
         self.settings = settings
         self._idle: list[Connection] = []
         self._busy: dict[Connection, None] = {}
-        self._connecting: dict[Ride, None] = {}
-        self._waiting: deque[Ride] = deque()
+        self._connecting: dict[Waiting, None] = {}
+        self._waiting: deque[Waiting] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
         self._head: tuple[Any, Any, str] = (None, None, "")
@@ -100,67 +98,64 @@ class Pool:
         """How many connections there are, or are being made."""
         return len(self._idle) + len(self._busy) + len(self._connecting)
 
-    # --- orders
+    # --- requests
 
-    def begin(self, order: Order, asker: Asker) -> Ride:
-        """Take one on."""
-        ride = Ride(self, order, asker)
-        self._place(ride)
-        return ride
-
-    def _place(self, ride: Ride) -> None:
-        address = ride.order.address
-        connection = self._free(address)
-        if connection is not None:
-            self._mount(ride, connection)
-        elif ride.order.urgent or self._has_room():
-            self._connecting[ride] = None
-            ride.connecting = self._loop.create_task(self._connect(ride, address), context=self._context.copy())
+    def begin(self, visit: Visit) -> None:
+        """Send it on a connection that is free, or as soon as there is one."""
+        address = visit.address
+        while (connection := self._free(address)) is not None:
+            if self._mount(visit, connection):
+                return  # else the server has closed it meanwhile
+        waiting = visit.errand = Waiting(self, visit)
+        if visit.urgent or self._has_room():
+            self._connecting[waiting] = None
+            task = self._loop.create_task(self._connect(waiting, address), context=self._context.copy())
+            waiting.connecting = task
         else:
-            self._waiting.append(ride)
+            self._waiting.append(waiting)
 
-    def _mount(self, ride: Ride, connection: Connection) -> None:
-        ride.connection = connection
+    def _mount(self, visit: Visit, connection: Connection) -> bool:
+        """Send it on that connection. False when the kernel took not a byte of it."""
+        visit.errand = connection
         self._busy[connection] = None
-        if connection.begin(self._bytes(ride.order), ride):
-            return
-        ride.connection = None
+        if connection.begin(self._bytes(visit), visit):
+            return True
+        visit.errand = None
         del self._busy[connection]
+        return False
+
+    def _give(self, visit: Visit, connection: Connection) -> None:
+        """The connection that it has waited for."""
+        if self._mount(visit, connection):
+            return
         if connection.since >= 0:  # it had been used before, and was closed meanwhile
-            self._place(ride)
+            self.begin(visit)
         else:
-            self._loop.call_soon(self._vain, ride, context=self._context)
+            waiting = visit.errand = Waiting(self, visit)
+            self._loop.call_soon(waiting.fail, None, context=self._context)
 
-    def _vain(self, ride: Ride) -> None:
-        if not ride.over:
-            ride.over = True
-            error = ConnectFailed(f"{ride.order.address.origin}: it hung up at once")
-            ride.asker.failed(error, unseen=True)
-
-    def _bytes(self, order: Order) -> bytes:
+    def _bytes(self, visit: Visit) -> bytes:
         """The request as it travels. All of the head but the length is mostly that of the one before."""
-        address, headers, method = self._head
-        if headers is not order.headers or address is not order.address or method != order.method:
-            self._head = order.address, order.headers, order.method
-            lines = [f"{order.method} {order.address.target} HTTP/1.1", f"host: {order.address.authority}"]
-            lines += [f"{name}: {value}" for name, value in order.headers]
+        headers, method, address = visit.headers, visit.method, visit.address
+        last = self._head
+        if headers is not last[1] or address is not last[0] or method != last[2]:
+            self._head = address, headers, method
+            lines = [f"{method} {address.target} HTTP/1.1", f"host: {address.authority}"]
+            lines += [f"{name}: {value}" for name, value in headers]
             self._head_bytes = "\r\n".join([*lines, ""]).encode("latin-1")
-        body = order.body
-        if not body and order.method != "POST":
+        if method != "POST":
             return self._head_bytes + b"\r\n"
+        body = visit.frame
         return b"%bcontent-length: %d\r\n\r\n%b" % (self._head_bytes, len(body), body)
 
-    def dropped(self, ride: Ride) -> None:
-        """An order was given up: what it was on cannot be used by anybody else."""
-        if ride.connection is not None:
-            connection, ride.connection = ride.connection, None
-            connection.abandon()
-        elif ride.connecting is not None:
-            ride.connecting.cancel()
-            del self._connecting[ride]  # here and now: a task that has not begun never comes to say so
+    def dropped(self, waiting: Waiting) -> None:
+        """A visit was given up before it had a connection."""
+        if waiting.connecting is not None:
+            waiting.connecting.cancel()
+            del self._connecting[waiting]  # here and now: a task that has not begun never comes to say so
             self._next()
-        elif ride in self._waiting:
-            self._waiting.remove(ride)
+        elif waiting in self._waiting:
+            self._waiting.remove(waiting)
 
     # --- connections
 
@@ -178,7 +173,7 @@ class Pool:
             connection.close()
         return None
 
-    async def _connect(self, ride: Ride, address: Address) -> None:
+    async def _connect(self, waiting: Waiting, address: Address) -> None:
         protocol: Connection | None = None
         connection: Connection | None = None
 
@@ -208,17 +203,15 @@ class Pool:
         except (OSError, UnicodeError, ValueError) as failed:
             error = ConnectFailed(f"{address.origin}: {why(failed)}")
         finally:
-            self._connecting.pop(ride, None)
-            ride.connecting = None
+            self._connecting.pop(waiting, None)
+            waiting.connecting = None
         if connection is not None:
-            if ride.over or self._closed or connection.lost:
+            if waiting.over or self._closed or connection.lost:
                 connection.close()
             else:
-                self._mount(ride, connection)
+                self._give(waiting.visit, connection)
                 return
-        if not ride.over:
-            ride.over = True
-            ride.asker.failed(error or ConnectFailed(f"{address.origin}: it hung up at once"), unseen=True)
+        waiting.fail(error)
         self._next()
 
     def released(self, connection: Connection) -> None:
@@ -227,8 +220,8 @@ class Pool:
         if self._closed:
             connection.close()
             return
-        if self._waiting and connection.leads_to(self._waiting[0].order.address):
-            self._mount(self._waiting.popleft(), connection)
+        if self._waiting and connection.leads_to(self._waiting[0].visit.address):
+            self._give(self._waiting.popleft().visit, connection)
             return
         connection.since = self._loop.time()
         self._idle.append(connection)
@@ -245,7 +238,7 @@ class Pool:
     def _next(self) -> None:
         """There may be room for who waits."""
         while self._waiting and not self._closed and self._has_room():
-            self._place(self._waiting.popleft())
+            self.begin(self._waiting.popleft().visit)
 
     def _has_room(self) -> bool:
         return len(self._busy) + len(self._connecting) < self.settings.max_connections
@@ -272,7 +265,7 @@ class Pool:
             self._sweeping = None
         self._waiting.clear()
         for connection in (*self._idle, *self._busy):
-            connection.abandon()
+            connection.drop()
         self._idle.clear()
         self._busy.clear()
 
@@ -316,9 +309,9 @@ class Connection(asyncio.Protocol):
         "_reading",
         "_rest",
         "_rest_at",
-        "_ride",
         "_secure",
         "_transport",
+        "_visit",
         "lost",
         "patience",
         "since",
@@ -330,13 +323,13 @@ class Connection(asyncio.Protocol):
         self._address = address
         self._reader = Answers(pool.settings.max_header)
         self._transport: Any = None
-        self._ride: Ride | None = None
+        self._visit: Visit | None = None
         self._paused = False
         self._reading = True
         self._going_on: asyncio.Handle | None = None
         self._ended = False  # the server says no more, and what it has said may still be being read
         self._cause: Exception | None = None
-        self._rest = b""  # of a piece of a body, from a place on: the asker has had what is before
+        self._rest = b""  # of a piece of a body, from a place on: the visit has had what is before
         self._rest_at = 0
         self._secure = address.secure  # what is written goes by way of a buffer
         self.lost = False
@@ -356,21 +349,26 @@ class Connection(asyncio.Protocol):
         """Of the socket."""
         return int(self._transport.get_extra_info("socket").fileno())
 
+    @property
+    def left(self) -> bool:
+        """What is on it may have left."""
+        return True
+
     # --- the pool's
 
-    def begin(self, data: bytes, ride: Ride) -> bool:
-        """Send a request; the answer is for the ride's asker. False when the kernel took not a byte of it: nobody has seen it."""
+    def begin(self, data: bytes, visit: Visit) -> bool:
+        """Send a request; the answer is for the visit. False when the kernel took not a byte of it: the server has not seen it."""
         transport = self._transport
-        self._ride = ride
+        self._visit = visit
         transport.write(data)
         if not transport.is_closing() or self._secure:
             return True
-        self._ride = None
+        self._visit = None
         self.lost = True
         return False
 
     def pause(self) -> None:
-        """Tell the asker nothing for a while."""
+        """Tell the visit nothing for a while."""
         self._paused = True
         self._relax()
 
@@ -400,9 +398,9 @@ class Connection(asyncio.Protocol):
         self.lost = True
         self._transport.close()
 
-    def abandon(self) -> None:
-        """Close it in the middle of whatever it is doing. Nobody is told."""
-        self._ride = None
+    def drop(self) -> None:
+        """Close it in the middle of whatever it is doing, and tell the visit nothing."""
+        self._visit = None
         if not self.lost:
             self.lost = True
             self._transport.abort()
@@ -422,9 +420,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """More of an answer, or what nobody has asked for."""
-        if self._ride is None:
+        if self._visit is None:
             if not self.lost:
-                self.abandon()
+                self.drop()
             return
         self._reader.feed(data)
         if self._going_on is None:
@@ -441,18 +439,18 @@ class Connection(asyncio.Protocol):
         except Malformed as broken:
             self._fail(NotMcp(f"{self._address.origin} does not speak HTTP/1.1 properly: {broken}"))
         except BaseException as error:  # noqa: BLE001 - a bug of ours, which must not be lost in the transport's log
-            self.abandon()
+            self.drop()
             self._pool.crashed(error)
 
     def _advance(self) -> None:
         following = self._reader.next
         steps = STEPS
         until = perf_counter() + TURN if self._rest else 0.0
-        while (ride := self._ride) is not None and not self._paused:
+        while (visit := self._visit) is not None and not self._paused:
             event = self._slice() if self._rest else following()
             if event is State.HUNGRY:
                 if self._ended:
-                    self._end(ride)
+                    self._end(visit)
                 return
             if type(event) is bytes:
                 if len(event) > SLICE:
@@ -460,16 +458,16 @@ class Connection(asyncio.Protocol):
                     until = until or perf_counter() + TURN
                     continue
                 if event:
-                    ride.asker.body(event)
+                    visit.body(event)
                 if not until:
                     until = perf_counter() + TURN  # small chunks cost as much as slices do
                 elif perf_counter() > until:
                     steps = 1
             elif type(event) is Head:
                 self._heed(event)
-                ride.asker.head(event)
+                visit.head(event)
             else:
-                self._complete(ride)
+                self._complete(visit)
             steps -= 1
             if not steps:
                 self._later()
@@ -491,10 +489,9 @@ class Connection(asyncio.Protocol):
             if found is not None:
                 self.patience = min(self._pool.settings.idle, max(int(found[1]) - _EARLIER, 0.0))
 
-    def _complete(self, ride: Ride) -> None:
-        """The answer is all there: the connection is free before its asker thinks of what to ask next."""
-        self._ride = ride.connection = None
-        ride.over = True
+    def _complete(self, visit: Visit) -> None:
+        """The answer is all there: the connection is free before its visit thinks of what to ask next."""
+        self._visit = None
         reader = self._reader
         if self.patience < 0 or reader.ahead or self.lost or self._ended or self._transport.is_closing():
             if not self.lost:
@@ -504,7 +501,7 @@ class Connection(asyncio.Protocol):
             reader.again()
             self.resume()
             self._pool.released(self)
-        ride.asker.end()
+        visit.end()
 
     def eof_received(self) -> bool:
         """The server has nothing more to say."""
@@ -516,8 +513,8 @@ class Connection(asyncio.Protocol):
         self._stop(exc)
 
     def _stop(self, cause: Exception | None) -> None:
-        """Nothing more comes. What came is read to its end before the asker is told."""
-        if self._ride is None:
+        """Nothing more comes. What came is read to its end before the visit is told."""
+        if self._visit is None:
             self._fail(cause)
             return
         self._ended = True
@@ -525,22 +522,20 @@ class Connection(asyncio.Protocol):
         if self._going_on is None and not self._paused:
             self._go_on()
 
-    def _end(self, ride: Ride) -> None:
+    def _end(self, visit: Visit) -> None:
         if self._cause is None and self._reader.eof():
             self.patience = -1.0
-            self._complete(ride)
+            self._complete(visit)
         else:
             self._fail(self._cause)
 
     def _fail(self, cause: Exception | None) -> None:
-        ride, self._ride = self._ride, None
+        visit, self._visit = self._visit, None
         if not self.lost:
             self.lost = True
             self._transport.abort()
         self._pool.gone(self)
-        if ride is not None and not ride.over:
-            ride.over = True
-            ride.connection = None
+        if visit is not None:
             origin = self._address.origin
             if isinstance(cause, NotMcp):
                 error: NotMcp | ConnectionLost = cause
@@ -548,79 +543,139 @@ class Connection(asyncio.Protocol):
                 told = "the server hung up" if cause is None else why(cause)
                 error = ConnectionLost(f"{origin}: {told} before the answer was complete")
             try:
-                ride.asker.failed(error, unseen=False)
+                visit.failed(error, unseen=False)
             except BaseException as broken:  # noqa: BLE001 - as in data_received
                 self._pool.crashed(broken)
 
 
-# --- A socket to a host: its addresses tried one after another, each with a head start before the next (Happy Eyeballs, RFC 8305).
-# asyncio can do this as well, but forgets a socket now and then when it is cancelled in the moment of success. Here all that were made are
-# in one list, and all but the one that is used are closed, however it ends.
+# --- HTTP/1.1 answers out of bytes: incremental, bounded, and as strict as the reader of requests, whose bodies it reads in the same way. Pure.
+# Nothing is guessed here either: an answer that is framed in two ways at once, or in an unknown way, may hide a second one in it, which the next
+# request on this connection would be given. Informational answers are passed over. An answer that only the connection's end ends is read to that
+# end, which `eof` tells.
 
-HEAD_START: Final = 0.25
-"""Seconds that an address has before the next is tried as well."""
-_Target: TypeAlias = "tuple[int, tuple[str, int] | tuple[str, int, int, int]]"
-
-
-async def dial(host: str, port: int) -> socket.socket:
-    """Raises `OSError` when nobody answers at any of its addresses."""
-    loop = asyncio.get_running_loop()
-    targets = await _resolved(loop, host, port)
-    made: list[socket.socket] = []
-    try:
-        chosen = await (_attempt(loop, targets[0], made) if len(targets) == 1 else _race(loop, targets, made))
-        made.remove(chosen)
-    finally:
-        for each in made:
-            each.close()
-    return chosen
+INTERIM: Final = 16
+"""How many informational answers may come before the real one."""
+_STATUS: Final = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?+")
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH_DIGITS: Final = 18
+_SWITCHING: Final = 101
+_FIRST_REAL: Final = 200
+_BODILESS: Final = frozenset({204, 304})
 
 
-async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Target]:
-    """Its addresses, the families taking turns."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    else:
-        return [(socket.AF_INET if address.version == 4 else socket.AF_INET6, (host, port))]  # noqa: PLR2004 - IPv4
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    families: dict[int, list[_Target]] = {}
-    for family, _, _, _, where in found:
-        families.setdefault(family, []).append((family, where))  # type: ignore[arg-type]  # of a family that is built without, a tuple of bytes
-    return [each for each in chain.from_iterable(zip_longest(*families.values())) if each is not None]
+class Head:
+    """The status and the headers of an answer, and what follows from them. Of a header that came twice, the last is kept."""
+
+    __slots__ = ("chunked", "headers", "length", "persistent", "status")
+
+    def __init__(self, status: int, version: bytes, lines: list[HeaderLine]) -> None:
+        """Raises `Malformed` for headers that contradict each other."""
+        self.status = status
+        self.headers = headers = dict(lines)
+        self.chunked = False
+        self.length: int | None = None
+        self.persistent = version == b"1.1"
+        connection = headers.get(b"connection")
+        if connection is not None:
+            words = connection.lower()
+            self.persistent = b"close" not in words and (self.persistent or b"keep-alive" in words)
+        length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
+        if len(headers) != len(lines):
+            _check_twice(lines)
+        if coding is not None:
+            if length is not None or version != b"1.1" or coding.lower() != b"chunked":
+                raise Malformed(502, "the end of the answer is told in a way that can be misread")
+            self.chunked = True
+        elif length is not None:
+            if not length.isdigit() or len(length) > _LENGTH_DIGITS:
+                raise Malformed(502, "content-length is no number")
+            self.length = int(length)
+
+    def get(self, name: bytes) -> str:
+        """A header's value as text; empty when it is missing."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    @property
+    def kind(self) -> str:
+        """The content type, without its parameters."""
+        return self.get(b"content-type").partition(";")[0].strip().lower()
 
 
-async def _attempt(loop: asyncio.AbstractEventLoop, target: _Target, made: list[socket.socket]) -> socket.socket:
-    family, where = target
-    new = socket.socket(family, socket.SOCK_STREAM)
-    made.append(new)
-    new.setblocking(False)  # noqa: FBT003 - its only argument
-    await loop.sock_connect(new, where)
-    return new
+class Answers(Requests):
+    """The reader of one connection: `feed` it, and take what `next` gives until it is hungry; `again` for the next answer."""
+
+    __slots__ = ("_bodiless", "_interim", "_open_ended")
+
+    def __init__(self, max_head: int, *, bodiless: bool = False) -> None:
+        """`bodiless` for answers to HEAD."""
+        super().__init__(max_head)
+        self._bodiless = bodiless
+        self._interim = 0
+        self._open_ended = False
+
+    def next(self) -> Head | bytes | State:  # type: ignore[override]  # another head, and otherwise the same
+        """The head of an answer, a piece of its body, or how it stands. Raises `Malformed`."""
+        return self._next()  # type: ignore[return-value]
+
+    def again(self) -> None:
+        """The answer has been read: the next one, please."""
+        super().again()
+        self._interim = 0
+        self._open_ended = False
+
+    def eof(self) -> bool:
+        """The connection has ended: whether that was the end of an answer, rather than the middle of one."""
+        return self._open_ended
+
+    def _head(self) -> Head | State:  # type: ignore[override]  # as above
+        while True:
+            buffer, at = self._buffer, self._at
+            end = buffer.find(_HEAD_END, max(at, self._seen - 3))
+            if end < 0 or end - at > self._max_head:
+                self._look_ahead(buffer, end)
+                self._seen = len(buffer)
+                return State.HUNGRY
+            self._at = self._seen = end + 4
+            first = buffer.index(b"\r\n", at) + 2
+            status, version = _first(buffer[at : first - 2])
+            if status >= _FIRST_REAL:
+                return self._begin(Head(status, version, read_fields(buffer[first : end + 2], many=502, wrong=502)))
+            self._interim += 1
+            if status == _SWITCHING or self._interim > INTERIM:
+                raise Malformed(502, "it wants to speak something else, or never to come to the point")
+
+    def _begin(self, head: Head) -> Head:
+        if self._bodiless or head.status in _BODILESS or head.length == 0:
+            self._next = self._end
+        elif head.chunked:
+            self._chunked = True
+            self._trailers = 0
+            self._next = self._size
+        elif head.length is not None:
+            self._chunked = False
+            self._left = head.length
+            self._next = self._body
+        else:
+            head.persistent = False
+            self._open_ended = True
+            self._next = self._rest
+        return head
+
+    def _rest(self) -> bytes | State:
+        piece = self._buffer[self._at :]
+        self._at = len(self._buffer)
+        return piece or State.HUNGRY
 
 
-async def _race(
-    loop: asyncio.AbstractEventLoop, targets: Sequence[_Target], made: list[socket.socket]
-) -> socket.socket:
-    running: set[asyncio.Task[socket.socket]] = set()
-    failure: BaseException = OSError(f"no address of {len(targets)} answers")
-    left = list(targets)
-    try:
-        while left or running:
-            if left:
-                running.add(asyncio.create_task(_attempt(loop, left.pop(0), made)))
-            done, running = await asyncio.wait(
-                running, timeout=HEAD_START if left else None, return_when=asyncio.FIRST_COMPLETED
-            )
-            for each in done:
-                error = each.exception()
-                if error is None:
-                    return each.result()
-                failure = error
-        raise failure
-    finally:
-        for each in running:
-            each.cancel()
-        if running:
-            await asyncio.wait(running)
+def _first(line: bytes) -> tuple[int, bytes]:
+    found = _STATUS.fullmatch(line)
+    if found is None:
+        raise Malformed(502, "this is no answer of HTTP/1.1")
+    return int(found[2]), found[1]
+
+
+def _check_twice(lines: list[HeaderLine]) -> None:
+    names = [name for name, _ in lines]
+    for name in (b"content-length", b"transfer-encoding", b"content-type", b"mcp-session-id"):
+        if names.count(name) > 1:
+            raise Malformed(502, f"{name.decode()} came twice")

@@ -1,61 +1,358 @@
-"""Messages on their way to the server, each in a POST of its own: those that are only taken note of, and those that are answered.
+"""Requests of one wire and what becomes of each: messages on their way to the server, in a POST of their own, and the answers to them.
 
-An answer is one JSON text, or a stream of events in which it is one of them, with what belongs to it before it. A stream that breaks
+A request says who we are, tries a 401 and a 403 once more each, follows a redirect and reads a refusal. A message is only taken note of, or is
+answered: by one JSON text, or by a stream of events in which the answer is one of them, with what belongs to it before it. A stream that breaks
 before that is taken up again by a GET with the mark where it broke, if the server gave marks. A POST is sent a second time only when it was
-refused, and surely not acted upon (`http_refusal`).
+refused, and surely not acted upon (`is_not_done`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol.messages import Failure, Response, encode_request, too_long
-from greenroom.protocol.sse import Overlong
+from greenroom.protocol.errors import RemoteProtocolError
+from greenroom.protocol.messages import Failure, Request, Response, parse, too_long
+from greenroom.protocol.sse import Overlong, Parser
 
-from .errors import ConnectionLost, HttpError, NotMcp, ResponseTooLarge, SilentTooLong, TransportError
-from .http_reader import EventStream, read, sample
-from .http_visit import EVENTS, JSON, Visit, content_type, instance_of
-from .seam import Broken
+from .errors import (
+    LATER,
+    NOT_FOUND,
+    TOO_LARGE,
+    TOO_MANY,
+    ConnectionLost,
+    HttpError,
+    NotMcp,
+    RequestTooLarge,
+    ResponseTooLarge,
+    SilentTooLong,
+    TransportError,
+    Unauthorized,
+    is_challenge,
+    retry_after,
+    sample,
+)
+from .seam import TURN, Broken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import asyncio
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from greenroom.protocol.messages import RequestId
+    from greenroom.protocol.json import Limits
+    from greenroom.protocol.messages import Message, RequestId
+    from greenroom.protocol.sse import Event
 
     from .http_address import Address
-    from .http_reader import Head
+    from .http_pool import Head
     from .http_wire import HttpWire
-    from .seam import Heard
+    from .seam import Errand, Headers, Heard
 
-_PATIENCE: Final = 5.0
-"""Seconds that a server may take to say that it still has the session, before calls are sent all the same."""
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+_REFUSED: Final = 8 * 1024
+"""How much of a refusal is read."""
+_CALM: Final = 0.005
+_LONGEST_CALM: Final = 0.5
+_SHOWN: Final = 400
+_MOVED: Final = frozenset({307, 308})
+_FIRST_REFUSAL: Final = 300
+_UNPACKED: Final = (b"", b"identity")
+
+
+class Visit:
+    """One request, tried again where that is right.
+
+    What carries it reads `method`, `address`, `headers` and, for a POST, `frame`, and tells the answer: one `head`, any number of `body`, and one
+    `end`; or, at any point of that, `failed` and nothing after it. A kind of visit says in `accepted`, `take` and `over` what it does with an
+    answer, in `rejected` with a refusal, and in `lost` when there was neither. Each comes at most once after the other, and never after `drop`.
+    """
+
+    # Each call makes one of these: what is as it is here in most of them is not written into every one.
+    method: str = "POST"
+    urgent: bool = True
+    """Whether it does not wait for requests that are under way: the server may wait for it before it can answer those."""
+    headers: Headers = ()
+    errand: Errand | None = None
+    """What it is on, for as long as a request is under way."""
+    done = False
+    """Whether it is over, and nothing more will be told."""
+    _head: Head | None = None
+    _refusal: bytearray | None = None
+    _sent: Mapping[str, str] = {}
+    _tried: frozenset[int] = frozenset()
+    _moves = 0
+    _task: asyncio.Task[None] | None = None
+    _alarm: asyncio.TimerHandle | None = None
+    _stream: EventStream | None = None
+    _heard_at = 0.0
+
+    def __init__(
+        self, wire: HttpWire, frame: bytes = b"", id: RequestId | None = None, *, ordered: bool = False
+    ) -> None:
+        """`frame` is the message, `id` the request's, when it is one. `ordered`: nothing is sent until this was taken note of."""
+        self.wire = wire
+        self.frame = frame
+        self.id = id
+        self.ordered = ordered
+
+    # --- what kinds of visits do
+
+    def accepted(self, head: Head) -> None:
+        """An answer with a status that is none of a refusal."""
+
+    def take(self, data: bytes) -> None:
+        """More of it."""
+
+    def over(self) -> None:
+        """That was all of it."""
+
+    def rejected(self, error: HttpError, body: bytes, head: Head) -> None:
+        """The server refuses."""
+
+    def lost(self, error: TransportError, *, unseen: bool) -> None:
+        """There was no answer, or no end of it."""
+
+    def rang(self) -> None:
+        """It is time."""
+
+    @property
+    def address(self) -> Address:
+        """Where it goes."""
+        return self.wire.address
+
+    def move(self, elsewhere: Address) -> None:
+        """The server says that it is somewhere else."""
+        self.wire.address = elsewhere
+
+    def extra(self) -> Headers:
+        """Headers of its own: where a stream goes on."""
+        return () if self._stream is None else self._stream.where()
+
+    @property
+    def left(self) -> bool:
+        """Whether anything of it may have left, and may be answered."""
+        return self.errand is not None and self.errand.left
+
+    # --- going
+
+    def go(self) -> None:
+        """Begin, or begin again."""
+        self._head = self._refusal = None
+        fixed = self.wire.known_headers
+        if fixed is not None:
+            self._leave(fixed)
+        else:
+            self._task = self.wire.task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            headers = await self.wire.credentials.headers()
+        except TransportError as error:
+            self._fail(error, unseen=True)
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            self._fail(Unauthorized(0, f"the credentials failed: {type(error).__name__}"), unseen=True)
+        else:
+            if not self.done:
+                self._leave(headers)
+
+    def _leave(self, credentials: Mapping[str, str]) -> None:
+        self._sent = credentials
+        try:
+            self.headers = self.wire.letterhead.headers(self, credentials)
+        except ValueError as error:
+            self._fail(Unauthorized(0, f"the credentials cannot be sent: {error}"), unseen=True)
+            return
+        self.wire.carrier.begin(self)
+
+    def drop(self) -> None:
+        """Nobody wants to know any more."""
+        if not self.done:
+            self._close()
+
+    def _close(self) -> None:
+        self.done = True
+        if self.errand is not None:
+            self._hang_up()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _hang_up(self) -> None:
+        errand, self.errand = self.errand, None
+        if errand is not None:
+            errand.drop()
+
+    # --- what carries it tells
+
+    def head(self, head: Head) -> None:
+        """The answer begins."""
+        self._head = head
+        if head.status >= _FIRST_REFUSAL:
+            self._refusal = bytearray()
+        elif head.headers.get(b"content-encoding", b"").lower() not in _UNPACKED:
+            self._fail(NotMcp(f"{self.address.origin} sends what is compressed, and nobody has asked it to"))
+        else:
+            self.accepted(head)
+
+    def body(self, data: bytes) -> None:
+        """More of the answer, or of the refusal."""
+        if self._refusal is None:
+            self.take(data)
+        else:
+            self._refusal += data
+            if len(self._refusal) > _REFUSED:
+                self._hang_up()
+                self._decide()
+
+    def end(self) -> None:
+        """It is complete."""
+        self.errand = None
+        if self._refusal is None:
+            self.over()
+        else:
+            self._decide()
+
+    def failed(self, error: TransportError, *, unseen: bool) -> None:
+        """It will not be."""
+        self.errand = None
+        if self._refusal is not None:
+            self._decide()
+        else:
+            self._fail(error, unseen=unseen)
+
+    def _fail(self, error: TransportError, *, unseen: bool = False) -> None:
+        self._hang_up()
+        if not self.done:
+            self.lost(error, unseen=unseen)
+
+    def _decide(self) -> None:
+        """It is a refusal: try again, or say so."""
+        head, body = self._head, bytes(self._refusal or b"")
+        assert head is not None
+        challenge = head.get(b"www-authenticate")
+        if is_challenge(head):
+            refused = Unauthorized(head.status, sample(body, _SHOWN), self.address.origin, challenge)
+            # So a token may be renewed, and then be given more scopes; and that is all.
+            if head.status not in self._tried:
+                self._tried |= {head.status}
+                self._task = self.wire.task(self._refused(refused, body, head, challenge))
+                return
+            error: HttpError = refused
+        elif head.status in _MOVED and self._moves < self.wire.settings.redirects:
+            self._moves += 1
+            elsewhere = self.address.beside(head.get(b"location"))
+            what = "it redirects to another server, which is not followed"
+            if elsewhere is not None:
+                self.move(elsewhere)
+                if self._was_not_done(head):
+                    self.go()
+                    return
+                what = "it redirects a request that another server may have been given before"
+            error = HttpError(head.status, what, self.address.origin)
+        elif head.status == TOO_LARGE:
+            error = RequestTooLarge(len(self.frame), sample(body, _SHOWN), self.address.origin, retry_after(head))
+        else:
+            error = HttpError(head.status, sample(body, _SHOWN), self.address.origin, retry_after(head))
+        self.rejected(error, body, head)
+
+    def _was_not_done(self, head: Head) -> bool:
+        """Whether it can be sent again without being done twice."""
+        return self.method != "POST" or self.wire.was_not_done(head)
+
+    async def _refused(self, error: Unauthorized, body: bytes, head: Head, challenge: str) -> None:
+        unseen = self._was_not_done(head)
+        try:
+            again = await self.wire.credentials.refused(head.status, challenge, self._sent)
+        except TransportError as failed:
+            self._fail(failed, unseen=unseen)
+            return
+        except Exception:  # noqa: BLE001 - somebody else's code
+            again = False
+        if self.done:
+            return
+        if again:
+            self.wire.known_headers = None
+            error.renewed = True
+        if again and unseen:
+            self.go()
+        else:
+            self.rejected(error, body, head)
+
+    # --- time
+
+    def breathe(self, seconds: float = _CALM, *, behind: bool = False) -> None:
+        """Read no further while the connection has not caught up with what it was told; looked at less and less often.
+
+        `behind`: events are left of the turn, and are taken before anything more is read.
+        """
+        if self.errand is not None and not self.done:
+            if self.wire.crowded():
+                self.errand.pause()
+                self.wire.later(seconds, lambda: self.breathe(min(2 * seconds, _LONGEST_CALM), behind=behind))
+            elif behind:
+                self.errand.pause()  # which also holds the end of the answer back
+                self.wire.later(0, self._catch_up)
+            else:
+                self.errand.resume()
+
+    def _catch_up(self) -> None:
+        if self.errand is not None and not self.done:
+            self.take(b"")
+
+    def alarm(self, seconds: float | None) -> None:
+        """Have `rang` called in so many seconds, and not as was said before."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if seconds is not None:
+            self._alarm = self.wire.later(seconds, self._ring)
+
+    def is_silent(self, heard_at: float) -> bool:
+        """Whether nothing has come for longer than settings allow. If not, it rings again when that may be so."""
+        silence = self.wire.settings.silence
+        assert silence is not None, "nobody listens for silence then"
+        left = heard_at + silence - self.wire.now()
+        if left > 0 or self.wire.crowded():
+            self.alarm(max(left, 1.0))
+            return False
+        return True
+
+    def _begin_stream(self) -> str:
+        """The answer is a stream of events. It goes on from the mark of the one before, if there was one: that mark."""
+        mark = "" if self._stream is None else self._stream.mark
+        self._stream = EventStream(self.wire.event_limits, mark)
+        if self.wire.settings.silence is not None:
+            self._heard_at = self.wire.now()
+            self.alarm(self.wire.settings.silence)
+        return mark
+
+    def _again(self) -> None:
+        self._alarm = None
+        self.go()
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if not self.done:
+            self.rang()
+
+
+# --- Messages.
+
 _CHATTER: Final = 64 * 1024
 """How much is read of an answer that nobody needs, so that its connection can be used again."""
 _LINGER: Final = 1.0
 """Seconds for which a stream that has brought its answer may take to end by itself."""
 _ACCEPTED: Final = 202
-_NOT_FOUND: Final = 404
-_TOO_MANY: Final = 429
-_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Notice(Visit):
     """A message that the server is to take note of. Where it is a request, the answer comes by another way."""
 
-    __slots__ = ("_came", "_frame", "id", "ordered")
-
-    def __init__(self, wire: HttpWire, frame: bytes, id: RequestId | None, *, ordered: bool) -> None:
-        """`ordered`: nothing is sent until this was taken note of."""
-        super().__init__(wire)
-        self._frame = frame
-        self._came = 0
-        self.id = id
-        self.ordered = ordered
-
-    @property
-    def frame(self) -> bytes:
-        """The message."""
-        return self._frame
+    _came = 0
 
     @property
     def address(self) -> Address:
@@ -81,27 +378,33 @@ class Notice(Visit):
         """Nobody needs that."""
         self._came += len(data)
         if self._came > _CHATTER:
-            self._hang_up()
             self.over()
 
     def over(self) -> None:
-        """It was taken note of."""
+        """It was taken note of, or answered."""
         self._close()
         self.wire.settled(self)
 
+    def _give_up(self, error: TransportError, *, resend: bool = False) -> None:
+        self._close()
+        self.wire.unheard(self, error, resend=resend)
+
+    def _forgotten(self, error: HttpError, head: Head) -> bool:
+        """Whether it was refused since the server does not know our session any more; then the wire goes on with that."""
+        if error.status != NOT_FOUND or not self.wire.letterhead.session:
+            return False
+        self._close()
+        self.wire.session_gone(self, error, unseen=self.wire.was_not_done(head))
+        return True
+
     def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - the error shows it
         """It was not."""
-        self._close()
-        unseen = self.wire.was_not_done(head)
-        if error.status == _NOT_FOUND and self.wire.session:
-            self.wire.session_gone(self, error, unseen=unseen)
-        else:
-            self.wire.unheard(self, error, resend=unseen)
+        if not self._forgotten(error, head):
+            self._give_up(error, resend=self.wire.was_not_done(head))
 
     def lost(self, error: TransportError, *, unseen: bool) -> None:
         """It may have been, or not."""
-        self._close()
-        self.wire.unheard(self, error, resend=unseen)
+        self._give_up(error, resend=unseen)
 
     def rang(self) -> None:
         """It took too long."""
@@ -112,69 +415,46 @@ class Notice(Visit):
 class Question(Notice):
     """A request, whose answer comes by the same way."""
 
-    __slots__ = ("_answered", "_body", "_heard_at", "_limit", "_pieces", "_resumes", "_resuming", "_retry", "_stream")
-
-    def __init__(self, wire: HttpWire, frame: bytes, id: RequestId, *, ordered: bool) -> None:
-        """`id` is what its answer will have."""
-        super().__init__(wire, frame, id, ordered=ordered)
-        self._body: bytes | None = None
-        self._pieces: bytearray | None = None
-        self._limit = wire.settings.max_response
-        self._stream: EventStream | None = None
-        self._answered = False
-        self._resuming = False
-        self._resumes = 0
-        self._retry: float | None = None
-        self._heard_at = 0.0
+    urgent = False
+    _body: bytes | None = None
+    _pieces: bytearray | None = None
+    _answered = False
+    _resumes = 0
+    _retry: float | None = None
 
     @property
-    def urgent(self) -> bool:
-        """It takes its turn."""
-        return False
-
-    @property
-    def method(self) -> str:  # type: ignore[override]  # which changes when a stream is taken up again
-        """How it is asked."""
-        return "GET" if self._resuming else "POST"
-
-    @property
-    def frame(self) -> bytes:
-        """The request; nothing any more when its answer has begun to come."""
-        return b"" if self._resuming else self._frame
+    def _resuming(self) -> bool:
+        """Whether its stream is taken up again."""
+        return self.method == "GET"
 
     @property
     def seen(self) -> bool:
         """Whether the server may have seen it, also while its stream is to be taken up again."""
         return self._resuming or super().seen
 
-    def extra(self) -> tuple[tuple[str, str], ...]:
-        """Where to go on."""
-        return self._stream.where() if self._resuming and self._stream is not None else ()
-
-    def go(self) -> None:
-        """Ask. How long that may take is for whoever waits to say."""
-        Visit.go(self)
+    go = Visit.go  # how long an answer may take is for its caller to say
 
     # --- the answer
 
     def accepted(self, head: Head) -> None:
         """An answer, of one kind or another."""
-        if not self.wire.session:
+        if not self.wire.letterhead.session:
             self.wire.captured(self, head)
             if self.done:
                 return
-        if content_type(head) == EVENTS:
-            mark = "" if self._stream is None else self._stream.mark
-            self._stream = EventStream(self.wire.event_limits, mark)
-            if self.wire.settings.silence is not None:
-                self._heard_at = self.wire.now()
-                self.alarm(self.wire.settings.silence)
+        kind = head.kind
+        if kind == EVENTS:
+            self._begin_stream()
         elif self._resuming:
             self._fail(NotMcp(f"{self.address.origin} does not go on with a stream that broke"))
-        elif (kind := content_type(head)) not in ("", JSON) and head.status != _ACCEPTED and head.length != 0:
+        elif kind not in ("", JSON) and head.status != _ACCEPTED and head.length != 0:
             self._fail(NotMcp(f"{self.address.description} answers with {kind[:80]}, which is not MCP"))
-        elif head.length is not None and head.length > self._limit:
-            self._fail(ResponseTooLarge(head.length, self._limit))
+        elif head.length is not None:
+            self._check_size(head.length)
+
+    def _check_size(self, size: int) -> None:
+        if size > self.wire.settings.max_response:
+            self._fail(ResponseTooLarge(size, self.wire.settings.max_response))
 
     def take(self, data: bytes) -> None:
         """A piece of it."""
@@ -191,17 +471,14 @@ class Question(Notice):
                 self._tell(heard)
             if stream.behind or not self._answered:
                 self.breathe(behind=stream.behind)
-            return
-        if self._body is None:
+        elif self._body is None:
             self._body = data
-            size = len(data)
+            self._check_size(len(data))
         else:
             if self._pieces is None:
                 self._pieces = bytearray(self._body)  # a list would take fifty times as much for pieces of one byte
             self._pieces += data
-            size = len(self._pieces)
-        if size > self._limit:
-            self._fail(ResponseTooLarge(size, self._limit))
+            self._check_size(len(self._pieces))
 
     def _tell(self, heard: Sequence[Heard]) -> None:
         """Hand on what came, and notice the answer."""
@@ -214,19 +491,17 @@ class Question(Notice):
                 continue
             self._answered = self._answered or answered == self.id
         self.wire.heard(heard)
-        if self.done:
-            return
-        if self._answered:
+        if self._answered and not self.done:
             self.alarm(_LINGER)
 
-    def over(self) -> None:
-        """It is complete: a JSON text, or a stream that may have brought an answer."""
+    def end(self) -> None:
+        """It is complete: a JSON text, a stream that may have brought an answer, or a refusal."""
+        self.errand = None
+        if self._refusal is not None:
+            self._decide()
+            return
         if self._stream is not None:
-            if self._answered:
-                self._close()
-                self.wire.settled(self)
-            else:
-                self._cut(ConnectionLost(f"{self.address.origin} ended the stream before the answer was on it"))
+            self._cut(ConnectionLost(f"{self.address.origin} ended the stream before the answer was on it"))
             return
         self._close()
         body = self._body if self._pieces is None else bytes(self._pieces)
@@ -234,16 +509,15 @@ class Question(Notice):
             self._nothing()
             return
         message = read(body, self.wire.response_limits, self.id)
-        if type(message) is Failure and message.id is None:  # whoever could not tell whose it is: it is ours
+        if type(message) is Failure and message.id is None:  # a server that could not tell whose it is: it is ours
             message = Failure(self.id, message.error)
         fits = isinstance(message, Broken) or (isinstance(message, Response | Failure) and message.id == self.id)
         self.wire.heard((message,))
         if fits:
             self.wire.settled(self)
         else:
-            self.wire.unheard(
-                self, NotMcp(f"{self.address.origin} answered something else than it was asked"), resend=False
-            )
+            wrong = NotMcp(f"{self.address.origin} answered something else than it was asked")
+            self.wire.unheard(self, wrong, resend=False)
 
     def _nothing(self) -> None:
         """No answer at all. Some say so and answer on their other stream; others have nothing to say of what was cancelled."""
@@ -259,22 +533,11 @@ class Question(Notice):
     def rejected(self, error: HttpError, body: bytes, head: Head) -> None:
         """A refusal: of the request, or of going on with its answer."""
         if self._resuming:
-            if error.status == _NOT_FOUND and self.wire.session:
-                self._give_up(ConnectionLost(f"{self.address.origin} does not know our session any more: {error}"))
-                self.wire.session_gone(None, error, unseen=False)
-            elif error.status in _LATER:
-                self._cut(error)
-            else:
-                self._give_up(ConnectionLost(f"the answer's stream broke, and is not to be had again: {error}"))
+            self._not_resumed(error)
             return
-        unseen = self.wire.was_not_done(head)
-        if error.status == _NOT_FOUND and self.wire.session:
-            self._close()
-            self.wire.session_gone(self, error, unseen=unseen)
+        if self._forgotten(error, head):
             return
-        if (
-            content_type(head) == JSON and body and error.status != _TOO_MANY
-        ):  # that one is to be sent again, whatever it says
+        if head.kind == JSON and body and error.status != TOO_MANY:  # that is sent again, whatever it says
             message = read(body, self.wire.response_limits)
             if type(message) is Failure and message.id == self.id:
                 self._close()
@@ -283,7 +546,16 @@ class Question(Notice):
                 return
         self._close()
         if not self.wire.falls_back(self, error):
-            self.wire.unheard(self, error, resend=unseen)
+            self.wire.unheard(self, error, resend=self.wire.was_not_done(head))
+
+    def _not_resumed(self, error: HttpError) -> None:
+        if error.status == NOT_FOUND and self.wire.letterhead.session:
+            self._give_up(ConnectionLost(f"{self.address.origin} does not know our session any more: {error}"))
+            self.wire.session_gone(None, error, unseen=False)
+        elif error.status in LATER:
+            self._cut(error)
+        else:
+            self._give_up(ConnectionLost(f"the answer's stream broke, and is not to be had again: {error}"))
 
     def lost(self, error: TransportError, *, unseen: bool) -> None:
         """The connection broke, or there was none."""
@@ -293,162 +565,133 @@ class Question(Notice):
             self._give_up(error, resend=unseen and not self._resuming)
 
     def _cut(self, error: TransportError) -> None:
-        """The stream is over, and the answer was not on it: it is taken up again, if the server has marked where."""
+        """The stream is over. It is taken up again where the answer was not on it, and the server has marked where it broke."""
         self._hang_up()
         stream = self._stream
         assert stream is not None
-        if self._answered:
-            self._close()
-            self.wire.settled(self)
-            return
         self._retry = self._retry if stream.retry is None else stream.retry
-        if stream.oversized is not None:
+        if self._answered:
+            self.over()
+        elif stream.oversized is not None:
             self._give_up(stream.oversized)
         elif not stream.mark or self._resumes >= self.wire.settings.resumes:
             self._give_up(error)
         else:
             self._resumes += 1
-            self._resuming = True
+            self.method, self.urgent = "GET", True
             self._tried = frozenset()
             self.alarm(None)
             self._alarm = self.wire.later(self.wire.patience(self._retry), self._again)
 
-    def _again(self) -> None:
-        self._alarm = None
-        self.go()
-
     def _give_up(self, error: TransportError, *, resend: bool = False) -> None:
-        self._close()
         if self._answered:
-            self.wire.settled(self)
+            self.over()
         else:
-            self.wire.unheard(self, error, resend=resend)
+            super()._give_up(error, resend=resend)
 
     def rang(self) -> None:
         """The answer is there and the stream does not end; or it has been silent for long."""
         if self._answered:
-            self._close()
-            self.wire.settled(self)
+            self.over()
         elif self.is_silent(self._heard_at):
             seconds = self.wire.settings.silence
             self._cut(SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s, not even a comment"))
 
 
-class Probe(Question):
-    """Whether the server still has our session: a ping of the wire's own, before calls that must not be done twice.
+# --- An event stream of a server's, read into what the connection is told. No sockets in here.
+# What stands in `event` says nothing: every event with data is one message. One without data only moves the mark to come back to.
 
-    The stream of the session has ended. Where the server was started again meanwhile, a call would be answered with 404, and could not be told
-    from one that another server has done; a ping can be.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, wire: HttpWire, number: int) -> None:
-        """The connection's own ids are numbers, so this one is a text."""
-        id = f"still-there-{number}"
-        super().__init__(wire, encode_request(id, "ping"), id, ordered=True)
-
-    def go(self) -> None:
-        """Ask; what is not answered in time is no reason to wait any longer."""
-        if self._alarm is None:
-            self.alarm(_PATIENCE)
-        super().go()
-
-    def rang(self) -> None:
-        """It took too long, or its stream does not end."""
-        self._close()
-        self.wire.settled(self)
+_EVENTLESS: Final = 2
+"""So many times the size of an event may come without one."""
+_LONGEST_MARK: Final = 1024
+_REQUESTS: Final = 8
+"""So many requests of the server's are taken in one turn: each is answered with a POST, on a connection that may have to be made."""
 
 
-# --- HTTP as it was before (2024-11-05): one stream carries everything from the server, and says in its first event where to post to.
-# The session is the stream: when that ends, it is over. The place to post to is taken from within the same origin only, or a server could have us
-# tell somebody else what we say.
+def read(data: bytes, limits: Limits, asked: RequestId | None = None) -> Message | Broken:
+    """The message in it. `asked` is the one request that what is broken can have been meant for, if there is one."""
+    try:
+        return parse(data, limits)
+    except RemoteProtocolError as error:
+        if error.answers is None:
+            error.answers = asked
+        return Broken(error, sample(data))
 
-_ENDPOINT: Final = "endpoint"
-_SAYS_WITHIN: Final = 10.0
-"""Seconds that the first event may take."""
 
+class EventStream:
+    """One stream, from its beginning to its end."""
 
-class OldStream(Visit):
-    """The stream of one wire."""
+    __slots__ = ("_asked", "_behind", "_limits", "_parser", "_since", "oversized")
 
-    __slots__ = ("_heard_at", "_instead", "_stream", "ready")
+    def __init__(self, limits: Limits, mark: str = "") -> None:
+        """`mark` is where a stream goes on that was cut."""
+        self._limits = limits
+        self._parser = Parser(limits.size)
+        self._since = 0
+        self._asked = 0  # requests of the server's in this turn
+        self._behind: deque[Event | Overlong] = deque()
+        if mark:
+            self._parser.feed(b"id: %b\n\n" % mark.encode())
+        self.oversized: ResponseTooLarge | None = None
+        """That an event was dropped, and nobody can say whose."""
 
-    method: ClassVar[str] = "GET"
+    @property
+    def mark(self) -> str:
+        """Where to go on when it is cut; empty when the server has not said."""
+        mark = self._parser.last_event_id
+        return mark if mark.isprintable() and len(mark) <= _LONGEST_MARK else ""
 
-    def __init__(self, wire: HttpWire, instead: HttpError | None) -> None:
-        """`instead` is how the newer transport was refused, which is what to tell if this is not the old one either."""
-        super().__init__(wire)
-        self._instead = instead
-        self._stream = EventStream(wire.event_limits)
-        self._heard_at = 0.0
-        self.ready = False
-        """Whether it is known where to post to."""
+    def where(self) -> Headers:
+        """The header that says so: UTF-8, as headers carry it."""
+        return (("last-event-id", self.mark.encode().decode("latin-1")),) if self.mark else ()
 
-    def go(self) -> None:
-        """Open it."""
-        self.alarm(_SAYS_WITHIN)
-        super().go()
+    @property
+    def retry(self) -> float | None:
+        """After how many seconds, if the server has said so."""
+        retry = self._parser.retry
+        return None if retry is None else retry / 1000
 
-    def accepted(self, head: Head) -> None:
-        """It has to be a stream."""
-        self.wire.instance = instance_of(head)
-        if content_type(head) != EVENTS:
-            self._fail(NotMcp(f"{self.address.description} has no stream of events"))
+    @property
+    def behind(self) -> bool:
+        """Whether events wait for the next turn: until they were read, nothing more is to be fed."""
+        return bool(self._behind)
 
-    def take(self, data: bytes) -> None:
-        """More of it."""
-        self._heard_at = self.wire.now()
-        heard: list[Heard] = []
-        try:
-            for event in self._stream.events(data):
-                if isinstance(event, Overlong):
-                    heard.append(Broken(too_long(event, self.wire.event_limits.size), sample(event.head)))
-                elif event.event == _ENDPOINT:
-                    if not self.ready:
-                        self._learn(event.data)
-                        if self.done:
-                            return
-                elif event.data and self.ready:
-                    heard.append(self._stream.message(event))
-        except ResponseTooLarge as error:
-            self._fail(error)
-            return
-        if heard:
-            self.wire.heard(heard)
-        self.breathe(behind=self._stream.behind)
+    def events(self, data: bytes) -> Iterator[Event | Overlong]:
+        """The events that are complete now, for as long as a turn lasts; feeding nothing goes on with those left.
 
-    def _learn(self, where: bytes) -> None:
-        place: Address | None = self.address.beside(where.decode(errors="replace").strip())
-        if place is None:
-            self._fail(
-                NotMcp(f"{self.address.origin} wants messages to be posted to another server, which is not done")
-            )
-            return
-        self.ready = True
-        self.alarm(self.wire.settings.silence)
-        self.wire.old_ready(place)
+        Raises `ResponseTooLarge` for one that goes on and on.
+        """
+        # 4 KiB may be 512 events that are no messages, and each of those takes 0.1 ms to refuse.
+        self._behind.extend(self._parse(data))
+        self._asked = 0
+        until = perf_counter() + TURN
+        while self._behind:
+            yield self._behind.popleft()
+            if self._asked >= _REQUESTS or perf_counter() > until:
+                return
 
-    def over(self) -> None:
-        """The server has ended it."""
-        self._end(ConnectionLost(f"{self.address.origin} ended the stream"))
+    def message(self, event: Event) -> Message | Broken:
+        """What an event of this turn says."""
+        message = read(event.data, self._limits)
+        self._asked += type(message) is Request
+        return message
 
-    def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - the error shows it
-        """There is none."""
-        self._end(error)
+    def _parse(self, data: bytes) -> list[Event | Overlong]:
+        found = self._parser.feed(data)
+        self._since = 0 if found else self._since + len(data)
+        if self._since > _EVENTLESS * self._limits.size and self._parser.held == 0:
+            raise ResponseTooLarge(self._since, self._limits.size, "an event")
+        return found
 
-    def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - nothing of ours was in it
-        """It broke."""
-        self._end(error)
-
-    def _end(self, error: TransportError) -> None:
-        self._close()
-        self.wire.old_over(error if self.ready or self._instead is None else self._instead)
-
-    def rang(self) -> None:
-        """Nothing came for too long."""
-        if not self.ready:
-            self._fail(NotMcp(f"{self.address.origin} did not say where to post to within {_SAYS_WITHIN:g} s"))
-        elif self.is_silent(self._heard_at):
-            seconds = self.wire.settings.silence
-            self._fail(SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s"))
+    def feed(self, data: bytes) -> list[Message | Broken]:
+        """The messages in those events. Raises as `events` does."""
+        heard: list[Message | Broken] = []
+        for event in self.events(data):
+            if isinstance(event, Overlong):
+                error = too_long(event, self._limits.size)
+                if error.answers is None:
+                    self.oversized = ResponseTooLarge(event.length, self._limits.size, "an event")
+                heard.append(Broken(error, sample(event.head)))
+            elif event.data:
+                heard.append(self.message(event))
+        return heard

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Pid, Process
 
-    from .http_reader import Carrier, Headers
     from .httpx_door import Brought
-    from .seam import Credentials, Desk
+    from .seam import Carrier, Credentials, Desk, Headers
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")

@@ -10,16 +10,24 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Response
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, current_node, receive, spawn_link
 
-from .errors import ConnectFailed, HttpError, NotMcp, ResponseTooLarge, SessionGone, TransportError, WireFull
-from .http_posts import Notice, OldStream, Probe, Question
-from .http_reader import EventStream, Order
-from .http_visit import EVENTS, Visit, content_type, instance_of, is_not_done
+from .errors import (
+    ConnectFailed,
+    HttpError,
+    NotMcp,
+    SessionGone,
+    TransportError,
+    WireFull,
+    instance_of,
+    is_not_done,
+)
+from .http_posts import Notice, Question
+from .http_streams import Farewell, Listening, OldStream, Probe
 from .seam import Broken, FixedHeaders, Gap, Inbound, Lost, NoCredentials
 
 if TYPE_CHECKING:
@@ -29,9 +37,10 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid, Process
 
     from .http_address import Address
-    from .http_reader import Carrier, Head, Headers
+    from .http_pool import Head
+    from .http_posts import Visit
     from .http_route import HttpRoute
-    from .seam import Heard
+    from .seam import Carrier, Headers, Heard
 
 _LINGER: Final = 1.0
 """Seconds that requests under way still have when the session is gone."""
@@ -78,7 +87,7 @@ class HttpWire:
             self.known_headers = {}
         elif isinstance(route.credentials, FixedHeaders):
             self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package: it is not to be asked in a task
-        self._letterhead = Letterhead(route.headers)
+        self.letterhead = Letterhead(route.headers)
         self.response_limits = Limits.of_size(self.settings.max_response)
         self.event_limits = Limits.of_size(self.settings.max_event)
         self.carrier: Carrier = carrier(own)
@@ -160,7 +169,7 @@ class HttpWire:
         """The handshake is over."""
         self._version = version
         if self._old is None:
-            self._letterhead.version = version
+            self.letterhead.version = version
         if self._old is None and self._listening is None and not self._process.life:
             self._loop.call_soon(self._listen, context=self._process.own_context())
 
@@ -197,12 +206,12 @@ class HttpWire:
             self._waiting.remove(visit)
         else:
             return
-        self._weight -= len(visit._frame)  # noqa: SLF001 - what was counted, though it may ask in another way by now
+        self._weight -= len(visit.frame)
         if self._barrier is visit:
             self._barrier = None
         if self._probe is visit:
             self._probe = None
-        if self._barrier is None and (self._waiting or self._version):
+        if self._barrier is None and (self._waiting or (self._version and self._listening is None)):
             self._drain()
         if self._quiet is not None and not self._visits and not self._quiet.done():
             self._quiet.set_result(None)
@@ -221,15 +230,6 @@ class HttpWire:
 
     # --- for visits
 
-    def order(self, visit: Visit, credentials: Mapping[str, str]) -> Order:
-        """What is to be carried for it. Raises `ValueError` for credentials that are no headers."""
-        return self._letterhead.order(visit, credentials)
-
-    @property
-    def session(self) -> str:
-        """Which session this is; empty while, or where, there is none."""
-        return self._letterhead.session
-
     def captured(self, visit: Question, head: Head) -> None:
         """The server has said which session this is, or that there is none."""
         if not self._version:
@@ -239,7 +239,7 @@ class HttpWire:
             if not can_be_sent_back(session):
                 visit._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
             else:
-                self._letterhead.session = session
+                self.letterhead.session = session
 
     def heard(self, heard: Sequence[Heard]) -> None:
         """Tell the connection."""
@@ -362,7 +362,7 @@ class HttpWire:
 
     def falls_back(self, visit: Question, error: HttpError) -> bool:
         """The first request was refused in a way in which servers of the old transport refuse it: ask whether this is one."""
-        if not self._tries_old or error.status not in _OLD or self.session or self._version:
+        if not self._tries_old or error.status not in _OLD or self.letterhead.session or self._version:
             return False
         self._tries_old = False
         frame = visit.frame
@@ -428,156 +428,13 @@ class HttpWire:
                 if self._visits or self._waiting:
                     self._quiet = self._loop.create_future()
                     await self._quiet
-                if self.session and self._gone is None and self._old is None:
+                if self.letterhead.session and self._gone is None and self._old is None:
                     said: asyncio.Future[None] = self._loop.create_future()
                     goodbye = Farewell(self, said)
                     goodbye.go()
                     await said
         except TimeoutError:
             pass
-
-
-# --- The stream for what belongs to no request: opened after the handshake, and again whenever it ends; and the last word of a session.
-# A server that has none says so (405, mostly), and that is that. Between two such streams nothing is lost if the server marks its events and
-# keeps them; if it does not, the connection is told of a gap.
-
-_NOT_FOUND: Final = 404
-_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-_LONGEST: Final = 30.0
-_LASTING: Final = 5.0
-"""Seconds that a stream has to live for its end to be no failure, if nothing came on it."""
-_DOUBLINGS: Final = 5
-
-
-class Listening(Visit):
-    """One wire's, for as long as the wire lives."""
-
-    __slots__ = ("_begun", "_failures", "_heard_at", "_news", "_retry", "_since", "_stream")
-
-    method: ClassVar[str] = "GET"
-
-    def __init__(self, wire: HttpWire) -> None:
-        """Not open yet."""
-        super().__init__(wire)
-        self._stream: EventStream | None = None
-        self._begun = False  # whether there ever was one
-        self._retry: float | None = None
-        self._failures = 0
-        self._heard_at = 0.0
-        self._since = 0.0
-        self._news = False
-
-    def extra(self) -> tuple[tuple[str, str], ...]:
-        """Where to go on, if that is known."""
-        return () if self._stream is None else self._stream.where()
-
-    def accepted(self, head: Head) -> None:
-        """Whatever is no stream is as good as none."""
-        if content_type(head) != EVENTS:
-            self._close()
-            return
-        self.wire.in_doubt = False
-        mark = "" if self._stream is None else self._stream.mark
-        self._stream = EventStream(self.wire.event_limits, mark)
-        self._since = self.wire.now()
-        self._news = False
-        again, self._begun = self._begun, True
-        if again and not mark:
-            self.wire.heard((Gap("the stream was cut, and the server does not mark where"),))
-        if self.wire.settings.silence is not None:
-            self._heard_at = self.wire.now()
-            self.alarm(self.wire.settings.silence)
-
-    def take(self, data: bytes) -> None:
-        """More of it."""
-        assert self._stream is not None
-        self._heard_at = self.wire.now()
-        try:
-            heard = self._stream.feed(data)
-        except ResponseTooLarge as error:
-            self._fail(error)
-            return
-        if heard:
-            self._news = True
-            self.wire.heard(heard)
-        self.breathe(behind=self._stream.behind)
-
-    def over(self) -> None:
-        """The server has ended it, as servers do; some at once, each time."""
-        lasting = self._news or self.wire.now() - self._since > _LASTING
-        self._doubt(new=lasting)
-        self._failures = 0 if lasting else self._failures + 1
-        self._later()
-
-    def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - the status says enough
-        """There is none, or not just now."""
-        if error.status == _NOT_FOUND and self._begun and self.wire.session:
-            self._close()
-            self.wire.session_gone(None, error, unseen=False)
-        elif error.status in _LATER and (self._begun or self._failures < self.wire.settings.resumes):
-            self._failures += 1
-            self._later()
-        else:
-            self._close()
-
-    def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - it is opened again, whatever it was
-        """It broke."""
-        self._doubt(new=False)
-        self._failures += 1
-        self._later()
-
-    def _doubt(self, *, new: bool) -> None:
-        """The server may be gone, and its session with it; not so where its streams always end at once."""
-        if self._begun and self.wire.session and (new or not self._failures):
-            self.wire.in_doubt = True
-
-    def _later(self) -> None:
-        """Open it again after a while: what the server said, and longer each time that there was none."""
-        self._hang_up()
-        self.alarm(None)
-        if self._stream is not None and self._stream.retry is not None:
-            self._retry = self._stream.retry
-        self._tried = frozenset()
-        seconds = self.wire.patience(self._retry)
-        if self._failures > 1:
-            seconds = max(seconds, min(seconds * 2 ** min(self._failures - 1, _DOUBLINGS), _LONGEST))
-        self._alarm = self.wire.later(seconds, self._again)
-
-    def _again(self) -> None:
-        self._alarm = None
-        self.go()
-
-    def rang(self) -> None:
-        """It may have been silent for too long."""
-        if self.is_silent(self._heard_at):
-            self._later()
-
-
-class Farewell(Visit):
-    """The session is given back. Whatever the server says to that, it is over."""
-
-    __slots__ = ("_said",)
-
-    method: ClassVar[str] = "DELETE"
-
-    def __init__(self, wire: HttpWire, said: asyncio.Future[None]) -> None:
-        """`said` is set when it is over."""
-        super().__init__(wire)
-        self._said = said
-
-    def over(self) -> None:
-        """It knows."""
-        self._close()
-        if not self._said.done():
-            self._said.set_result(None)
-
-    def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - that is its own affair
-        """It does not do that."""
-        self.over()
-
-    def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - as above
-        """It is away."""
-        self.over()
 
 
 # --- What stands at the head of every request of a wire: what is accepted, who we are, which session and which revision it is.
@@ -604,21 +461,19 @@ class Letterhead:
         """`own` go with every request."""
         self._own = own
         self.session = ""
+        """Which session this is; empty while, or where, there is none."""
         self.version = ""
         self._last: tuple[Mapping[str, str], str, str, Headers] | None = None
 
-    def order(self, visit: Visit, credentials: Mapping[str, str]) -> Order:
-        """What is to be carried for a visit. Raises `ValueError` for credentials that are no headers."""
-        method, address = visit.method, visit.address
-        if method != "POST":
-            return Order(
-                method, address, (_STREAM, *visit.extra(), *self._common(credentials, address.login)), urgent=True
-            )
+    def headers(self, visit: Visit, credentials: Mapping[str, str]) -> Headers:
+        """Those of a visit. Raises `ValueError` for credentials that are no headers."""
+        if visit.method != "POST":
+            return (_STREAM, *visit.extra(), *self._common(credentials, visit.address.login))
         last = self._last
         if last is None or last[0] != credentials or last[1] is not self.session or last[2] is not self.version:
-            headers = (_BOTH, _JSON, *self._common(credentials, address.login))
+            headers = (_BOTH, _JSON, *self._common(credentials, visit.address.login))
             last = self._last = dict(credentials), self.session, self.version, headers
-        return Order(method, address, last[3], visit.frame, visit.urgent)
+        return last[3]
 
     def _common(self, credentials: Mapping[str, str], login: str) -> Headers:
         given = {name.lower() for name in credentials}

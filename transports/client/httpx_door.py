@@ -1,6 +1,6 @@
 """httpx, for who brings something of it: a client, a transport, or a proxy that has to be gone through.
 
-It carries the same orders as the pool does, each in a task of its own, and costs several times as much; why it is not what carries by default is in
+It carries the same requests as the pool does, each in a task of its own, and costs several times as much; why it is not what carries by default is in
 the documentation (what a client's call costs). Nothing but this file imports it, and nobody loads this file who has not asked for it.
 """
 
@@ -16,7 +16,7 @@ from greenroom.errors import ConfigError
 from greenroom.transports.http1 import Malformed
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, TransportError
-from .http_reader import Head
+from .http_pool import Head
 from .seam import SLICE, TURN
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Process
 
-    from .http_reader import Asker, Order
+    from .http_posts import Visit
     from .http_settings import HttpSettings
 
 _STEPS: Final = 32
@@ -55,12 +55,11 @@ def client_of(
 
 
 class Carried:
-    """One order under way."""
+    """One request under way."""
 
-    def __init__(self, order: Order, asker: Asker) -> None:
+    def __init__(self, visit: Visit) -> None:
         """Not begun."""
-        self.order = order
-        self.asker = asker
+        self.visit = visit
         self.task: asyncio.Task[None] | None = None
         self.flowing = asyncio.Event()
         self.flowing.set()
@@ -88,7 +87,7 @@ class Carried:
 
 
 class ThroughHttpx:
-    """All orders of one wire, by way of a client of httpx."""
+    """All requests of one wire, by way of a client of httpx."""
 
     def __init__(self, process: Process, settings: HttpSettings, client: httpx.AsyncClient, *, own: bool) -> None:
         """`own`: nobody else uses that client, and it ends with the wire."""
@@ -99,14 +98,13 @@ class ThroughHttpx:
         self._timeout = httpx.Timeout(None, connect=settings.connect_timeout)
         self._running: dict[Carried, None] = {}
 
-    def begin(self, order: Order, asker: Asker) -> Carried:
+    def begin(self, visit: Visit) -> None:
         """Take one on."""
-        carried = Carried(order, asker)
+        carried = visit.errand = Carried(visit)
         self._running[carried] = None
         loop, context = self._process.node.loop, self._process.own_context().copy()
         carried.task = loop.create_task(self._carry(carried), context=context)
         carried.task.add_done_callback(lambda task: self._done(carried, task))
-        return carried
 
     def _done(self, carried: Carried, task: asyncio.Task[None]) -> None:
         self._running.pop(carried, None)
@@ -114,22 +112,22 @@ class ThroughHttpx:
             self._process.crash(error)
 
     async def _carry(self, carried: Carried) -> None:
-        if carried.order.urgent:
+        if carried.visit.urgent:
             await self._send(carried)
         else:
             async with self._room:
                 await self._send(carried)
 
     async def _send(self, carried: Carried) -> None:
-        order = carried.order
-        origin = order.address.origin
+        visit = carried.visit
+        origin = visit.address.origin
         error: TransportError
         try:
             request = self._client.build_request(
-                order.method,
-                order.address.url,
-                headers=[(name.encode(), value.encode("latin-1")) for name, value in order.headers] + [_PLAIN],
-                content=order.body if order.method == "POST" else None,
+                visit.method,
+                visit.address.url,
+                headers=[(name.encode(), value.encode("latin-1")) for name, value in visit.headers] + [_PLAIN],
+                content=visit.frame if visit.method == "POST" else None,
                 timeout=self._timeout,
             )
             response = await self._client.send(request, stream=True, follow_redirects=False)
@@ -151,15 +149,15 @@ class ThroughHttpx:
         else:
             if not carried.over:
                 carried.over = True
-                carried.asker.end()
+                visit.end()
             return
         if not carried.over:
             carried.over = True
-            carried.asker.failed(error, unseen=unseen)
+            visit.failed(error, unseen=unseen)
 
     async def _receive(self, carried: Carried, response: httpx.Response) -> None:
         lines = [(name.lower(), value) for name, value in response.headers.raw]
-        carried.asker.head(Head(response.status_code, b"1.1", lines))
+        carried.visit.head(Head(response.status_code, b"1.1", lines))
         # One that was made with all of its body, as those of `httpx.MockTransport` mostly are, cannot be streamed any more.
         pieces = _once(response.content) if response.is_stream_consumed else response.aiter_raw()
         steps = 0
@@ -168,7 +166,7 @@ class ThroughHttpx:
             for at in range(0, len(piece), SLICE):
                 if carried.over:
                     return
-                carried.asker.body(piece[at : at + SLICE])
+                carried.visit.body(piece[at : at + SLICE])
                 steps += 1
                 if not steps % _STEPS or perf_counter() > until:
                     await asyncio.sleep(0)  # many pieces of one read come without any wait between them

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid
 
     from .errors import TransportError
+    from .http_posts import Visit
 
 TURN: Final = 0.001
 """Seconds that what one server has sent may take of the loop before other tasks have a turn: tiny lines, chunks and events cost a
@@ -156,6 +157,42 @@ class FixedHeaders:
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:  # noqa: ARG002 - they are all there is
         """They are all there is."""
         return False
+
+
+# --- What carries the HTTP of a wire: `Pool` is ours, straight on the event loop's transports. `ThroughHttpx` is for what users bring: a client or
+# a transport of httpx, or a proxy. Everything here happens in the loop's thread, and nothing blocks.
+
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class Errand(Protocol):
+    """What a request that is under way is on."""
+
+    @property
+    def left(self) -> bool:
+        """Whether anything of the request may have left."""
+        ...
+
+    def drop(self) -> None:
+        """The answer is not wanted: the visit is told nothing more."""
+
+    def pause(self) -> None:
+        """Let the answer wait where it is."""
+
+    def resume(self) -> None:
+        """Go on."""
+
+
+class Carrier(Protocol):
+    """What carries the requests of visits."""
+
+    def begin(self, visit: Visit) -> None:
+        """Send what the visit says, and keep its `errand` true. Nothing is told to the visit before this has returned."""
+        ...
+
+    async def close(self) -> None:
+        """Drop everything, and let go of the connections."""
 
 
 # --- What another process needs to reach a server: a route as a value that travels, and what stays at home.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.fuzz.linearity import KIB, Reader, repeated
 
-from greenroom.transports.client.http_reader import Answers
+from greenroom.transports.client.http_pool import Answers
 from greenroom.transports.http1 import FIELDS, Malformed, Requests, State
 
 if TYPE_CHECKING:
