@@ -46,7 +46,6 @@ from greenroom.supervision.statem import (
     Event,
     GenericTimeout,
     GenStatem,
-    Info,
     Internal,
     Keep,
     Next,
@@ -260,15 +259,17 @@ class Connection(GenStatem[Phase]):
     # --- what comes in any state
 
     def _common(self, event: Event) -> Result[Phase]:
-        if type(event) is Info:
-            self._message(event.message)
-        elif type(event) is Call:
+        if type(event) is Call:
             return self._called(event)
-        elif type(event) is Cast:
+        if type(event) is Cast:
             if event.method == Connection.close:
                 self._close()
         elif type(event) not in (StateTimeout, GenericTimeout):
             return self.unexpected(event)
+        return self._decided()
+
+    def _decided(self) -> Result[Phase]:
+        """Where to go, and which timers run, as `reach` has left it."""
         reach = self.reach
         turn, acts = reach.turn, reach.acts
         if turn is None and not acts:
@@ -278,7 +279,8 @@ class Connection(GenStatem[Phase]):
             return Keep(*acts)
         return Next(turn.state, *turn.actions, *acts) if isinstance(turn, Next) else turn
 
-    def _message(self, message: Any) -> None:
+    def handle_info(self, message: Any) -> Result[Phase]:
+        """What lines, the wire, timers and the handler's processes say."""
         kind = message.__class__
         if kind is PendingRequest:
             self.board.coming.pop(message, None)
@@ -305,6 +307,7 @@ class Connection(GenStatem[Phase]):
             self.reach.overlong(message.wire)
         else:
             self.report_unexpected("message", f"a {kind.__name__}")
+        return self._decided()
 
     def _called(self, call: Call) -> Result[Phase]:
         if call.method == Connection.say:

@@ -32,6 +32,7 @@ from greenroom.supervision.kernel.messages import (
     TELL,
     TERMINATE,
     Crash,
+    Exit,
     as_reason,
 )
 from greenroom.supervision.kernel.process import DOZING
@@ -128,6 +129,7 @@ class GenStatem(Server, Generic[S]):
     exits: ClassVar[Mapping[Any, Collection[Any]]] = {}
     """For machines that override `handle_event`: where states may lead, as `to` says it in `@state`."""
 
+    _otp_takes_info: ClassVar[bool] = False  # whether there is a `handle_info`
     _otp_shown: ClassVar[dict[str, str]] = {"state": "_otp_state"}
     _otp_agenda: Agenda
     _otp_state: S
@@ -136,6 +138,7 @@ class GenStatem(Server, Generic[S]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._otp_terminates = vars(GenStatem)["terminate"] is not cls.terminate
+        cls._otp_takes_info = vars(GenStatem)["handle_info"] is not cls.handle_info
         cls._otp_plan = plan.read(cls, GenStatem)
         cls._otp_functions = {each: getattr(cls, name) for each, name in cls._otp_plan.functions.items()}
 
@@ -153,6 +156,13 @@ class GenStatem(Server, Generic[S]):
         """Every event and enter call of the machine: by itself it leaves them to the function of the state."""
         result: Result[S] | Awaitable[Result[S]] = self._otp_functions[state](self, event)
         return result
+
+    def handle_info(self, message: Any) -> Result[S] | Awaitable[Result[S]]:
+        """Any message that a state would get as `Info`, for a machine that overrides this: one to which messages mean the same in all states.
+
+        It returns what a state function does. What it postpones comes back to the state function, as `Info`.
+        """
+        return None
 
     def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
         """The machine ends for this reason: clean up. Not called when it is killed, or dies of an untrapped signal."""
@@ -199,8 +209,14 @@ class GenStatem(Server, Generic[S]):
             self._otp_process.exempt -= len(self._otp_agenda.postponed)
 
     def _otp_handle(self, entry: Entry) -> object:
-        if self._otp_waits(entry):
+        if self._otp_kept is not None and self._otp_waits(entry):
             return KEPT
+        if self._otp_takes_info and entry[0] in (INFO, SIGNAL):
+            # Most of what such a machine gets changes nothing in it: an event and a turn are only made when something does (`_otp_took`).
+            message = entry[1]
+            kind = type(message)
+            if kind is not Timer and not (kind is Exit and self._otp_is_parents_exit(entry)):
+                return self.handle_info(message)
         event = self._otp_event(entry)
         if event is None:
             return self._otp_handle_common(entry)
@@ -260,6 +276,16 @@ class GenStatem(Server, Generic[S]):
             self._otp_end(entry, entry[1])
         elif kind == SYSTEM:
             entry[2].reply(value)
+        elif kind in (INFO, SIGNAL):
+            self._otp_took(entry, value)
+
+    def _otp_took(self, entry: Entry, value: Any) -> None:
+        """`handle_info` has returned."""
+        if value is None:
+            self._otp_agenda.cancel(EVENT)
+        else:
+            turn = self._otp_turn = _Turn(Info(entry[1]), self._otp_state)
+            self._otp_decide(turn, value)
 
     def _otp_begun(self, entry: Entry, value: Any) -> None:
         name = type(self).__name__

@@ -190,6 +190,80 @@ async def test_reject_answers_and_is_no_event_that_changes_anything() -> None:
     assert (await get_state(ref))["heard"] == [StateTimeout("still")]
 
 
+class Indifferent(Script):
+    """Told what to do in a function of its own, whatever its state."""
+
+    traps_exit = True
+
+    def handle_info(self, message: Any) -> Any:
+        if callable(message):
+            return message(self)
+        self.heard.append(Tell(message))
+        return None
+
+
+async def test_messages_that_mean_the_same_in_all_states_are_no_events() -> None:
+    ref = await start(Indifferent)
+    do(ref, lambda _: Next(DoorState.OPEN, After(3, EventTimeout("cancelled")), After(5, StateTimeout("still"))))
+    ref.send("open")
+    await asyncio.sleep(1)
+    assert await get_state(ref) == {"hooks": {}, "heard": [Tell("open")], "state": DoorState.OPEN}
+    await asyncio.sleep(6)
+    do(ref, lambda _: Keep(NextEvent(Internal("next")), After(0, GenericTimeout("soon"))))
+    other = await start(Script)
+    await link_to(ref, other)
+    kill(other.pid)
+    await asyncio.sleep(1)
+    heard = (await get_state(ref))["heard"]
+    assert heard[:4] == [Tell("open"), StateTimeout("still"), Internal("next"), GenericTimeout("soon")]
+    assert [type(each.request) for each in heard[4:]] == [Exit]
+
+
+async def test_such_a_message_can_be_postponed_awaited_and_be_the_end(node: Node) -> None:
+    reports: list[Any] = []
+    node.reports.subscribe(reports.append)
+
+    async def slowly(script: Script) -> Any:
+        await asyncio.sleep(1)
+        return Next(DoorState.OPEN)
+
+    ref = await start(Indifferent)
+    postponed = False
+
+    def later(script: Script) -> Any:
+        nonlocal postponed
+        if postponed:
+            script.heard.append(Tell("retried"))
+            return None
+        postponed = True
+        return Keep(POSTPONE)
+
+    do(ref, later)
+    do(ref, slowly)
+    await asyncio.sleep(2)
+    assert (await get_state(ref))["heard"] == [Tell("retried")]
+    do(ref, lambda script: script.missing)
+    await asyncio.sleep(1)
+    assert not is_alive(ref.pid)
+    assert [type(each).__name__ for each in reports] == ["CrashReport"]
+    assert "missing" in str(reports[0].reason)
+    stopped = await start(Indifferent)
+    do(stopped, lambda _: Stop(SHUTDOWN))
+    await asyncio.sleep(1)
+    assert not is_alive(stopped.pid)
+    assert len(reports) == 1
+
+
+async def link_to(ref: Any, other: Any) -> None:
+    """Have the one linked to the other."""
+
+    def linked(_: Script) -> None:
+        link(other.pid)
+
+    do(ref, linked)
+    await asyncio.sleep(0)
+
+
 class Trapping(Script):
     """Told of exits."""
 
