@@ -32,7 +32,11 @@ async def paced(check: Callable[[Meter], T], peer: Hashable) -> T:
     try:
         return check(Meter())
     except TooMuch:
-        pass
+        return await beside_loop(check, peer)
+
+
+async def beside_loop(check: Callable[[Meter], T], peer: Hashable) -> T:
+    """The same for a check that has been too long for the loop."""
     loop = asyncio.get_running_loop()
     turn = _turns.setdefault((id(loop), peer), asyncio.Lock())
     async with turn:

@@ -290,11 +290,15 @@ class Board:
         self.tools_changed: Callable[[], object] | None = None
         """Called as soon as the server says that its tools are others: the queue for notifications would tell it after the next call has begun."""
         self.readers = Readers(settings.max_updates)
+        self._ready: Status | None = None
+        """How it is while it is ready: each call asks."""
         self._watchers: set[_Watcher] = set()
 
     @property
     def status(self) -> Status:
         """How it is."""
+        if self._ready is not None:
+            return self._ready
         left = None
         if self.retry_at is not None and self.process is not None:
             left = max(0.0, self.retry_at - self.process.node.loop.time())
@@ -313,6 +317,7 @@ class Board:
     ) -> None:
         """It is different from now on."""
         self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
+        self._ready = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
         self.forgiven = min(self.forgiven, attempts)
         if phase is Phase.CLOSED:
             self.readers.end()

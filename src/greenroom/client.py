@@ -23,7 +23,7 @@ from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.client.task_only import call_as_task, is_task_only
-from greenroom.actors.paced_checks import paced
+from greenroom.actors.paced_checks import beside_loop, paced
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, ToolError
 from greenroom.protocol.meter import IN_ALL, TooMuch
 from greenroom.protocol.outgoing import check_progress
@@ -34,7 +34,7 @@ from greenroom.protocol.schemas import kind_of
 from greenroom.protocol.wire import sendable
 
 from .client_callbacks import Callbacks, check_callbacks, check_roots, told
-from .client_words import ClientWords
+from .client_words import AS_SET, ClientWords
 from .errors import GreenroomError, suggests
 from .hosting import Hosting
 from .targets import Guest, name_of, route_of, server_of
@@ -222,22 +222,24 @@ class ClientTools(ClientWords):
         """
         if into is not None:
             kind_of(into)  # what has no schema is refused before anything is done
-        promised, server = (
-            self.promises.begin(name, self),
-            self.line.name,
-        )  # a host's server may be gone when it has answered
-        reply = await self.call_tool(name, {**(arguments or {}), **more})
+        # The name now: a host's server may be gone when it has answered.
+        promised, server = self.promises.begin(name, self), self.line.name
+        reply = await self._reply(name, {**(arguments or {}), **more})
         if reply.is_error:
             raise ToolFailed(name, reply)
         promise = NO_PROMISE
         if reply.structured_content is not None:
             promise, held_then = await promised()
-            problems = await _problems(promise, reply, server) if self.check_output or not held_then else ()
-            if problems and held_then:
-                said = "; ".join(map(str, problems))
-                raise BadAnswer(f"what {name} answered is not what its output schema promises: {said}", problems)
-            if problems:
-                promise = NO_PROMISE
+            if self.check_output or not held_then:
+                try:
+                    problems = promise.problems(reply)
+                except TooMuch:
+                    problems = await _long_check(promise, reply, server)
+                if problems and held_then:
+                    said = "; ".join(map(str, problems))
+                    raise BadAnswer(f"what {name} answered is not what its output schema promises: {said}", problems)
+                if problems:
+                    promise = NO_PROMISE
         if into is None:
             return plain_value(reply, promise.schema)
         try:
@@ -263,50 +265,51 @@ class ClientTools(ClientWords):
         With `task`, the server may begin a task instead (`.task`), and keeps it for so many seconds if it is a number. A tool that can only be
         called as a task is called as one, and its result waited for. Only an `idempotent` call is made again when its answer was lost on the way.
         """
-        try:
-            if task is False and await self._is_task_only(name, refused=False):
-                return await self._as_task(name, arguments, meta)
-            return await self._call_tool(name, arguments, on_progress, task=task, meta=meta, idempotent=idempotent)
-        except PeerError as error:
-            if task is not False or error.code != ErrorCode.METHOD_NOT_FOUND:
-                raise
-            if not await self._is_task_only(name, refused=True):
-                raise
-        return await self._as_task(name, arguments, meta)  # the server has refused it, and done nothing
+        return await self._reply(name, arguments, on_progress, task=task, meta=meta, idempotent=idempotent)
 
-    async def _is_task_only(self, name: str, *, refused: bool) -> bool:
-        """Whether the server takes calls of this tool as tasks only. It is asked for its tools only where it has `refused` a call."""
-        if not refused:
-            return False
-        return any(is_task_only(tool.to_wire()) for tool in await self.list_tools() if tool.name == name)
-
-    async def _as_task(
-        self, name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, Any] | None
+    async def _reply(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        on_progress: Callable[[Progress], Any] | None = None,
+        *,
+        task: bool | float = False,
+        meta: Mapping[str, Any] | None = None,
+        idempotent: bool = False,
     ) -> ToolReply:
-        return read_tool_reply(await call_as_task(self.line, _params(name, arguments, meta), **self._bounded_options()))
+        tell = on_progress or self.on_progress
+        if task is not False or not self._is_task_only(name):
+            try:
+                pending = self._begin(
+                    name, arguments, progress=tell is not None, task=task, meta=meta, idempotent=idempotent
+                )
+                if tell is None:
+                    return read_tool_reply(await pending.result())
+                return await _telling(PendingCall(name, pending), tell)
+            except PeerError as error:
+                if task is not False or error.code != ErrorCode.METHOD_NOT_FOUND:
+                    raise
+                if not await self._is_said_to_be_task_only(name):
+                    raise
+            # the server has refused it, and done nothing
+        seconds = self._call_timeout() if self.timeout is AS_SET else self.timeout
+        return read_tool_reply(await call_as_task(self.line, _params(name, arguments, meta), timeout=seconds))
 
-    def _bounded_options(self) -> dict[str, Any]:
-        """The options of a call, with its deadline written out."""
-        return {"timeout": self._call_timeout(), **self.options()}
+    def _is_task_only(self, name: str) -> bool | None:  # noqa: ARG002 - for a view that knows
+        """Whether the server takes calls of this tool as tasks only, as far as that is known."""
+        return None
+
+    async def _is_said_to_be_task_only(self, name: str) -> bool:
+        """The same, and the server is asked where it is not known."""
+        known = self._is_task_only(name)
+        if known is not None:
+            return known
+        return any(is_task_only(tool.to_wire()) for tool in await self.list_tools() if tool.name == name)
 
     def _call_timeout(self) -> float | None:
         """How long a call of a tool may take that says nothing of it."""
         settings: Any = getattr(self.line, "settings", None)
         return None if settings is None else settings.request_timeout
-
-    async def _call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        on_progress: Callable[[Progress], Any] | None,
-        **more: Any,
-    ) -> ToolReply:
-        tell = on_progress or self.on_progress
-        wanted = tell is not None
-        call = self.start_tool(name, arguments, progress=wanted, **more)
-        if tell is None:
-            return await call.result()
-        return await _telling(call, tell)
 
     def start_tool(
         self,
@@ -320,20 +323,31 @@ class ClientTools(ClientWords):
     ) -> PendingCall:
         """Begin a call, to be awaited, followed or cancelled later. Never raises for what happens on the way: the call tells."""
         check_progress(progress)
+        return PendingCall(
+            name, self._begin(name, arguments, progress=progress, task=task, meta=meta, idempotent=idempotent)
+        )
+
+    def _begin(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        *,
+        progress: bool,
+        task: bool | float,
+        meta: Mapping[str, Any] | None,
+        idempotent: bool,
+    ) -> Pending:
         params = _params(name, arguments, meta)
         if task is not False:
             params["task"] = {} if task is True else {"ttl": round(task * 1000)}
         again = True if idempotent else None
-        return PendingCall(
-            name,
-            self.line.begin("tools/call", params, progress=progress, idempotent=again, **self.options()),
-        )
+        return self.line.begin("tools/call", params, timeout=self.timeout, progress=progress, idempotent=again)
 
 
-async def _problems(promise: Promise, reply: ToolReply, server: str) -> Sequence[Problem]:
-    """What in the reply is not as promised."""
+async def _long_check(promise: Promise, reply: ToolReply, server: str) -> Sequence[Problem]:
+    """What in the reply is not as promised, where that is too long for the event loop."""
     try:
-        return await paced(lambda meter: promise.problems(reply, meter), server)
+        return await beside_loop(lambda meter: promise.problems(reply, meter), server)
     except TooMuch:
         return [too_much(IN_ALL)]
 
@@ -535,8 +549,6 @@ class Client(ClientTools):
 
 class Within(ClientTools):
     """A client with another deadline."""
-
-    _bounded = True
 
     def __init__(self, client: Client, seconds: float | None) -> None:
         """`seconds` for each request."""

@@ -43,14 +43,14 @@ T = TypeVar("T")
 _SOON, _SELDOM = 0.05, 60.0
 """How often a task is asked for, at most and at least, whatever the server would like."""
 _OFTEN_ENOUGH: Final = 1.0
+AS_SET: Final[Any] = ...
 
 
 class ClientWords:
     """The words. Beneath are `request` and `notify`, for what there is no word for."""
 
-    timeout: float | None = None
-    """How long each request of this view may take; see `within`."""
-    _bounded = False
+    timeout: float | None = AS_SET
+    """How long each request of this view may take, where that is not as the connection is set up; see `within`."""
     _most_pages = 1000
 
     @property
@@ -97,14 +97,10 @@ class ClientWords:
 
     # --- anything
 
-    def options(self) -> dict[str, Any]:
-        """What every request of this view is sent with."""
-        return {"timeout": self.timeout} if self._bounded else {}
-
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask anything: the result as it came."""
         return await self.line.request(
-            method, None if params is None else sendable(f"the params of {method}", params), **self.options()
+            method, None if params is None else sendable(f"the params of {method}", params), timeout=self.timeout
         )
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
@@ -126,7 +122,7 @@ class ClientWords:
         if keep is None:
             await self.request("logging/setLevel", {"level": level})
         else:
-            await keep(level, **self.options())
+            await keep(level, timeout=self.timeout)
 
     async def notify_roots_list_changed(self) -> None:
         """Tell the server that your roots are others now; it asks for them when it wants to know."""

@@ -247,12 +247,10 @@ class HostedServer(ClientTools):
             raise UnknownServer(self._id, self._federation.ids())
         return line
 
-    async def _is_task_only(self, name: str, *, refused: bool) -> bool:
+    def _is_task_only(self, name: str) -> bool | None:
         """Whether the server takes calls of this tool as tasks only: as its list says, which the federation keeps."""
         offering = self._federation.known(self._id)
-        if offering is None:
-            return await super()._is_task_only(name, refused=refused)
-        return is_task_only(offering.tools.get(name))
+        return None if offering is None else is_task_only(offering.tools.get(name))
 
     def _call_timeout(self) -> float | None:
         """How long a call of a tool may take that says nothing of it."""
@@ -262,7 +260,6 @@ class HostedServer(ClientTools):
         """The same words with another deadline; None waits for ever."""
         view = HostedServer(self._federation, self._id)
         view.timeout = seconds
-        view._bounded = True
         return view
 
 

@@ -6,7 +6,6 @@ format of a text is not checked unless asked for, as JSON Schema has it.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -89,11 +88,16 @@ class Validator:
 
         Most values are right, so that is asked first, which is quicker than to look for all that is wrong.
         """
+        try:
+            self._root.check(value, meter, None, YES_OR_NO, None)
+        except (Enough, TooLong):
+            pass  # which is a finding where it is said of what
+        except RecursionError:
+            raise TooMuch from None
+        else:
+            return []
         found = Findings(most, unions=self.dialect is not None)
         try:
-            with contextlib.suppress(Enough, TooLong):  # which is a finding where it is said of what
-                self._root.check(value, meter, None, YES_OR_NO, None)
-                return []
             self._root.check(value, meter, None, found, None)
         except Enough:
             pass
