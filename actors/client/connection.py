@@ -63,9 +63,8 @@ from greenroom.transports.client.seam import Broken, Gap, Inbound, Lost
 
 from .errors import ClientClosed, InitTimeout, NotReady, RequestLost
 from .handler import ClientHandler, Deferred
-from .pending import PendingRequest, Withdrawn
 from .reach import PING, Overheard, Overlong, Quarantined, Reach, greeting
-from .requests import Due, Impatient, Requests
+from .requests import Due, Impatient, PendingRequest, Requests, Withdrawn
 from .seam import Phase, Told
 
 if TYPE_CHECKING:

@@ -34,11 +34,11 @@ from greenroom.supervision import (
     wait_down,
 )
 
+from .board import Board, Reader
 from .connection import Connection
 from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
 from .handler import ClientHandler
-from .pending import Board, PendingRequest, Reader
-from .requests import parked
+from .requests import PendingRequest, parked
 from .seam import Phase
 from .settings import ClientSettings
 
@@ -88,7 +88,7 @@ class ConnectionLine:
     @property
     def status(self) -> Status:
         """How it is."""
-        return self.board.status
+        return self.board.ready or self.board.status
 
     @property
     def welcome(self) -> Welcome | None:

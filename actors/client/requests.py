@@ -1,34 +1,269 @@
-"""The requests of one connection: those that wait, and those that are under way, each until somebody has settled it.
+"""Requests: one from its beginning to what ends it (an answer, the deadline, a loss, its caller's end), and all of one connection.
 
-The table is the connection's. `wire` is set while requests may be sent.
+A request is settled exactly once. It belongs to two: its caller awaits it, and the connection has it in its table for as long as the server may
+answer. Whichever ends it first decides; when that was not the connection, it hears of it as `Withdrawn`, and tells the server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
+from greenroom.actors.cancellation import RequestCancelled
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError
 from greenroom.protocol.messages import Failure, Response, encode_notification, encode_request
 from greenroom.protocol.methods import Side
 from greenroom.protocol.negotiation import missing
-from greenroom.supervision import Backoff, send_after
+from greenroom.supervision import Backoff, Wakeup, running_process, send_after
 from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
 
-from .errors import ClientClosed, InitFailed, InitTimeout, NotReady, Parked, RequestLost, Unavailable, Unsupported, lost
-from .pending import PendingRequest
+from .errors import (
+    ClientClosed,
+    InitFailed,
+    InitTimeout,
+    NotReady,
+    Parked,
+    RequestLost,
+    RequestTimeout,
+    Unavailable,
+    Unsupported,
+    lost,
+)
 from .seam import Phase, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
     from greenroom.protocol.errors import RemoteProtocolError
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import Pid
+    from greenroom.supervision import ExitReason, Node, Pid, Process
     from greenroom.transports.client.seam import Wire
 
+    from .board import Board
     from .errors import ClientError
-    from .pending import Board, Withdrawn
+
+IDEMPOTENT: Final = frozenset(
+    (
+        "ping",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "logging/setLevel",
+        "tasks/list",
+        "tasks/get",
+        "tasks/result",
+    )
+)
+"""What may be sent once more when nobody knows whether it was seen."""
+
+
+class Withdrawn(NamedTuple):
+    """To the connection: nobody waits for it any more."""
+
+    request: PendingRequest
+    reason: str
+
+
+class PendingRequest:
+    """A request that is under way."""
+
+    __slots__ = (
+        "_connection",
+        "_future",
+        "_owner",
+        "_progress",
+        "deadline",
+        "held",
+        "id",
+        "idempotent",
+        "method",
+        "params",
+        "resends",
+        "task",
+        "token",
+        "waits",
+        "wire",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, id: int, method: str, params: Mapping[str, Any] | None) -> None:
+        """Made by a `Line`."""
+        self.id: RequestId = id
+        self.method = method
+        self.params = params
+        self.idempotent: bool = method in IDEMPOTENT
+        self.waits = True
+        self.resends = 0
+        """How often it was sent again."""
+        self.held = 0
+        """How often the server wanted to be asked later; less than 0 while it waits for that."""
+        self.token: str | int | None = None
+        self.task: str | None = None
+        """The task that the server has made of it, while that is followed."""
+        self.wire: Pid | None = None
+        """On which wire it is under way; None while it waits."""
+        self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._connection: Process | None = None
+        self._owner: Process | None = None
+        self._progress: _Words | None = None
+        self.deadline: float | None = None
+        """When it falls due, on the loop's clock."""
+
+    def __repr__(self) -> str:
+        return f"<PendingRequest {self.id} {self.method}{', settled' if self._future.done() else ''}>"
+
+    # --- for the caller
+
+    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
+        future = self._future
+        try:
+            return (yield from future)
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self._withdraw("cancelled")
+                task = asyncio.current_task()
+                if task is not None and not task.cancelling():
+                    raise RequestCancelled from None  # another reader of it was cancelled, and with it the request
+            raise
+
+    async def result(self) -> dict[str, Any]:
+        """The result. Whoever is cancelled while waiting for it cancels the request."""
+        return await self
+
+    async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
+        """How it goes, until it is settled, or with `of_task` until the task has ended that it has become; for one reader."""
+        words = self._progress
+        if words is None:
+            return
+        while True:
+            while words.kept:
+                yield words.kept.popleft()
+            if self._future.done() and not (of_task and self.task is not None):
+                return
+            await words.wait()
+
+    def cancel(self, reason: str = "") -> None:
+        """Nobody wants it any more."""
+        if self.settle(None, RequestCancelled(reason)):
+            self._withdraw(reason)
+
+    def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
+        """Have `tell` called with the outcome, once, and soon."""
+
+        def done(future: asyncio.Future[dict[str, Any]]) -> None:
+            if future.cancelled():
+                tell(None, RequestCancelled("cancelled"))
+            else:
+                error = future.exception()
+                tell(None if error is not None else future.result(), error)
+
+        self._future.add_done_callback(done)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its outcome is decided."""
+        return self._future.done()
+
+    # --- for the line
+
+    def expect_progress(self, most: int) -> None:
+        """Keep what is told of it."""
+        self._progress = _Words(most)
+
+    def begin(self, node: Node, seconds: float | None) -> None:
+        """Its time begins, and ends with whoever asks."""
+        owner = self._owner = running_process()
+        if owner is not None:
+            owner.await_death(self)
+        if seconds is not None:
+            self.deadline = node.loop.time() + seconds
+            node.deadlines.add(seconds, self)
+
+    # --- for whoever ends it
+
+    def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
+        """Decide it. False when it was decided already."""
+        owner = self._owner
+        if owner is not None:
+            owner.forget(self)
+            self._owner = None
+        if self._progress is not None:
+            self._progress.wake()
+        future = self._future
+        if future.done():
+            return False
+        if error is None:
+            future.set_result(result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a result
+        else:
+            future.set_exception(error)
+            future.exception()  # marks it as seen: the caller may be gone
+        return True
+
+    def expire(self, seconds: float) -> None:
+        """The deadline is over."""
+        if self.settle(None, RequestTimeout(self.method, seconds)):
+            self._withdraw("timeout")
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
+        """The process that asked is gone."""
+        self._owner = None
+        self.cancel("the caller has ended")
+
+    def tell(self, progress: Progress) -> None:
+        """How far it has come."""
+        if self._progress is not None:
+            self._progress.add(progress)
+
+    def task_over(self) -> None:
+        """The task has ended, or is followed no more."""
+        self.task = None
+        if self._progress is not None:
+            self._progress.wake()
+
+    def _withdraw(self, reason: str) -> bool:
+        """Have the connection forget it, and tell the server; whether that was still to be done."""
+        if self._owner is not None:
+            self._owner.forget(self)
+            self._owner = None
+        if self._progress is not None:
+            self._progress.wake()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return False
+        connection.send(Withdrawn(self, reason), exempt=True)
+        return True
+
+    def handed_to(self, connection: Process) -> None:
+        """From now on a connection has to hear of it when nobody wants it any more."""
+        self._connection = connection
+
+    def forgotten(self) -> None:
+        """The connection has taken it out of its table."""
+        self._connection = None
+
+
+class _Words(Wakeup):
+    """What was told of one request, for one reader."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.kept: deque[Progress] = deque(maxlen=most)
+
+    def add(self, progress: Progress) -> None:
+        self.kept.append(progress)
+        self.wake()
+
+
+# --- All of one connection. The table is the connection's; `wire` is set while requests may be sent.
 
 
 class OwnRequest:

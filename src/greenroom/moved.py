@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 _MOVED: Final = {
     "actors.calls": "inflight",
     "actors.catalogue": "lists",
+    "actors.client.board": "readers",
     "actors.client.connection": "errands attendant",
-    "actors.client.pending": "board readers",
     "actors.client.reach": "greeting reports",
+    "actors.client.requests": "pending",
     "actors.company": "handle others peers",
     "actors.consent.consent": "turns memory",
     "actors.consent.rules": "globs errors",

@@ -25,7 +25,7 @@ from .process import DEAD, QUEUED, Process
 from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .timers import Deadlines
 from .watchdog import Watchdog
-from .workers import Workers
+from .workers import JOBS_PER_TURN, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -343,8 +343,7 @@ class Node:
     def _pump(self) -> None:
         """Run processes, and what they leave to workers, and who is woken by those, until all is done or it is the loop's turn."""
         queue, workers, gates = self.run_queue, self.workers, self._gates
-        jobs = workers.jobs
-        workers.renew()
+        workers.left = JOBS_PER_TURN
         budget = PUMP_BUDGET
         now = self.loop.time  # on virtual time it stands still here, and the order of a seed stays as it is
         until = self.turn_ends = now() + TURN
@@ -357,7 +356,7 @@ class Node:
                         (process.context or process.own_context()).run(process.drain)
                     if now() > until:
                         budget = 0
-                if jobs and workers.run() and budget > 0:
+                if workers.jobs and workers.run() and budget > 0:
                     continue
                 if not gates:
                     break
@@ -367,7 +366,7 @@ class Node:
                     budget -= 1
                     gates.popleft().open()
         finally:
-            if queue or jobs or gates:
+            if queue or workers.jobs or gates:
                 self.loop.call_soon(self._pump, context=self.context)
             else:
                 self._pumping = False

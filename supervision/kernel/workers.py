@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Job = tuple[Process, CoroutineType[Any, Any, Any], Entry]
 
-_JOBS_PER_TURN = 128
+JOBS_PER_TURN = 128
 _PARKED = 1024  # workers that are kept though they have nothing to do; those of a flood beyond that end with it
 
 
@@ -88,16 +88,18 @@ def _closes(error: BaseException) -> bool:
 class Workers:
     """The pool of one node."""
 
-    __slots__ = ("_fresh", "_left", "_node", "_parked", "_tasks", "jobs")
+    __slots__ = ("_fresh", "_node", "_parked", "_tasks", "jobs", "left")
 
     def __init__(self, node: Node, jobs: deque[Job] | None = None) -> None:
         """`jobs` may be a queue that chooses its own order."""
         self._node = node
-        self.jobs: deque[Job] = deque() if jobs is None else jobs  # invocations that have not begun
+        self.jobs: deque[Job] = deque() if jobs is None else jobs
+        """The invocations that have not begun."""
         self._parked: list[Gate] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fresh: asyncio.Task[None] | None = None  # who was made, and has not begun yet
-        self._left = _JOBS_PER_TURN
+        self.left = JOBS_PER_TURN
+        """How many more may begin in this turn of the loop; the pump begins each turn with all of them."""
 
     def __len__(self) -> int:
         """How many tasks the pool has now."""
@@ -115,17 +117,13 @@ class Workers:
             self._grow()
         self._node.wake()
 
-    def renew(self) -> None:
-        """A new turn of the loop: as many may begin again."""
-        self._left = _JOBS_PER_TURN
-
     def run(self) -> bool:
         """Begin what is queued, as much as this turn of the loop allows, each in a task of its own; whether anything has run.
 
         Called by the pump, outside of any task, as long as something is queued.
         """
         ran = False
-        while self.jobs and self._left and self._parked:
+        while self.jobs and self.left and self._parked:
             ran = self._parked.pop().open() or ran
         if self.jobs and not self._parked and self._fresh is None:
             self._grow()
@@ -156,8 +154,8 @@ class Workers:
         self._fresh = None
         gate = Gate(self._node.loop)
         while True:
-            while jobs and self._left:
-                self._left -= 1
+            while jobs and self.left:
+                self.left -= 1
                 rest = self._begin(task)
                 if rest is not None:
                     try:

@@ -29,7 +29,7 @@ from .stage import SILENCE, Stage
 
 if TYPE_CHECKING:
     from greenroom.actors.client.line import ConnectionLine
-    from greenroom.actors.client.pending import PendingRequest
+    from greenroom.actors.client.requests import PendingRequest
 
     from .stage import StageWire
 

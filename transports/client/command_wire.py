@@ -9,7 +9,6 @@ that speaks something else. A grandchild that holds the pipes open holds nobody 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import os

@@ -17,7 +17,7 @@ from greenroom.errors import ConfigError
 from greenroom.supervision import spelling
 
 from .door import echo, styled
-from .endings import Lines, Misused, visible
+from .endings import Misused, visible
 from .loading import aside, blaming, is_server_name, is_url, load_server, pairs
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import msgspec
 from .content import Audio, Contents, Embedded, Image, Text
 from .errors import BadAnswer
 from .json import read
-from .meter import Meter
+from .meter import AT_ONCE, Meter
 from .problems import Mismatch, Problem, Reason
 from .received import ToolReply, text_of
 from .schemas import kind_of
@@ -132,6 +132,8 @@ class Promise:
         """`schema` is a stranger's."""
         self.schema = schema
         self._validator: Any = None
+        self._meter = Meter()
+        """For checks on the event loop, one after the other."""
         self.broken: str | None = None
         """Why the schema is no use."""
 
@@ -140,7 +142,9 @@ class Promise:
 
         Raises `TooMuch` when the meter is used up, by the schema or by the value.
         """
-        meter = Meter() if meter is None else meter
+        if meter is None:
+            meter = self._meter
+            meter.left = AT_ONCE
         if self.schema is None or reply.is_error or self.broken is not None:
             return ()
         if reply.structured_content is None:

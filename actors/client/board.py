@@ -1,7 +1,6 @@
-"""One request, from whoever begins it to whatever ends it: an answer, the deadline, a loss, its caller's end. It is settled exactly once.
+"""What a connection and its line have in common, and what stays when the connection's process is replaced.
 
-It belongs to two: its caller awaits it, and the connection has it in its table for as long as the server may answer. Whoever ends it
-first decides; when that was not the connection, it hears of it as `Withdrawn`, and tells the server.
+It is no process. The connection writes it, in the loop; the line's holders read it.
 """
 
 from __future__ import annotations
@@ -9,247 +8,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.names import Key, Name
-from greenroom.supervision import Wakeup, running_process
+from greenroom.supervision import Wakeup
 
-from .errors import RequestTimeout
 from .seam import Phase, Status, Told
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
     from types import TracebackType
 
-    from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason, Node, Pid, Process
+    from greenroom.supervision import Process
 
-    from .seam import Progress, Welcome
+    from .requests import PendingRequest
+    from .seam import Welcome
     from .settings import ClientSettings
-
-IDEMPOTENT: Final = frozenset(
-    (
-        "ping",
-        "tools/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "prompts/list",
-        "prompts/get",
-        "completion/complete",
-        "logging/setLevel",
-        "tasks/list",
-        "tasks/get",
-        "tasks/result",
-    )
-)
-"""What may be sent once more when nobody knows whether it was seen."""
-
-
-class Withdrawn(NamedTuple):
-    """To the connection: nobody waits for it any more."""
-
-    request: PendingRequest
-    reason: str
-
-
-class PendingRequest:
-    """A request that is under way."""
-
-    __slots__ = (
-        "_connection",
-        "_future",
-        "_owner",
-        "_progress",
-        "deadline",
-        "held",
-        "id",
-        "idempotent",
-        "method",
-        "params",
-        "resends",
-        "task",
-        "token",
-        "waits",
-        "wire",
-    )
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, id: int, method: str, params: Mapping[str, Any] | None) -> None:
-        """Made by a `Line`."""
-        self.id: RequestId = id
-        self.method = method
-        self.params = params
-        self.idempotent: bool = method in IDEMPOTENT
-        self.waits = True
-        self.resends = 0
-        """How often it was sent again."""
-        self.held = 0
-        """How often the server wanted to be asked later; less than 0 while it waits for that."""
-        self.token: str | int | None = None
-        self.task: str | None = None
-        """The task that the server has made of it, while that is followed."""
-        self.wire: Pid | None = None
-        """On which wire it is under way; None while it waits."""
-        self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self._connection: Process | None = None
-        self._owner: Process | None = None
-        self._progress: _Words | None = None
-        self.deadline: float | None = None
-        """When it falls due, on the loop's clock."""
-
-    def __repr__(self) -> str:
-        return f"<PendingRequest {self.id} {self.method}{', settled' if self._future.done() else ''}>"
-
-    # --- for the caller
-
-    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
-        future = self._future
-        try:
-            return (yield from future)
-        except asyncio.CancelledError:
-            if future.cancelled():
-                self._withdraw("cancelled")
-                task = asyncio.current_task()
-                if task is not None and not task.cancelling():
-                    raise RequestCancelled from None  # another reader of it was cancelled, and with it the request
-            raise
-
-    async def result(self) -> dict[str, Any]:
-        """The result. Whoever is cancelled while waiting for it cancels the request."""
-        return await self
-
-    async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
-        """How it goes, until it is settled, or with `of_task` until the task has ended that it has become; for one reader."""
-        words = self._progress
-        if words is None:
-            return
-        while True:
-            while words.kept:
-                yield words.kept.popleft()
-            if self._future.done() and not (of_task and self.task is not None):
-                return
-            await words.wait()
-
-    def cancel(self, reason: str = "") -> None:
-        """Nobody wants it any more."""
-        if self.settle(None, RequestCancelled(reason)):
-            self._withdraw(reason)
-
-    def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
-        """Have `tell` called with the outcome, once, and soon."""
-
-        def done(future: asyncio.Future[dict[str, Any]]) -> None:
-            if future.cancelled():
-                tell(None, RequestCancelled("cancelled"))
-            else:
-                error = future.exception()
-                tell(None if error is not None else future.result(), error)
-
-        self._future.add_done_callback(done)
-
-    @property
-    def settled(self) -> bool:
-        """Whether its outcome is decided."""
-        return self._future.done()
-
-    # --- for the line
-
-    def expect_progress(self, most: int) -> None:
-        """Keep what is told of it."""
-        self._progress = _Words(most)
-
-    def begin(self, node: Node, seconds: float | None) -> None:
-        """Its time begins, and ends with whoever asks."""
-        owner = self._owner = running_process()
-        if owner is not None:
-            owner.await_death(self)
-        if seconds is not None:
-            self.deadline = node.loop.time() + seconds
-            node.deadlines.add(seconds, self)
-
-    # --- for whoever ends it
-
-    def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
-        """Decide it. False when it was decided already."""
-        owner = self._owner
-        if owner is not None:
-            owner.forget(self)
-            self._owner = None
-        if self._progress is not None:
-            self._progress.wake()
-        future = self._future
-        if future.done():
-            return False
-        if error is None:
-            future.set_result(result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a result
-        else:
-            future.set_exception(error)
-            future.exception()  # marks it as seen: the caller may be gone
-        return True
-
-    def expire(self, seconds: float) -> None:
-        """The deadline is over."""
-        if self.settle(None, RequestTimeout(self.method, seconds)):
-            self._withdraw("timeout")
-
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
-        """The process that asked is gone."""
-        self._owner = None
-        self.cancel("the caller has ended")
-
-    def tell(self, progress: Progress) -> None:
-        """How far it has come."""
-        if self._progress is not None:
-            self._progress.add(progress)
-
-    def task_over(self) -> None:
-        """The task has ended, or is followed no more."""
-        self.task = None
-        if self._progress is not None:
-            self._progress.wake()
-
-    def _withdraw(self, reason: str) -> bool:
-        """Have the connection forget it, and tell the server; whether that was still to be done."""
-        if self._owner is not None:
-            self._owner.forget(self)
-            self._owner = None
-        if self._progress is not None:
-            self._progress.wake()
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return False
-        connection.send(Withdrawn(self, reason), exempt=True)
-        return True
-
-    def handed_to(self, connection: Process) -> None:
-        """From now on a connection has to hear of it when nobody wants it any more."""
-        self._connection = connection
-
-    def forgotten(self) -> None:
-        """The connection has taken it out of its table."""
-        self._connection = None
-
-
-class _Words(Wakeup):
-    """What was told of one request, for one reader."""
-
-    __slots__ = ("kept",)
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.kept: deque[Progress] = deque(maxlen=most)
-
-    def add(self, progress: Progress) -> None:
-        self.kept.append(progress)
-        self.wake()
-
-
-# --- What a connection and its line have in common, and what stays when the connection's process is replaced.
-# It is no process. The connection writes it, in the loop; whoever holds the line reads it.
 
 ROLE: Final = "connection"
 
@@ -290,15 +65,15 @@ class Board:
         self.tools_changed: Callable[[], object] | None = None
         """Called as soon as the server says that its tools are others: the queue for notifications would tell it after the next call has begun."""
         self.readers = Readers(settings.max_updates)
-        self._ready: Status | None = None
-        """How it is while it is ready: each call asks."""
+        self.ready: Status | None = None
+        """The status while it is ready, when it does not change: each call asks for it."""
         self._watchers: set[_Watcher] = set()
 
     @property
     def status(self) -> Status:
         """How it is."""
-        if self._ready is not None:
-            return self._ready
+        if self.ready is not None:
+            return self.ready
         left = None
         if self.retry_at is not None and self.process is not None:
             left = max(0.0, self.retry_at - self.process.node.loop.time())
@@ -317,7 +92,7 @@ class Board:
     ) -> None:
         """It is different from now on."""
         self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
-        self._ready = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
+        self.ready = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
         self.forgiven = min(self.forgiven, attempts)
         if phase is Phase.CLOSED:
             self.readers.end()
