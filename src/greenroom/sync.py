@@ -12,29 +12,40 @@ another thread). Any number of threads may use one client.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from greenroom.actors.client.errors import ClientClosed
 from greenroom.supervision import ActorError, BackgroundNode
 
-from .client import Client
-from .errors import suggests
+from .client import Client, ClientTools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
     from types import TracebackType
 
     from greenroom.actors.client.seam import Progress, Status, Told, Updates
-    from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
-    from greenroom.protocol.received import PromptReply, RemoteTask, ResourceReply, ToolReply
-    from greenroom.protocol.results import Completion
-    from greenroom.protocol.shapes import Level
+    from greenroom.protocol.received import ToolReply
 
-    from .client import ClientTools, PendingCall
+    from .client import PendingCall
     from .targets import Target
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _waiting(
+    word: Callable[Concatenate[ClientTools, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncWords, P], T]:
+    """The same word for code that blocks: with its signature and what is written of it, and the answer itself as its result."""
+    name = word.__name__
+
+    @wraps(word)
+    def waiting(self: SyncWords, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        asked: Callable[P, Coroutine[Any, Any, T]] = getattr(self._words, name)
+        return self._node.run(asked, *args, **kwargs)
+
+    return waiting
 
 
 class SyncWords:
@@ -57,29 +68,7 @@ class SyncWords:
         """Call a tool for its value. Raises `ToolFailed` and `BadAnswer`."""
         return self._node.run(self._words.call, name, arguments, into=into, **more)
 
-    @suggests(
-        "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
-    )
-    def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        on_progress: Callable[[Progress], Any] | None = None,
-        task: bool | float = False,
-        meta: Mapping[str, Any] | None = None,
-        idempotent: bool = False,
-    ) -> ToolReply:
-        """Call a tool, and have all that it answered. `on_progress` is called in the node's thread."""
-        return self._node.run(
-            self._words.call_tool,
-            name,
-            arguments,
-            on_progress=on_progress,
-            task=task,
-            meta=meta,
-            idempotent=idempotent,
-        )
+    call_tool = _waiting(ClientTools.call_tool)
 
     def start_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, idempotent: bool = False
@@ -93,57 +82,20 @@ class SyncWords:
 
     # --- lists, resources, prompts, completions
 
-    def list_tools(self) -> list[Tool]:
-        """All tools, from all pages."""
-        return self._node.run(self._words.list_tools)
-
-    def list_resources(self) -> list[Resource]:
-        """All resources, from all pages."""
-        return self._node.run(self._words.list_resources)
-
-    def list_resource_templates(self) -> list[ResourceTemplate]:
-        """All resource templates, from all pages."""
-        return self._node.run(self._words.list_resource_templates)
-
-    def list_prompts(self) -> list[Prompt]:
-        """All prompts, from all pages."""
-        return self._node.run(self._words.list_prompts)
-
-    def read_resource(self, uri: str) -> ResourceReply:
-        """What is in a resource."""
-        return self._node.run(self._words.read_resource, uri)
-
-    def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> PromptReply:
-        """A prompt with these arguments."""
-        return self._node.run(self._words.get_prompt, name, arguments, **more)
-
-    def complete(
-        self,
-        of: Prompt | ResourceTemplate | str | Mapping[str, Any],
-        argument: str,
-        value: str = "",
-        known: Mapping[str, str] | None = None,
-    ) -> Completion:
-        """How an argument could go on."""
-        return self._node.run(self._words.complete, of, argument, value, known)
+    list_tools = _waiting(ClientTools.list_tools)
+    list_resources = _waiting(ClientTools.list_resources)
+    list_resource_templates = _waiting(ClientTools.list_resource_templates)
+    list_prompts = _waiting(ClientTools.list_prompts)
+    read_resource = _waiting(ClientTools.read_resource)
+    get_prompt = _waiting(ClientTools.get_prompt)
+    complete = _waiting(ClientTools.complete)
 
     # --- the server
 
-    def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Ask anything: the result as it came."""
-        return self._node.run(self._words.request, method, params)
-
-    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell anything."""
-        self._node.run(self._words.notify, method, params)
-
-    def ping(self) -> float:
-        """Whether it answers: after how many seconds."""
-        return self._node.run(self._words.ping)
-
-    def set_log_level(self, level: Level) -> None:
-        """Which log messages are wanted."""
-        self._node.run(self._words.set_log_level, level)
+    request = _waiting(ClientTools.request)
+    notify = _waiting(ClientTools.notify)
+    ping = _waiting(ClientTools.ping)
+    set_log_level = _waiting(ClientTools.set_log_level)
 
     @property
     def status(self) -> Status:
@@ -210,25 +162,11 @@ class SyncWords:
 
     # --- tasks
 
-    def tasks_list(self) -> list[RemoteTask]:
-        """All tasks that the server keeps for us."""
-        return self._node.run(self._words.tasks_list)
-
-    def tasks_get(self, task: RemoteTask | str) -> RemoteTask:
-        """How a task stands."""
-        return self._node.run(self._words.tasks_get, task)
-
-    def tasks_cancel(self, task: RemoteTask | str) -> RemoteTask:
-        """Have it stopped."""
-        return self._node.run(self._words.tasks_cancel, task)
-
-    def tasks_wait(self, task: RemoteTask | str) -> RemoteTask:
-        """Wait until it is over."""
-        return self._node.run(self._words.tasks_wait, task)
-
-    def tasks_result(self, task: RemoteTask | str) -> ToolReply:
-        """What came of it, as soon as it is over."""
-        return self._node.run(self._words.tasks_result, task)
+    tasks_list = _waiting(ClientTools.tasks_list)
+    tasks_get = _waiting(ClientTools.tasks_get)
+    tasks_cancel = _waiting(ClientTools.tasks_cancel)
+    tasks_wait = _waiting(ClientTools.tasks_wait)
+    tasks_result = _waiting(ClientTools.tasks_result)
 
 
 class _OwnNode(BackgroundNode):
