@@ -5,7 +5,6 @@ It is no process. The connection writes it, in the loop; the line's holders read
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,6 +16,7 @@ from greenroom.supervision import Wakeup
 from .seam import Phase, Status, Told
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
     from types import TracebackType
 

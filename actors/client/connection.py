@@ -562,14 +562,11 @@ class Errands:
             errand.timer.cancel()
         worker, errand.worker = errand.worker, None
         if worker is not None:
-            self._forget_worker(worker, errand)
+            process = self._connection.node.process(worker)
+            if process is not None:
+                process.forget(errand)
             kill(worker)
         return True
-
-    def _forget_worker(self, worker: Pid | None, errand: Errand) -> None:
-        process = None if worker is None else self._connection.node.process(worker)
-        if process is not None:
-            process.forget(errand)
 
 
 async def _work(errand: Errand, handler: ClientHandler, request: Request) -> None:

@@ -75,23 +75,22 @@ class Withdrawn(NamedTuple):
 class PendingRequest:
     """A request that is under way."""
 
-    __slots__ = (
-        "_connection",
-        "_future",
-        "_owner",
-        "_progress",
-        "deadline",
-        "held",
-        "id",
-        "idempotent",
-        "method",
-        "params",
-        "resends",
-        "task",
-        "token",
-        "waits",
-        "wire",
-    )
+    # Most are as it is here, from their beginning to their end.
+    waits = True
+    resends = 0
+    """How often it was sent again."""
+    held = 0
+    """How often the server wanted to be asked later; less than 0 while it waits for that."""
+    token: str | int | None = None
+    task: str | None = None
+    """The task that the server has made of it, while that is followed."""
+    wire: Pid | None = None
+    """On which wire it is under way; None while it waits."""
+    deadline: float | None = None
+    """When it falls due, on the loop's clock."""
+    _connection: Process | None = None
+    _owner: Process | None = None
+    _progress: _Words | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, id: int, method: str, params: Mapping[str, Any] | None) -> None:
         """Made by a `Line`."""
@@ -99,22 +98,7 @@ class PendingRequest:
         self.method = method
         self.params = params
         self.idempotent: bool = method in IDEMPOTENT
-        self.waits = True
-        self.resends = 0
-        """How often it was sent again."""
-        self.held = 0
-        """How often the server wanted to be asked later; less than 0 while it waits for that."""
-        self.token: str | int | None = None
-        self.task: str | None = None
-        """The task that the server has made of it, while that is followed."""
-        self.wire: Pid | None = None
-        """On which wire it is under way; None while it waits."""
         self._future: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self._connection: Process | None = None
-        self._owner: Process | None = None
-        self._progress: _Words | None = None
-        self.deadline: float | None = None
-        """When it falls due, on the loop's clock."""
 
     def __repr__(self) -> str:
         return f"<PendingRequest {self.id} {self.method}{', settled' if self._future.done() else ''}>"
@@ -269,20 +253,14 @@ class _Words(Wakeup):
 class OwnRequest:
     """A request of the connection's own."""
 
-    __slots__ = (
-        "deadline",
-        "held",
-        "id",
-        "idempotent",
-        "method",
-        "params",
-        "resends",
-        "settled",
-        "then",
-        "token",
-        "waits",
-        "wire",
-    )
+    wire: Pid | None = None
+    settled = False
+    idempotent = False
+    waits = True
+    token: str | int | None = None
+    deadline: float | None = None
+    resends = 0
+    held = 0
 
     def __init__(
         self,
@@ -296,12 +274,6 @@ class OwnRequest:
         self.method = method
         self.params = params
         self.then = then
-        self.wire: Pid | None = None
-        self.settled = self.idempotent = False
-        self.waits = True
-        self.token: str | int | None = None
-        self.deadline: float | None = None
-        self.resends = self.held = 0
 
     def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
         """Decide it."""
@@ -587,13 +559,7 @@ class Requests:
         elif entry.resends < RESENDS:
             entry.resends += 1
             entry.wire = None
-            error = None if self.wire is not None else self.refusal(entry)
-            if error is not None:
-                self.end(entry, None, error)
-            elif self.wire is not None:
-                self.send(entry)
-            else:
-                self._bear(entry)
+            self._again(entry)
         else:
             self.end(entry, None, RequestLost(entry.method, cause, maybe_done=seen))
 
@@ -618,6 +584,10 @@ class Requests:
         if self.table.get(entry.id) is not entry:
             return
         entry.held = -entry.held
+        self._again(entry)
+
+    def _again(self, entry: PendingRequest) -> None:
+        """Send what is in the table once more, or let it wait, or say why not."""
         error = None if self.wire is not None else self.refusal(entry)
         if error is not None:
             self.end(entry, None, error)

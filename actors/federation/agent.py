@@ -232,15 +232,18 @@ class Agent:
         return self._consent is not None and self._consent.denies(server, tool)
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
-        """The catalogue as Anthropic takes it, under names that are legal there."""
+        """The catalogue as Anthropic takes it, under names that are legal there.
+
+        A tool that it would refuse, and the whole request with it, is left out with a warning.
+        """
         return to_anthropic(await self._for("anthropic"))
 
     async def to_openai(self) -> list[dict[str, Any]]:
-        """The catalogue as OpenAI takes it, under names that are legal there."""
+        """The catalogue as OpenAI takes it, likewise."""
         return to_openai(await self._for("openai"))
 
     async def to_gemini(self) -> list[dict[str, Any]]:
-        """The catalogue as Gemini takes it, under names that are legal there."""
+        """The catalogue as Gemini takes it, likewise: declarations for `tools=[{"function_declarations": await host.to_gemini()}]`."""
         return to_gemini(await self._for("gemini"))
 
     async def _for(self, provider: Provider) -> list[dict[str, Any]]:
@@ -509,6 +512,8 @@ class Agent:
         Whatever goes wrong is a result as well, which says so: a name that there is not, arguments that do not fit, a server that is away. Only
         a catalogue that cannot be made (`ToolCollision`) is raised, since no model can do anything about it, and so is `NoCall`, for what
         is no call of a tool.
+
+        `call` is a `tool_use` block, a tool call or `function_call` item, or a `functionCall` part, as a dict or as an object of the provider's SDK.
         """
         id, shape = call_shape(call)
         try:

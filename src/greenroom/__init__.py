@@ -134,8 +134,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.client.seam": "Phase Progress Status Told",
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
-    "greenroom.actors.handlers": "CompletionOptions PromptOptions ResourceOptions TemplateOptions "
-    "ToolOptions",
+    "greenroom.actors.handlers": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
     "greenroom.actors.hooks": "Hooks",
     "greenroom.actors.pools.pool": "Pool",
     "greenroom.actors.server_questions": "Accepted Declined Dismissed Root Sampled",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast, overload
 
 from greenroom.actors.client.errors import NotReady
 from greenroom.actors.client.task_only import is_task_only
-from greenroom.actors.federation.agent import AS_SET
+from greenroom.actors.federation.agent import AS_SET, Agent
 from greenroom.actors.federation.federation_errors import InvalidArguments, NoSeparator, UnknownServer
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.pins import Pins
@@ -19,10 +20,9 @@ from .errors import suggests
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from greenroom.actors.client.seam import Line, Progress
-    from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Part
     from greenroom.actors.federation.tool_catalogue import ToolCatalogue
@@ -31,8 +31,24 @@ if TYPE_CHECKING:
 
     from .client_words import ClientWords
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _log: Final = logging.getLogger("greenroom.agent")
+
+
+def _of_agent(
+    word: Callable[Concatenate[Agent, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[HostWords, P], Coroutine[Any, Any, T]]:
+    """A word of the host's agent as one of the host, once that is open; with its signature and what is written of it."""
+    name = word.__name__
+
+    @wraps(word)
+    async def asked(self: HostWords, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self.check_open()
+        ask: Callable[P, Coroutine[Any, Any, T]] = getattr(self.agent, name)
+        return await ask(*args, **kwargs)
+
+    return asked
 
 
 class HostWords:
@@ -62,44 +78,13 @@ class HostWords:
         self.check_open()
         return list(read_page(Tool, {"tools": await self.agent.list_tools()}).items)
 
-    async def to_anthropic(self) -> list[dict[str, Any]]:
-        """All tools as Anthropic takes them: one that it would refuse, and the whole request with it, is left out with a warning."""
-        self.check_open()
-        return await self.agent.to_anthropic()
-
-    async def to_openai(self) -> list[dict[str, Any]]:
-        """All tools as OpenAI takes them, likewise."""
-        self.check_open()
-        return await self.agent.to_openai()
-
-    async def to_gemini(self) -> list[dict[str, Any]]:
-        """All tools as Gemini takes them, likewise: declarations for `tools=[{"function_declarations": await host.to_gemini()}]`."""
-        self.check_open()
-        return await self.agent.to_gemini()
-
-    async def from_anthropic_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments."""
-        self.check_open()
-        return await self.agent.from_anthropic_call(call)
-
-    async def from_openai_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments."""
-        self.check_open()
-        return await self.agent.from_openai_call(call)
-
-    async def from_gemini_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments."""
-        self.check_open()
-        return await self.agent.from_gemini_call(call)
-
-    async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
-        """Do what a model wants, and give back what it gets, in its provider's shape: whatever goes wrong is a result as well.
-
-        `call` is a `tool_use` block, a tool call or `function_call` item, or a `functionCall` part, as a dict or as an object of the provider's SDK.
-        Anything else raises `NoCall`.
-        """
-        self.check_open()
-        return await self.agent.run(call, timeout=timeout)
+    to_anthropic = _of_agent(Agent.to_anthropic)
+    to_openai = _of_agent(Agent.to_openai)
+    to_gemini = _of_agent(Agent.to_gemini)
+    from_anthropic_call = _of_agent(Agent.from_anthropic_call)
+    from_openai_call = _of_agent(Agent.from_openai_call)
+    from_gemini_call = _of_agent(Agent.from_gemini_call)
+    run = _of_agent(Agent.run)
 
     @overload
     async def call(

@@ -266,7 +266,7 @@ class BaseSupervisor(GenServer):
             text = (
                 f"child {child.spec.id!r} {pid} runs without a link to its supervisor, which will not hear of its end"
             )
-            self._otp_unexpected("child", text)
+            self.report_unexpected("child", text)
 
 
 def _pid_of(result: Any) -> Pid | None:

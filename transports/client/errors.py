@@ -241,7 +241,6 @@ LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """What is worth another try in a while."""
 _LONGEST: Final = 64
 _DECLINED: Final = frozenset({307, 308, 401, 405, 406, 411, 413, 414, 415, 421, 426, 429, 431})
-_DENIED: Final = frozenset({401, 403})
 
 
 def instance_of(head: Head) -> str:

@@ -298,25 +298,6 @@ _TIMES: Final = 3
 class Connection(asyncio.Protocol):
     """Made by the pool, to which it belongs."""
 
-    __slots__ = (
-        "_address",
-        "_cause",
-        "_ended",
-        "_going_on",
-        "_paused",
-        "_pool",
-        "_reader",
-        "_reading",
-        "_rest",
-        "_rest_at",
-        "_secure",
-        "_transport",
-        "_visit",
-        "lost",
-        "patience",
-        "since",
-    )
-
     def __init__(self, pool: Pool, address: Address) -> None:
         """Not open yet."""
         self._pool = pool
