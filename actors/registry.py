@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Coroutine
 from contextvars import Context
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 from greenroom.errors import GreenroomError
 from greenroom.supervision import ActorError, Crash, Exit, child, spawn_link, whereis
@@ -34,6 +35,7 @@ from greenroom.supervision.statem import (
 
 from .catalogue import RegistrationError
 from .entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
+from .handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from .subscriptions import tell_changed
 from .worker import call_locally
 
@@ -44,12 +46,74 @@ if TYPE_CHECKING:
 
     from .catalogue import Catalogue, Kind, Shelf
     from .entries import Entry
-    from .handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
     from .jobs import House
     from .subscriptions import Board, Subscriptions
 
+Done = TypeVar("Done")
+Dropped = TypeVar("Dropped")
+Options = TypeVar("Options")
 
-class Registry:
+
+def checked(options: Options | None, kind: type[Options]) -> Options:
+    """The options, or those of a function of which nothing was said. Raises `RegistrationError` for a dict of them."""
+    if options is None:
+        return kind()
+    if not isinstance(options, kind):
+        raise RegistrationError(f"options must be {kind.__name__}(title=…), not {options!r}")
+    return options
+
+
+class Registering(Generic[Done, Dropped]):
+    """`register_tool` and its like, for what writes to a catalogue at once, and for what has it written."""
+
+    def _put(self, entry: Entry, replace: bool) -> Done:  # noqa: FBT001 - passed on
+        raise NotImplementedError
+
+    def _drop(self, kind: Kind, name: Hashable) -> Dropped:
+        raise NotImplementedError
+
+    def register_tool(
+        self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
+    ) -> Done:
+        """A tool of that name, instead of one that has it already unless `replace` is False. Raises `RegistrationError`."""
+        return self._put(tool_entry(name, function, checked(options, ToolOptions)), replace)
+
+    def register_resource(
+        self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
+    ) -> Done:
+        """A resource, at `options.uri`."""
+        return self._put(resource_entry(name, function, checked(options, ResourceOptions)), replace)
+
+    def register_resource_template(
+        self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
+    ) -> Done:
+        """All resources that `options.uri_template` describes."""
+        return self._put(template_entry(name, function, checked(options, TemplateOptions)), replace)
+
+    def register_prompt(
+        self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
+    ) -> Done:
+        """A prompt."""
+        return self._put(prompt_entry(name, function, checked(options, PromptOptions)), replace)
+
+    def unregister_tool(self, name: str) -> Dropped:
+        """It is not there any more; whether it was."""
+        return self._drop("tool", name)
+
+    def unregister_resource(self, name: str) -> Dropped:
+        """It is not there any more; whether it was."""
+        return self._drop("resource", name)
+
+    def unregister_resource_template(self, name: str) -> Dropped:
+        """It is not there any more; whether it was."""
+        return self._drop("resource_template", name)
+
+    def unregister_prompt(self, name: str) -> Dropped:
+        """It is not there any more; whether it was."""
+        return self._drop("prompt", name)
+
+
+class Registry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]):
     """A handle; any number of them may exist for one company."""
 
     def __init__(self, house: House, registrar: Ref[Registrar]) -> None:
@@ -89,30 +153,6 @@ class Registry:
         if not taken:
             self._house.shelf.write(put_all)
 
-    async def register_tool(
-        self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
-    ) -> None:
-        """Register a tool. Raises `RegistrationError`, which says what to do; nothing has changed then."""
-        await self.put(tool_entry(name, function, options), replace=replace)
-
-    async def register_resource(
-        self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
-    ) -> None:
-        """Register a resource, which clients read by its URI."""
-        await self.put(resource_entry(name, function, options), replace=replace)
-
-    async def register_resource_template(
-        self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
-    ) -> None:
-        """Register a resource template."""
-        await self.put(template_entry(name, function, options), replace=replace)
-
-    async def register_prompt(
-        self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
-    ) -> None:
-        """Register a prompt."""
-        await self.put(prompt_entry(name, function, options), replace=replace)
-
     async def register_completion(
         self,
         name: tuple[str, str, str],
@@ -122,27 +162,17 @@ class Registry:
         replace: bool = True,
     ) -> None:
         """Register who completes `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
-        await self.put(completion_entry(name, function, options), replace=replace)
+        await self.put(completion_entry(name, function, checked(options, CompletionOptions)), replace=replace)
+
+    async def _put(self, entry: Entry, replace: bool) -> None:  # noqa: FBT001 - passed on
+        await self.put(entry, replace=replace)
+
+    async def _drop(self, kind: Kind, name: Hashable) -> bool:
+        return await self.unregister(kind, name)
 
     async def unregister(self, kind: Kind, name: Hashable) -> bool:
         """Take one out. Whether it was there; calls that are under way go on."""
         return await self._registrar.call(Registrar.drop, kind, name)
-
-    async def unregister_tool(self, name: str) -> bool:
-        """Take a tool out."""
-        return await self.unregister("tool", name)
-
-    async def unregister_resource(self, name: str) -> bool:
-        """Take a resource out."""
-        return await self.unregister("resource", name)
-
-    async def unregister_resource_template(self, name: str) -> bool:
-        """Take a resource template out."""
-        return await self.unregister("resource_template", name)
-
-    async def unregister_prompt(self, name: str) -> bool:
-        """Take a prompt out."""
-        return await self.unregister("prompt", name)
 
     async def unregister_completion(self, name: tuple[str, str, str]) -> bool:
         """Take a completion out."""

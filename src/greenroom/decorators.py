@@ -9,8 +9,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cast, overload
 
 from greenroom.actors.catalogue import RegistrationError
-from greenroom.actors.entries import Entry, completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.entries import Entry, completion_entry
 from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.registry import Registering, checked
 
 from .errors import unknown_option
 
@@ -185,7 +186,7 @@ Reference: TypeAlias = tuple[str, str, str]
 """What a completion is for: `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
 
 
-class Registrations:
+class Registrations(Registering[None, bool]):
     """The shelf of a server, to write on."""
 
     def __init__(self, shelf: Shelf, changed: Callable[[Kind], None]) -> None:
@@ -198,30 +199,6 @@ class Registrations:
         """Everything that is registered now, as it is and will stay."""
         return self._shelf.catalogue
 
-    def register_tool(
-        self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
-    ) -> None:
-        """A tool of that name, instead of one that has it already unless `replace` is False. Raises `RegistrationError`."""
-        self._put(tool_entry(name, function, _checked(options, ToolOptions)), replace)
-
-    def register_resource(
-        self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
-    ) -> None:
-        """A resource, at `options.uri`."""
-        self._put(resource_entry(name, function, _checked(options, ResourceOptions)), replace)
-
-    def register_resource_template(
-        self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
-    ) -> None:
-        """All resources that `options.uri_template` describes."""
-        self._put(template_entry(name, function, _checked(options, TemplateOptions)), replace)
-
-    def register_prompt(
-        self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
-    ) -> None:
-        """A prompt."""
-        self._put(prompt_entry(name, function, _checked(options, PromptOptions)), replace)
-
     def register_completion(
         self,
         reference: Reference,
@@ -231,23 +208,7 @@ class Registrations:
         replace: bool = True,
     ) -> None:
         """Who completes an argument of a prompt, or a variable of a template."""
-        self._put(completion_entry(reference, function, _checked(options, CompletionOptions)), replace)
-
-    def unregister_tool(self, name: str) -> bool:
-        """It is not there any more; whether it was."""
-        return self._drop("tool", name)
-
-    def unregister_resource(self, name: str) -> bool:
-        """It is not there any more; whether it was."""
-        return self._drop("resource", name)
-
-    def unregister_resource_template(self, name: str) -> bool:
-        """It is not there any more; whether it was."""
-        return self._drop("resource_template", name)
-
-    def unregister_prompt(self, name: str) -> bool:
-        """It is not there any more; whether it was."""
-        return self._drop("prompt", name)
+        self._put(completion_entry(reference, function, checked(options, CompletionOptions)), replace)
 
     def unregister_completion(self, reference: Reference) -> bool:
         """It is not there any more; whether it was."""
@@ -262,18 +223,6 @@ class Registrations:
         if dropped:
             self._changed(kind)
         return dropped
-
-
-Options = TypeVar("Options")
-
-
-def _checked(options: Options | None, kind: type[Options]) -> Options:
-    """The options, or those of a function of which nothing was said. Raises `RegistrationError` for a dict of them."""
-    if options is None:
-        return kind()
-    if not isinstance(options, kind):
-        raise RegistrationError(f"options must be {kind.__name__}(title=…), not {options!r}")
-    return options
 
 
 # --- What can be said in a decorator, for type checkers: the fields of `greenroom.actors.handlers`, one by one; a test compares them.
