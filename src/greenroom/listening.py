@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.actors.settings import Settings
+from greenroom.supervision.kernel.spelling import visible
 from greenroom.transports.http_config import HttpConfig
 
 from . import running
@@ -128,6 +130,12 @@ def urls_of(binding: Binding, config: HttpConfig) -> list[str]:
     return [
         f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{config.path}" for host, port in binding.addresses
     ]
+
+
+def announce(name: str, urls: Sequence[str]) -> None:
+    """Say on stderr where it serves."""
+    for url in urls:
+        print(f"greenroom: {visible(name)} serves on {url}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def http_config(config: HttpConfig | None, host: str | None, port: int | None) -> HttpConfig:

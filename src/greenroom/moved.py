@@ -113,7 +113,7 @@ _MOVED: Final = {
     "protocol.schema_nodes": "keyword_shapes subschemas",
     "protocol.sse": "lines",
     "running": "last_resort",
-    "server": "outside",
+    "server": "outside thespian_words",
     "service": "callbacks",
     "supervision.behaviours.caller": "actions",
     "supervision.behaviours.calls": "requests",

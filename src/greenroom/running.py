@@ -177,7 +177,7 @@ class _Program:
         ended = asyncio.ensure_future(wait_down(top, None))
         waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(self._told.wait())]
         if until is not None:
-            waits.append(asyncio.ensure_future(_awaited(until, self._resort.hurry)))
+            waits.append(asyncio.ensure_future(until(self._resort.hurry)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
@@ -290,10 +290,6 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
-
-
-async def _awaited(until: Callable[[Callable[[], None]], Awaitable[object]], hurry: Callable[[], None]) -> None:
-    await until(hurry)
 
 
 # --- The last resort: a thread that ends the program when its time is over, whatever keeps it.

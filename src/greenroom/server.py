@@ -52,18 +52,29 @@ from .decorators import Decorators, Registrations
 from .errors import ConfigError, suggests
 from .host_tasks import HostTasks
 from .hosting import Hosting
-from .listening import check_options, check_run, check_store, gate_of, graces, http_config, unless_it_fails, urls_of
+from .listening import (
+    announce,
+    check_options,
+    check_run,
+    check_store,
+    gate_of,
+    graces,
+    http_config,
+    unless_it_fails,
+    urls_of,
+)
 from .mounting import Lifespans, Mounted
-from .thespian_words import ThespianWords
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-    from typing import Self
+    from os import PathLike
+    from typing import Self, Unpack
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Peers
     from greenroom.actors.ensemble.spreading import Place
     from greenroom.actors.gateway.gateway import Gateway
+    from greenroom.actors.guest.listener import Reception
     from greenroom.actors.pools.at_home import Home
     from greenroom.actors.registry import WaitFor
     from greenroom.actors.task_store import TaskStore
@@ -73,6 +84,7 @@ if TYPE_CHECKING:
     from greenroom.transports.http_config import HttpConfig
     from greenroom.transports.seam import Door
 
+    from .decorators import ToolWords
     from .host import Host
     from .mounting import Caller
 
@@ -80,7 +92,7 @@ if TYPE_CHECKING:
     Transport = Literal["stdio", "http"]
 
 
-class Server(Decorators, Lifespans, ThespianWords):
+class Server(Decorators, Lifespans):
     """A server: a name, what it offers, and how it is set up."""
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
@@ -137,6 +149,8 @@ class Server(Decorators, Lifespans, ThespianWords):
         self._certificates: list[Certificates] = []
         self._gateways: list[Gateway] = []
         self._with: list[ChildSpec[Any]] = []
+        """What lives beside the company's listeners."""
+        self._receptions: list[Reception] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
@@ -234,17 +248,15 @@ class Server(Decorators, Lifespans, ThespianWords):
 
     def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
-            from .working import run_workers  # noqa: PLC0415 - most servers have none, and it loads Thespian
+            from .working import run_workers  # noqa: PLC0415 - most servers have none, and it loads the cluster
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return
         with unless_it_fails(config) as binding:
             spec = self._http_listener(config, binding)
-            running.run(lambda: [self._spec([spec])], grace=grace, ready=self._announce)
-
-    def _announce(self) -> None:
-        for url in self.urls:
-            print(f"greenroom: {visible(self.settings.name)} serves on {url}", file=sys.stderr, flush=True)  # noqa: T201
+            running.run(
+                lambda: [self._spec([spec])], grace=grace, ready=lambda: announce(self.settings.name, self.urls)
+            )
 
     def children_at(
         self, place: Place, config: HttpConfig, binding: Binding, *, inspect: bool = False
@@ -254,7 +266,8 @@ class Server(Decorators, Lifespans, ThespianWords):
 
         if self._gate is not None:
             self._gate.share(place.key)
-        self._stand_by()
+        for each in self._receptions:
+            each.stands_by = True  # guests are let in by one of the nodes, and by another when that is gone
         if inspect:
             self._be_seen_as(f"{self.settings.name}-{place.number + 1}")
         spread = Spread(self.company, place, self._renew)
@@ -327,6 +340,42 @@ class Server(Decorators, Lifespans, ThespianWords):
 
         made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
         self._gateways.append(made)
+
+    def thespian_tool(
+        self,
+        system: Any,
+        actor: Any,
+        name: str | None = None,
+        *,
+        request: Callable[..., Any],
+        reply: Callable[[Any], Any] | None = None,
+        **options: Unpack[ToolWords],
+    ) -> None:
+        """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message that is sent.
+
+        `actor` is an address; or a class, of which one is made when the tool is first called, and ended with the server. `reply` makes the
+        result of what comes back, which is the result itself otherwise. Whoever does not answer within `timeout` (30 seconds), has failed or is
+        gone is an `isError` result that says so.
+        """
+        from .thespian_tools import register  # noqa: PLC0415 - it loads Thespian
+
+        made = register(self.registry, system, actor, name=name, request=request, reply=reply, options=options)
+        self._with.append(made)
+
+    def admit_guests(
+        self, key: bytes | str | PathLike[str], *, address: str | None = None, most_guests: int = 64
+    ) -> Reception:
+        """Let Thespian programs in, over a keyed link, while the server runs: see `greenroom.thespian`. To them it is a server of its own name.
+
+        `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name on
+        this machine alone, which what is returned knows.
+        """
+        from .host import admitted_to_company  # noqa: PLC0415 - few have guests
+
+        reception, made = admitted_to_company(self.company, key, address, most_guests)
+        self._with.append(made)
+        self._receptions.append(reception)
+        return reception
 
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
         listeners = [*self._with, *listeners]

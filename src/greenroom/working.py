@@ -11,13 +11,11 @@ from greenroom.transports.binding import NotHandedOver
 
 from . import running
 from .errors import GreenroomError
-from .listening import bound, urls_of
+from .listening import announce, bound, urls_of
 from .lookout import lookout_child
 from .worker_processes import Workers, application_of, check_workers, printing, worker_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from greenroom.transports.http_config import HttpConfig
 
     from .server import Server
@@ -32,7 +30,7 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
         urls = urls_of(binding, config)
         seen = [lookout_child(server.settings.name, lambda: urls)] if inspect else []
         workers = Workers(count, application, config, binding, grace, seen)
-        workers.doors.announce = lambda: _announce(server.settings.name, urls)
+        workers.doors.announce = lambda: announce(server.settings.name, urls)
         with printing():
             running.run(lambda: [workers.child_spec()], grace=grace)
     except (ActorError, NotLoaded, NotHandedOver) as error:
@@ -44,8 +42,3 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
 def _in_words(error: BaseException) -> str:
     ours = isinstance(error, GreenroomError)  # which say it whole
     return str(error) if ours else f"{type(error).__name__}: {error}"
-
-
-def _announce(name: str, urls: Sequence[str]) -> None:
-    for url in urls:
-        print(f"greenroom: {visible(name)} serves on {url}", file=sys.stderr)  # noqa: T201
