@@ -7,8 +7,9 @@ never is in a process that asks for nodes, only in those that it keeps.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from greenroom.lazy import load
 
 from .addresses import CannotTravel
 from .framing import LinkRefused
@@ -17,12 +18,23 @@ from .ushering import child_on, launch_on, start_link_on, start_on, whereis_on
 from .values import RemoteError, RemoteTraceback
 
 if TYPE_CHECKING:
-    from .cluster import Cluster, Host, node_child
-    from .keys import write_key
-    from .machines import Machine, MachineDown, MachineUp, NothingFits
-    from .membership import Membership
-    from .node_records import Ending, EngineFailed, NodeFailed, NodeLost
-    from .specs import ClusterSettings, Limits, Main, NodeSpec
+    from .cluster import Cluster as Cluster
+    from .cluster import node_child as node_child
+    from .cluster import Host as Host
+    from .keys import write_key as write_key
+    from .machines import Machine as Machine
+    from .machines import MachineDown as MachineDown
+    from .machines import MachineUp as MachineUp
+    from .machines import NothingFits as NothingFits
+    from .membership import Membership as Membership
+    from .node_records import Ending as Ending
+    from .node_records import EngineFailed as EngineFailed
+    from .node_records import NodeFailed as NodeFailed
+    from .node_records import NodeLost as NodeLost
+    from .specs import ClusterSettings as ClusterSettings
+    from .specs import Limits as Limits
+    from .specs import Main as Main
+    from .specs import NodeSpec as NodeSpec
 
 __all__ = [
     "CannotTravel",
@@ -58,41 +70,24 @@ __all__ = [
     "write_key",
 ]
 
-# Public name of the engine -> the module it lives in; the imports for type checkers above say the same, and a test compares them.
-_ENGINE: Final[dict[str, str]] = {
-    "Cluster": "cluster",
-    "ClusterSettings": "specs",
-    "Ending": "node_records",
-    "EngineFailed": "node_records",
-    "Host": "cluster",
-    "Limits": "specs",
-    "Machine": "machines",
-    "MachineDown": "machines",
-    "MachineUp": "machines",
-    "Main": "specs",
-    "Membership": "membership",
-    "NodeFailed": "node_records",
-    "NodeLost": "node_records",
-    "NodeSpec": "specs",
-    "NothingFits": "machines",
-    "node_child": "cluster",
-    "write_key": "keys",
+# Each module of the engine, and the names that the room takes of it: `python -m tests.house --write` makes it of the imports for type checkers.
+_HOMES: Final[dict[str, str]] = {
+    "greenroom.supervision.cluster.cluster": "Cluster Host node_child",
+    "greenroom.supervision.cluster.keys": "write_key",
+    "greenroom.supervision.cluster.machines": "Machine MachineDown MachineUp NothingFits",
+    "greenroom.supervision.cluster.membership": "Membership",
+    "greenroom.supervision.cluster.node_records": "Ending EngineFailed NodeFailed NodeLost",
+    "greenroom.supervision.cluster.specs": "ClusterSettings Limits Main NodeSpec",
 }
 
 
 if not TYPE_CHECKING:  # a checker that saw this function would believe in every name
 
     def __getattr__(name: str) -> object:
-        """Load a name of the engine at its first use, and keep it."""
-        home = _ENGINE.get(name)
-        if home is None:
-            message = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(message, name=name)
-        value: object = getattr(import_module(f".{home}", __name__), name)
-        globals()[name] = value
-        return value
+        """Load a name of the engine when it is first used."""
+        return load(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
     """Name what is not loaded yet as well."""
-    return sorted({*globals(), *_ENGINE})
+    return sorted({*globals(), *__all__})

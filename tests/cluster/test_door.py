@@ -32,20 +32,21 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 def test_the_table_and_the_imports_for_type_checkers_agree() -> None:
     tree = ast.parse(Path(cluster.__file__).read_text(encoding="utf-8"))
     for_checkers = {
-        alias.name: node.module
+        alias.name: f"{cluster.__name__}.{node.module}"
         for block in tree.body
         if isinstance(block, ast.If)
         for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert for_checkers == cluster._ENGINE
-    assert set(cluster._ENGINE) < set(cluster.__all__)
+    engine = {name: home for home, names in cluster._HOMES.items() for name in names.split()}
+    assert for_checkers == engine
+    assert set(engine) < set(cluster.__all__)
 
 
 def test_who_links_nodes_loads_no_engine_and_who_asks_for_them_no_thespian() -> None:
     links = loaded("from greenroom.supervision.cluster import Peers, start_on")
-    assert not {f"greenroom.supervision.cluster.{home}" for home in cluster._ENGINE.values()} & links
+    assert not set(cluster._HOMES) & links
     engine = loaded("from greenroom.supervision.cluster import *")
     assert "greenroom.supervision.cluster.engine" in engine
     assert not {name for name in engine if name.partition(".")[0] == "thespian"}

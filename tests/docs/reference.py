@@ -313,7 +313,7 @@ def nodes() -> str:
         "Everything that `greenroom.supervision.cluster` exports. `On(name, node)` and all words that take a `Ref` or a pid are those of [the",
         "supervision room](supervision.md). This page is written by `python tests/docs/reference.py`.",
     ]
-    engine = set(cluster._ENGINE)
+    engine = {name for names in cluster._HOMES.values() for name in names.split()}
     for title, about, names in (
         (
             "Links",
