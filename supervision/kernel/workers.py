@@ -16,7 +16,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from . import forks, watchdog
-from . import watchdog as stacks
 from .gate import Gate
 from .process import DEAD, GONE
 
@@ -235,4 +234,4 @@ class Workers:
 
 watchdog.runs_handlers(Workers._begin.__code__, lambda frame: frame.get("process"))
 watchdog.runs_handlers(Workers._finish.__code__, lambda frame: frame.get("process"))
-stacks.drives(vars(InContext)["__await__"].__code__)
+watchdog.drives(vars(InContext)["__await__"].__code__)
