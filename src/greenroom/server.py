@@ -39,7 +39,7 @@ from greenroom.actors.subscriptions import tell_changed
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
-from greenroom.supervision import current_node, delete_child, start_child, terminate_child, visible
+from greenroom.supervision import current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.binding import CannotListen
 from greenroom.transports.http_engine import Engine

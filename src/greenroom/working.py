@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from greenroom.actors.pools.handler_spec import NotLoaded
-from greenroom.supervision import ActorError, visible
+from greenroom.supervision import ActorError
 from greenroom.transports.binding import NotHandedOver
 
 from . import running

@@ -19,8 +19,8 @@ from .values import RemoteError, RemoteTraceback
 
 if TYPE_CHECKING:
     from .cluster import Cluster as Cluster
-    from .cluster import node_child as node_child
     from .cluster import Host as Host
+    from .cluster import node_child as node_child
     from .keys import write_key as write_key
     from .machines import Machine as Machine
     from .machines import MachineDown as MachineDown

@@ -211,20 +211,19 @@ class Child:
 
     def close_input(self) -> None:
         """The child reads an end of its input."""
-        self._close(self.input, writing=True)
+        self._close(self.input)
 
     def close_pipes(self) -> None:
         """Let go of all that lead to it."""
         for descriptor in tuple(self._pipes):
             self._close(descriptor)
 
-    def _close(self, descriptor: int, *, writing: bool = False) -> None:
+    def _close(self, descriptor: int) -> None:
         if descriptor in self._pipes:
             self._pipes.discard(descriptor)
             if not self._loop.is_closed():
+                self._loop.remove_reader(descriptor)
                 self._loop.remove_writer(descriptor)
-                if not writing:
-                    self._loop.remove_reader(descriptor)
             os.close(descriptor)
 
     def _forget_pidfd(self, *, watched: bool) -> None:
