@@ -6,7 +6,6 @@ first answer, and drops the rest.
 
 from __future__ import annotations
 
-import asyncio
 from contextvars import copy_context
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,13 +16,15 @@ from greenroom.actors.scopes import whose
 from greenroom.errors import GreenroomError
 from greenroom.protocol.json import to_float
 from greenroom.supervision.cluster import CannotTravel, values
+from greenroom.supervision.cluster.streams import Receipts, answering
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping
 
     from greenroom.actors.entries import Entry
     from greenroom.actors.jobs import Facts, Job
-    from greenroom.supervision import Caller, Pid, Ref
+    from greenroom.supervision import Caller, Pid
 
 
 class Order:
@@ -73,15 +74,15 @@ class Order:
         """Who has it, once it is with a worker; the foreman writes it."""
         self.number = 0
         """Which call of that worker it is."""
-        self.taken = 0
-        """How many words of its handler have come."""
+        self.taken = Receipts(_OFTEN)
+        """The words of its handler that have come."""
         self.moved = 0
         """How many workers had it and did not even begin with it."""
         self.is_dropped = False
         """Whether whoever asked is gone."""
         self._parts: BytesIO | None = None
         self._context = copy_context()
-        self._questions: dict[int, asyncio.Task[None]] = {}
+        self._questions: set[asyncio.Task[Any]] = set()
 
     @property
     def is_unwanted(self) -> bool:
@@ -101,33 +102,15 @@ class Order:
 
     def settle(self, outcome: Outcome) -> None:
         """This came of it."""
-        for each in self._questions.values():
+        for each in self._questions:
             each.cancel()
         self.caller.reply(outcome)
 
-    def ask(self, seat: Ref[Any], call: int, question: int, asked: tuple[str, dict[str, Any], float | None]) -> None:
+    def ask(self, asker: Caller[Any], method: str, params: dict[str, Any], timeout: float | None) -> None:
         """Ask the peer, in the job's own process: what it has open ends with it."""
-        asking = self._ask(seat, call, question, asked)
-        task = asyncio.get_running_loop().create_task(asking, context=self._context)
-        self._questions[question] = task
-
-    def unask(self, question: int) -> None:
-        """Whoever asked does not wait any more."""
-        task = self._questions.get(question)
-        if task is not None:
-            task.cancel()
-
-    async def _ask(
-        self, seat: Ref[Any], call: int, question: int, asked: tuple[str, dict[str, Any], float | None]
-    ) -> None:
-        try:
-            value: Any = await self.job.voice.ask(*asked)
-        except Exception as error:  # noqa: BLE001 - it is the handler that hears of it
-            seat.send([ANSWER, call, question, False, error])
-        else:
-            seat.send([ANSWER, call, question, True, value])
-        finally:
-            self._questions.pop(question, None)
+        task = answering(asker, self.job.voice.ask(method, params, timeout), self._context)
+        self._questions.add(task)
+        task.add_done_callback(self._questions.discard)
 
 
 # --- What a handler in a worker sees of its session: the facts as home has them, where they are data.
@@ -221,43 +204,36 @@ class FarFacts:
 #                      RUN call, n, errand   begin with this call
 #                      CANCEL call, why      nobody wants it any more: raise its flag
 #                      STOP call             end it, as far as that can be done from inside
-#                      ANSWER call, q, ok, value
-#                      HEARD call, count     so many of its words have arrived
+#                      HEARD call, count     so many more of its words have arrived
 #     seat -> home     SAID call, method, params
 #                      LOG call, level, data, logger
 #                      TOUCH call            its handler has reported something that is not sent
-#                      ASK call, q, method, params, timeout
-#                      UNASK call, q         whoever asked does not wait any more
 #                      EXPECT call, ids
-#                      UPDATED call, uri, extra
-#                      CHANGED call, kind
-#                      VISITED call, id      a user has done with the page that they were sent to
+#                      TELL call, what, *args  something for all who listen to the company
 #                      AWAY call, retry      close the call's stream for now
 #                      PART call, piece      of a long response, before the last
 #                      DONE call, *outcome   the last of a call; its body is empty when that came in parts
 # Calls are counted by home, and a seat has one at a time. All of it goes over one link, which keeps the order: nothing that a handler says
-# arrives behind its result.
+# arrives behind its result. What a handler asks the peer is a call of the kernel's to home, which ends with either of them: call, method, params,
+# timeout. The calls of a worker are none, since a file decides which process has one: who takes a call back tells nobody.
 
 PLAN: Final = 1
 RUN: Final = 2
 CANCEL: Final = 3
 STOP: Final = 4
-ANSWER: Final = 5
 HEARD: Final = 6
 
 SAID: Final = 11
 LOG: Final = 12
-ASK: Final = 13
-UNASK: Final = 14
 EXPECT: Final = 15
 AWAY: Final = 16
-UPDATED: Final = 18
-CHANGED: Final = 19
-PART: Final = 20
-VISITED: Final = 21
-TOUCH: Final = 22
 DONE: Final = 17
+TELL: Final = 18
+PART: Final = 20
+TOUCH: Final = 22
 
+_OFTEN: Final = 256
+"""After so many words of a handler it is told that they have come."""
 TOUCHES: Final = 0.25
 """How many seconds lie between two `TOUCH` of a call at least; home adds them to its time of silence, so that none is missed."""
 PIECE: Final = 255 * 1024

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.bulkheads import Bulkheads
@@ -44,12 +43,13 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster import Peers
 from greenroom.supervision.cluster.framing import LARGEST
+from greenroom.supervision.cluster.streams import Credit
 
 from . import remote_call as words
 from .at_home import at_home
 from .handler_spec import NOT_LOADED, NotLoaded, become_worker, entry_of
 from .process_provider import Claims
-from .remote_call import ASK, AWAY, LOG, SAID, TOUCH, TOUCHES, UNASK, FarFacts, Outcome, errand_of
+from .remote_call import AWAY, LOG, SAID, TOUCH, TOUCHES, FarFacts, Outcome, errand_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -84,15 +84,18 @@ class _House:
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """A resource is not what it was."""
-        self._seat.home.send([words.UPDATED, self._call, uri, dict(extra)])
+        self._tell("updated", uri, dict(extra))
 
     def list_changed(self, kind: Kind) -> None:
         """What is offered has changed."""
-        self._seat.home.send([words.CHANGED, self._call, kind])
+        self._tell("list_changed", kind)
 
     def completed(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to: home is asked to tell it, and knows whom."""
-        return self._seat.home.send([words.VISITED, self._call, elicitation_id])
+        return self._tell("completed", elicitation_id)
+
+    def _tell(self, what: str, *args: Any) -> bool:
+        return self._seat.home.send([words.TELL, self._call, what, *args])
 
 
 class _Desk:
@@ -173,7 +176,7 @@ class Seat(GenServer):
                 self._next.append((number, plan, errand, facts))
                 if self._call is None:
                     self._go_on()
-            case [kind, number, *rest] if kind in (words.CANCEL, words.STOP, words.ANSWER, words.HEARD):
+            case [kind, number, *rest] if kind in (words.CANCEL, words.STOP, words.HEARD):
                 call = self._call
                 if call is not None and call.number == number:
                     self._told(call, kind, rest)
@@ -195,10 +198,8 @@ class Seat(GenServer):
             case words.STOP, []:
                 call.cancelled.set("the call is not wanted any more")
                 exit(call.task, _STOPPED)
-            case words.ANSWER, [int() as question, bool() as ok, value]:
-                call.voice.answered(question, value, ok=ok)
             case words.HEARD, [int() as count]:
-                call.voice.heard = count
+                call.voice.credit.earn(count)
             case _:
                 self.report_unexpected("message", str(kind))
 
@@ -351,20 +352,17 @@ def _told_of(error: BaseException) -> list[str]:
 class FarVoice:
     """The voice of one call."""
 
-    __slots__ = ("_call", "_cancelled", "_home", "_loop", "_numbers", "_questions", "_said", "_touched", "heard")
+    __slots__ = ("_call", "_cancelled", "_home", "_loop", "_touched", "credit")
 
     def __init__(self, home: Ref[Any], call: int, cancelled: Cancellation) -> None:
         """`home` is whoever passes it on."""
         self._home = home
         self._call = call
         self._cancelled = cancelled
-        self._said = 0
         self._loop = asyncio.get_running_loop()
         self._touched = -math.inf
-        self._numbers = count(1)
-        self._questions: dict[int, asyncio.Future[Any]] = {}
-        self.heard = 0
-        """How many words have arrived at home; threads may miscount a little."""
+        self.credit = Credit(AHEAD)
+        """Of words that are not at home yet; threads may miscount a little."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification. False when nobody will get it."""
@@ -387,39 +385,21 @@ class FarVoice:
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer, and wait for its result."""
-        number = next(self._numbers)
-        answer = self._questions[number] = asyncio.get_running_loop().create_future()
-        try:
-            self._home.send([ASK, self._call, number, method, dict(params), timeout])
-            result: dict[str, Any] = await answer
-        except asyncio.CancelledError:
-            self._home.send([UNASK, self._call, number])
-            raise
-        finally:
-            del self._questions[number]
+        asked = [self._call, method, dict(params), timeout]
+        result: dict[str, Any] = await self._home.within(None).ask(asked)
         return result
 
     def interrupt_stream(self, retry: float | None) -> bool:
         """Close the call's stream for now."""
         return not self._cancelled and self._home.send([AWAY, self._call, retry])
 
-    def answered(self, number: int, value: Any, *, ok: bool) -> None:
-        """The peer has answered, or home says why it has not."""
-        question = self._questions.get(number)
-        if question is None or question.done():
-            return
-        if ok:
-            question.set_result(value)
-        else:
-            question.set_exception(value)
-
     def _say(self, word: list[Any]) -> bool:
         if self._cancelled:
             return False
-        if self._said - self.heard >= AHEAD:
+        if not self.credit.has_room():
             self.touch()
             return False
         if not self._home.send(word):
             return False
-        self._said += 1
+        self.credit.spend()
         return True

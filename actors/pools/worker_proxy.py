@@ -24,6 +24,7 @@ from greenroom.supervision import (
     Killed,
     NoConnection,
     NoProcess,
+    NoReply,
     ProcessExited,
     Shutdown,
     StartFailed,
@@ -37,26 +38,23 @@ from greenroom.supervision.cluster.node_records import EXIT_MEMORY
 
 from . import remote_call as words
 from .pool import MIB
-from .remote_call import Outcome
+from .remote_call import Order, Outcome
 from .worker_main import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.actors.jobs import Job
-    from greenroom.supervision import ExitReason, Monitor, Pid, Ref, Timer
+    from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
     from .pool import Pool
     from .process_provider import Bench, Claims, Premises
-    from .remote_call import Order
 
 log = logging.getLogger("greenroom.pools")
 
 _OPEN: Final = object()
 _HARD: Final = object()
 _CUT: Final = object()
-_CREDIT: Final = 256
-"""After so many words of a handler it is told how many have come."""
 _PATIENCE: Final = 0.25
 """How long a call that was ended may take to be over, before its process is."""
 _LAST_WORDS: Final = 3.0
@@ -183,6 +181,15 @@ class Minder(GenServer):
 
     # --- from the worker
 
+    def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
+        """A handler asks the peer."""
+        match request, self._front():
+            case [[int() as call, str() as method, params, timeout], Order(number=number) as front] if call == number:
+                front.ask(caller, method, params, timeout)
+                return NoReply()
+            case _:
+                return super().handle_call(request, caller)
+
     def _parting(self) -> Stop | None:
         """The seat is gone, or its process: both are waited for, since the one has said all there is, and the other knows how it ended."""
         if self._seat_is_gone and self._ended is not None:
@@ -244,27 +251,18 @@ class Minder(GenServer):
                 job.voice.log(level, data, logger)
             case words.TOUCH, []:
                 job.voice.touch(words.TOUCHES)
-            case words.ASK, [int() as question, str() as method, params, timeout]:
-                order.ask(self._seat, order.number, question, (method, params, timeout))
-            case words.UNASK, [int() as question]:
-                order.unask(question)
             case words.EXPECT, [ids]:
                 job.house.expect(job.facts.session_id, job.key if job.task is None else None, ids)
-            case words.UPDATED, [str() as uri, extra]:
-                job.house.updated(uri, extra)
-            case words.CHANGED, [changed]:
-                job.house.list_changed(changed)
-            case words.VISITED, [str() as page]:
-                job.house.completed(page)
+            case words.TELL, ["updated" | "list_changed" | "completed" as what, *args]:
+                getattr(job.house, what)(*args)
             case words.AWAY, [retry]:
                 job.voice.interrupt_stream(retry)
             case _:
                 self.report_unexpected("message", str(kind))
 
     def _count(self, order: Order) -> None:
-        order.taken += 1
-        if order.taken % _CREDIT == 0:
-            self._seat.send([words.HEARD, order.number, order.taken])
+        if order.taken.take():
+            self._seat.send([words.HEARD, order.number, order.taken.told()[0]])
 
     def _done(self, order: Order, outcome: Outcome) -> None:
         self._settle(order, outcome)

@@ -167,7 +167,7 @@ _MOVED: Final = {
     "transports.client.http_settings": "http_tls",
     "transports.client.http_streams": "http_listening http_old",
     "transports.client.http_wire": "http_letterhead",
-    "transports.client.remote_wire": "far_route far_outpost",
+    "transports.client.remote_wire": "far_route far_outpost far_words",
     "transports.client.seam": "http_carrier tickets",
     "transports.http1": "http1_head",
     "transports.http1_wire": "turn",

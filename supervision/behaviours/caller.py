@@ -43,7 +43,10 @@ _get_ident = threading.get_ident
 class Caller(Generic[R]):
     """Whoever waits for an answer. A handler keeps it to answer later, from any process, task or thread."""
 
-    __slots__ = ("_callee", "_future", "_gate", "_node", "_process")
+    __slots__ = ("_callee", "_future", "_gate", "_node", "_process", "request")
+
+    request: Any
+    """What was asked, once a process has taken the call by `receive`."""
 
     def __init__(self, node: Node, callee: Process | None, process: Process | None) -> None:
         """`process` is the caller, if it is one."""

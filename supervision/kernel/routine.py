@@ -147,6 +147,8 @@ def _message(entry: Entry) -> Any:
     kind = entry[0]
     if kind in (INFO, SIGNAL):
         return entry[1]
+    if kind == ASK:
+        entry[-1].request = entry[1]
     if kind in (CALL, ASK):
         return entry[-1]
     return entry[1:]

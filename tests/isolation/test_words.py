@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from greenroom.protocol.errors import PeerError, RemoteProtocolError, Unacceptable
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.transports.client.errors import ConnectionLost, HttpError, ProcessDied, ResponseTooLarge, Unauthorized
-from greenroom.transports.client.far_words import pack, unpack
+from greenroom.transports.client.remote_wire import pack, unpack
 from greenroom.transports.client.seam import Broken, Gap, Lost
 
 JSON = st.recursive(

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
+import msgspec
+
+from greenroom.protocol.errors import PeerError
+from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
@@ -38,18 +41,18 @@ from greenroom.supervision import (
     trap_exit,
 )
 from greenroom.supervision.cluster import CannotTravel, NodeLost, launch_on, values
+from greenroom.supervision.cluster.streams import Credit, Receipts, answering
 
-from . import far_words as words
 from .errors import ConnectFailed, ConnectionLost, NodeEnded, TransportError, WireFull
-from .seam import Inbound, Lost, check_travels, ticket_of
+from .seam import Broken, Inbound, Lost, check_travels, ticket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import ExitReason, Pid, Process
 
-    from .seam import Credentials, Route, Ticket, Wire
+    from .seam import Credentials, Heard, Route, Ticket, Wire
 
 WAITING: Final = 4096
 """How many messages may wait for the other process to take them,"""
@@ -87,6 +90,33 @@ class _Settled(NamedTuple):
     keeper: Pid
 
 
+class Word:
+    """What the two ends of a wire say to each other: lists that begin with one of these.
+
+    ::
+
+        here -> there    SAY frame, id, ordered     FORGET id        AGREED version
+                         HEARD mails, bytes         so much of what came has been passed on
+                         CLOSE                      end in order
+        there -> here    TOOK mails, bytes          so much of what was to be said has been handed to the server's wire
+                         CAME packed, plain         what the server has said, parsed there, as one mail
+                         LINE text                  a line of the server's stderr
+                         ENDED reason               the last
+
+    Who we are is asked by a call of the kernel's: the credentials stay here.
+    """
+
+    SAY: Final = 1
+    FORGET: Final = 2
+    AGREED: Final = 3
+    HEARD: Final = 4
+    CLOSE: Final = 6
+    CAME: Final = 11
+    LINE: Final = 13
+    ENDED: Final = 14
+    TOOK: Final = 15
+
+
 class FarRoute:
     """A route of which each wire is in another process."""
 
@@ -121,11 +151,10 @@ class FarWire:
         self._ended: ExitReason | None = None
         """Why whoever keeps the other process did."""
         self._waiting: deque[list[Any]] = deque()
-        self._said = [0, 0]
+        self._credit = Credit(WAITING, WAITING_BYTES)
         self._closing: ExitReason | None = None
-        self._taken = [0, 0]
+        self._taken = Receipts(OFTEN, MUCH)
         self._looking: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self.pid: Pid = spawn_link(self._live)
 
     def __repr__(self) -> str:
@@ -135,23 +164,23 @@ class FarWire:
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
         """Have it said there. Raises `WireFull`."""
-        self._post([words.SAY, frame, id, ordered], len(frame))
+        credit = self._credit
+        if not credit.has_room(len(frame)):
+            raise WireFull(
+                f"{credit.events} messages, {credit.size:,} bytes, wait for the process that is to send them"
+            )
+        credit.spend(len(frame))
+        self._post([Word.SAY, frame, id, ordered])
 
     def forget(self, id: RequestId) -> None:
         """Nobody waits for that answer any more."""
-        self._post([words.FORGET, id])
+        self._post([Word.FORGET, id])
 
     def agreed(self, version: str) -> None:
         """The handshake is over."""
-        self._post([words.AGREED, version])
+        self._post([Word.AGREED, version])
 
-    def _post(self, word: list[Any], weight: int = 0) -> None:
-        said = self._said
-        if weight:
-            if said[0] >= WAITING or (said[1] + weight > WAITING_BYTES and said[0]):
-                raise WireFull(f"{said[0]} messages, {said[1]:,} bytes, wait for the process that is to send them")
-            said[0] += 1
-            said[1] += weight
+    def _post(self, word: list[Any]) -> None:
         if self._outpost is None:
             self._waiting.append(word)
         else:
@@ -161,7 +190,7 @@ class FarWire:
 
     async def _live(self) -> None:
         trap_exit()
-        self._begin(self._settle())
+        _ = asyncio.get_running_loop().create_task(self._settle())  # the process keeps its tasks, and they end with it
         try:
             over: ExitReason | None = None
             while over is None:
@@ -171,8 +200,6 @@ class FarWire:
             self._waiting.clear()
             if self._looking is not None:
                 self._looking.cancel()
-            for task in self._tasks:
-                task.cancel()
         raise Quit(reason)
 
     async def _settle(self) -> None:
@@ -184,23 +211,22 @@ class FarWire:
             options = Options(label=f"wire of {current_node().name}")
             outpost = await launch_on(lodging.node, options, Outpost, (self.pid, ticket), link=True)
         except Exception as error:  # noqa: BLE001 - whatever kept it from beginning is this wire's end, and its reason
-            me.send([words.ENDED, Shutdown(_vain(error))])
+            me.send([Word.ENDED, Shutdown(_vain(error))])
         else:
             me.send(_Settled(outpost, lodging.keeper))
 
     def _came(self, message: Any) -> ExitReason | None:
         """One message; the reason to end for, if it brings one."""
         match message:
-            case [words.CAME, data, plain]:
+            case [Word.CAME, data, plain]:
                 self._hear(data, plain=plain)
-            case [words.ENDED, reason]:
+            case [Word.ENDED, reason]:
                 return self._closing or reason
-            case [words.TOOK, mails, size]:
-                self._said[0] -= mails
-                self._said[1] -= size
-            case [words.ASK, number, what, args]:
-                self._begin(self._answer(number, what, args))
-            case [words.LINE, text]:
+            case [Word.TOOK, mails, size]:
+                self._credit.earn(mails, size)
+            case Caller(request=[str() as what, *args]):
+                _ = answering(message, self._answer(what, args))  # pyright: ignore[reportUnknownArgumentType] - of whatever
+            case [Word.LINE, text]:
                 self._line(text)
             case _Settled(outpost, keeper):
                 self._outpost = outpost
@@ -208,7 +234,7 @@ class FarWire:
                 while self._waiting:
                     outpost.send(self._waiting.popleft())
                 if self._closing is not None:
-                    outpost.send([words.CLOSE])
+                    outpost.send([Word.CLOSE])
             case Down(reason=reason):
                 self._ended = reason
             case Exit(pid=pid, reason=reason) if self._outpost is not None and pid == self._outpost.pid:
@@ -226,7 +252,7 @@ class FarWire:
         self._closing = reason if isinstance(reason, Shutdown) else Shutdown()
         if self._outpost is None:
             return self._closing
-        self._outpost.send([words.CLOSE])
+        self._outpost.send([Word.CLOSE])
         self._thank()  # whatever still comes is little, and nobody waits for who does not read
         return None
 
@@ -247,10 +273,8 @@ class FarWire:
         owner = self._owner
         if owner is None:
             return
-        owner.send(Inbound(self.pid, words.unpack(data, plain=plain)))
-        self._taken[0] += 1
-        self._taken[1] += len(data)
-        if self._taken[0] >= OFTEN or self._taken[1] >= MUCH:
+        owner.send(Inbound(self.pid, unpack(data, plain=plain)))
+        if self._taken.take(len(data)):
             self._thank()
 
     def _thank(self) -> None:
@@ -261,38 +285,24 @@ class FarWire:
             if self._looking is None:
                 self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_again)
         elif self._outpost is not None:
-            self._outpost.send([words.HEARD, *self._taken])
-            self._taken = [0, 0]
+            self._outpost.send([Word.HEARD, *self._taken.told()])
 
     def _look_again(self) -> None:
         self._looking = None
         self._thank()
 
-    async def _answer(self, number: int, what: str, args: list[Any]) -> None:
-        """Who we are: said here, by whoever knows."""
+    async def _answer(self, what: str, args: list[Any]) -> Any:
+        """Who we are: said here, where the credentials are."""
         route: Any = self._route.route
         credentials: Credentials = route.credentials
-        try:
-            if what == "headers":
-                said = dict(await credentials.headers())
-                value: Any = {_plain(name): _plain(each) for name, each in said.items()}
-            else:
-                value = bool(await credentials.refused(*args))
-            values.encode(value, "")  # what cannot travel is found here: who asked would wait for it for ever
-            ok = True
-        except Exception as error:  # noqa: BLE001 - somebody else's code; told to who asked
-            ok, value = False, error
-        self._post([words.TOLD, number, ok, value])
+        if what == "headers":
+            return {_plain(name): _plain(each) for name, each in dict(await credentials.headers()).items()}
+        return bool(await credentials.refused(*args))
 
     def _line(self, text: str) -> None:
         sink = getattr(self._route.route, "sink", None)
         if sink is not None:
             sink(text)
-
-    def _begin(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _plain(text: Any) -> str:
@@ -332,11 +342,9 @@ FAR_OUTPOST_OFTEN: Final = 64
 class Desk:
     """What stayed at home, as a route there sees it: the credentials, and whoever wants the lines of a program's stderr."""
 
-    def __init__(self, home: Ref[Any]) -> None:
+    def __init__(self, home: Pid) -> None:
         """`home` is the wire that stands for this one there."""
-        self._home = home
-        self._numbers = count(1)
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._home: Ref[Any] = Ref(home, None)
 
     @property
     def credentials(self) -> Credentials:
@@ -345,64 +353,16 @@ class Desk:
 
     def line(self, text: str) -> None:
         """The server has written this to stderr."""
-        self._home.send([words.LINE, text])
+        self._home.send([Word.LINE, text])
 
     async def headers(self) -> Mapping[str, str]:
         """Who we are, asked for anew each time."""
-        said: Mapping[str, str] = await self._ask("headers")
+        said: Mapping[str, str] = await self._home.ask(["headers"])
         return said
 
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
         """The server did not take that."""
-        return bool(await self._ask("refused", status, challenge, dict(sent)))
-
-    async def _ask(self, what: str, *args: Any) -> Any:
-        number = next(self._numbers)
-        asked = self._asked[number] = asyncio.get_running_loop().create_future()
-        try:
-            self._home.send([words.ASK, number, what, list(args)])
-            return await asked
-        finally:
-            del self._asked[number]
-
-    def told(self, number: int, *, ok: bool, value: Any) -> None:
-        """Home has answered."""
-        asked = self._asked.get(number)
-        if asked is None or asked.done():
-            return
-        if ok:
-            asked.set_result(value)
-        else:
-            asked.set_exception(value)
-
-
-class Credit:
-    """How much more may be sent before home has taken some of it."""
-
-    def __init__(self) -> None:
-        """All of it."""
-        self._mails = 0
-        self._bytes = 0
-        self._free = False
-        self._more = Wakeup()
-
-    async def spend(self, size: int) -> None:
-        """One more mail goes."""
-        while not self._free and (self._mails >= MAILS or self._bytes >= BYTES):
-            await self._more.wait()
-        self._mails += 1
-        self._bytes += size
-
-    def earn(self, mails: int, size: int) -> None:
-        """So much was taken."""
-        self._mails -= mails
-        self._bytes -= size
-        self._more.wake()
-
-    def free(self) -> None:
-        """Nobody takes anything any more, so nobody waits for that."""
-        self._free = True
-        self._more.wake()
+        return bool(await self._home.ask(["refused", status, challenge, dict(sent)]))
 
 
 class Outpost(GenServer):
@@ -414,11 +374,11 @@ class Outpost(GenServer):
         """`home` is the wire that stands for this one; the ticket says where the server is."""
         self._home: Ref[Any] = Ref(home)
         self._ticket = ticket
-        self._credit = Credit()
-        self._desk = Desk(self._home)
+        self._credit = Credit(MAILS, BYTES)
+        self._desk = Desk(home)
         self._wire: Wire | None = None
         self._ear: Pid
-        self._taken = [0, 0]
+        self._taken = Receipts(FAR_OUTPOST_OFTEN, MUCH)
 
     async def init(self) -> None:
         """Begin the wire."""
@@ -431,20 +391,18 @@ class Outpost(GenServer):
         """From home; or somebody has ended."""
         wire = self._wire
         match message:
-            case [words.SAY, frame, id, ordered]:
+            case [Word.SAY, frame, id, ordered]:
                 if wire is not None:
                     self._say(wire, frame, id, ordered=ordered)
-            case [words.FORGET, id]:
+            case [Word.FORGET, id]:
                 if wire is not None:
                     wire.forget(id)
-            case [words.AGREED, version]:
+            case [Word.AGREED, version]:
                 if wire is not None:
                     wire.agreed(version)
-            case [words.HEARD, mails, size]:
+            case [Word.HEARD, mails, size]:
                 self._credit.earn(mails, size)
-            case [words.TOLD, number, ok, value]:
-                self._desk.told(number, ok=ok, value=value)
-            case [words.CLOSE]:
+            case [Word.CLOSE]:
                 if wire is not None:
                     exit(wire.pid, SHUTDOWN)
             case Exit(pid=pid, reason=reason) if pid == self._ear:
@@ -454,21 +412,18 @@ class Outpost(GenServer):
         return None
 
     def _say(self, wire: Wire, frame: bytes, id: Any, *, ordered: bool) -> None:
-        self._taken[0] += 1
-        self._taken[1] += len(frame)
-        if self._taken[0] >= FAR_OUTPOST_OFTEN or self._taken[1] >= MUCH:
-            self._home.send([words.TOOK, *self._taken])
-            self._taken = [0, 0]
+        if self._taken.take(len(frame)):
+            self._home.send([Word.TOOK, *self._taken.told()])
         try:
             wire.send(frame, id, ordered=ordered)
         except WireFull as full:
             if id is not None:
-                data, plain = words.pack([Lost(id, full, resend=True)])
-                self._home.send([words.CAME, data, plain])
+                data, plain = pack([Lost(id, full, resend=True)])
+                self._home.send([Word.CAME, data, plain])
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - the ear is told
         """It is gone, with home or without, and takes no more thanks: an ear that waits for some would never hear of it."""
-        self._credit.free()
+        self._credit.end()
 
 
 async def _listen(
@@ -487,9 +442,9 @@ async def _listen(
     while True:
         message = await receive()
         if isinstance(message, Inbound):
-            data, plain = words.pack(message.heard)
-            await credit.spend(len(data))
-            home.send([words.CAME, data, plain])
+            data, plain = pack(message.heard)
+            await credit.wait(len(data))
+            home.send([Word.CAME, data, plain])
         elif isinstance(message, Exit):
             if message.pid == wire.pid:
                 _last(home, message.reason)
@@ -502,6 +457,63 @@ async def _listen(
 
 def _last(home: Ref[Any], reason: ExitReason) -> None:
     try:
-        home.send([words.ENDED, reason])
+        home.send([Word.ENDED, reason])
     except CannotTravel:
-        home.send([words.ENDED, Shutdown(ConnectionLost(f"the wire has ended: {reason}"))])
+        home.send([Word.ENDED, Shutdown(ConnectionLost(f"the wire has ended: {reason}"))])
+
+
+# --- What was heard, packed for the way. Messages travel as the values that the parser there has made of them: what the server has written is
+# not read again here.
+
+_RESPONSE, _FAILURE, _NOTIFICATION, _REQUEST, _BROKEN, _OTHER = range(6)
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
+
+
+def pack(heard: Sequence[Heard]) -> tuple[bytes, bool]:
+    """As bytes, and whether they are plain msgpack: numbers with more than 64 bits are not."""
+    items = [_packed(each) for each in heard]
+    try:
+        return _encode(items), True
+    except OverflowError:
+        return values.encode(items, ""), False
+
+
+def unpack(data: bytes, *, plain: bool) -> list[Heard]:
+    """What was packed."""
+    return [_unpacked(*each) for each in (_decode(data) if plain else values.decode(data))]
+
+
+def _packed(heard: Heard) -> list[Any]:
+    match heard:
+        case Response(id=id, result=result):
+            return [_RESPONSE, id, result]
+        case Notification(method=method, params=params):
+            return [_NOTIFICATION, method, params]
+        case Failure(id=id, error=error):
+            return [_FAILURE, id, error.code, error.message, error.data]
+        case Request(id=id, method=method, params=params):
+            return [_REQUEST, id, method, params]
+        case Broken(error=error, sample=sample):
+            return [_BROKEN, values.encode(error.with_traceback(None), ""), error.answers, sample]
+        case _:
+            return [_OTHER, values.encode(heard, "")]
+
+
+def _unpacked(kind: int, *parts: Any) -> Heard:
+    if kind == _RESPONSE:
+        return Response(*parts)
+    if kind == _NOTIFICATION:
+        return Notification(*parts)
+    if kind == _REQUEST:
+        return Request(*parts)
+    if kind == _FAILURE:
+        id, code, message, data = parts
+        return Failure(id, PeerError(code, message, data))
+    if kind == _BROKEN:
+        error, answers, sample = parts
+        broken = values.decode(error)
+        broken.answers = answers
+        return Broken(broken, sample)
+    other: Heard = values.decode(parts[0])
+    return other
