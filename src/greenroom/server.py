@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Peers
-    from greenroom.actors.ensemble.spreading import Place
+    from greenroom.actors.ensemble.session_router import Place
     from greenroom.actors.gateway.gateway import Gateway
     from greenroom.actors.guest.listener import Reception
     from greenroom.actors.pools.at_home import Home
@@ -262,7 +262,7 @@ class Server(Decorators, Lifespans):
         self, place: Place, config: HttpConfig, binding: Binding, *, inspect: bool = False
     ) -> Sequence[ChildSpec[Any]]:
         """What serves on one of several nodes, on sockets that they share. For workers."""
-        from greenroom.actors.ensemble.spreading import Spread  # noqa: PLC0415 - as above
+        from greenroom.actors.ensemble.session_router import Spread  # noqa: PLC0415 - as above
 
         if self._gate is not None:
             self._gate.share(place.key)

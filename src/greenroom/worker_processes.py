@@ -27,9 +27,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.catalogue import KINDS
-from greenroom.actors.ensemble.desk import DESK, Desk
-from greenroom.actors.ensemble.node_messages import MOST
-from greenroom.actors.ensemble.spreading import Place
+from greenroom.actors.ensemble.node_messages import DESK, MOST
+from greenroom.actors.ensemble.session_router import Desk, Place
 from greenroom.actors.handlers import MAIN, RUN_AS, Found, Main, main_program
 from greenroom.actors.pools.handler_spec import load
 from greenroom.supervision import (

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from greenroom.actors.ensemble.desk import UNFETCHED, Desk, lend
-from greenroom.actors.ensemble.door import LOST, Borrowed, Elsewhere
 from greenroom.actors.ensemble.node_messages import DESK, Errand, Gone, Lent, Taken, Unknown, packed, unpacked
+from greenroom.actors.ensemble.session_router import LOST, UNFETCHED, Borrowed, Desk, Elsewhere, lend
 from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import GenServer, Options, Ref, Reply, inbox, is_alive, kill, spawn, start

@@ -12,7 +12,7 @@ from tests.http.desk import Desk as Engine
 from tests.http.desk import Paper, sse
 
 from greenroom import Context, Server, Settings
-from greenroom.actors.ensemble.spreading import Place, Spread
+from greenroom.actors.ensemble.session_router import Place, Spread
 from greenroom.supervision import Supervisor, child, start
 from greenroom.supervision.background import BackgroundNode
 from greenroom.supervision.cluster.peers import Peering, Peers

@@ -17,6 +17,7 @@ from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
+    Caller,
     CallTimeout,
     Crash,
     Down,
@@ -30,7 +31,6 @@ from greenroom.supervision import (
     Ref,
     Shutdown,
     Stop,
-    Wakeup,
     current_node,
     exit,
     kill,

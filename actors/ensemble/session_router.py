@@ -1,14 +1,19 @@
-"""The way into a company that is on several nodes: a session begins where its peer comes first, and is found from everywhere.
+"""Sessions of a company that is on several nodes: each lives where its peer came first, and is found from everywhere.
 
-Which node has it, its id says. What belongs to a principal and to no session is found in the same way: a task, by its own id.
+Which node has it, its id says. The way in is the node's `EnsembleDoor`, which hands out an `Elsewhere` for a session of another node: what is
+said to that goes as an errand to the `Desk` there, which asks the session. What belongs to a principal and to no session is found in
+the same way: a task, by its own id. An errand is a call of the kernel's, so the end of either side is its end as well.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.names import shown
+from greenroom.actors.subscriptions import tell_changed, tell_gap, tell_updated
 from greenroom.actors.tasks import NO_TASK
+from greenroom.actors.visits import Visited, find_visited
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, encode_error, parse
 from greenroom.protocol.versions import LATEST
@@ -16,18 +21,26 @@ from greenroom.supervision import (
     NO_PROCESS,
     SHUTDOWN,
     CallTimeout,
+    Exit,
+    GenServer,
+    NoReply,
     NotRegistered,
     On,
     ProcessExited,
     Ref,
     ask_later,
+    child,
     current_node,
     exit,
+    link,
+    multi_call,
+    receive,
+    spawn,
     whereis,
 )
+from greenroom.supervision.cluster.streams import answering
 from greenroom.transports.seam import Answer, Event, NeverAsked
 
-from .desk import Desk
 from .node_messages import (
     CONFIRM,
     DESK,
@@ -40,21 +53,23 @@ from .node_messages import (
     Errand,
     Gone,
     Lent,
+    Marks,
     Taken,
     Unknown,
     packed,
+    unpacked,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Company
+    from greenroom.actors.task_store import TaskStore
     from greenroom.protocol.messages import Notification, Request, RequestId, Response
-    from greenroom.supervision import Pid
+    from greenroom.supervision import Caller, ChildSpec, Pid
     from greenroom.supervision import Request as Asked
     from greenroom.transports.seam import Entered, Feed, Peer, Reply, Session
-
-    from .node_messages import Marks
 
 _OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 
@@ -355,3 +370,222 @@ class _Nowhere:
 
 
 _NOWHERE: Final = _Nowhere()
+
+
+# --- The desk of one node: takes errands of the others for sessions that live here, and hears what all nodes are to hear.
+# It waits for nothing: an errand is answered from a task of its own. When the desk dies, its callers on other nodes hear so; its successor begins with
+# a gap, after which everybody, here and there, is told again of all that they wait for.
+
+_FLUSH: Final = object()
+
+
+class Desk(GenServer):
+    """One on each node of an ensemble."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, company: Company, others: Sequence[Ref[Desk]], renew: Callable[[], object]) -> None:
+        """`others` are the desks of all other nodes, by name, whether they are there or not. `renew` reads certificates again."""
+        self._company = company
+        self._others = tuple(others)
+        self._renew = renew
+        self._lists: dict[Kind, None] = {}
+        self._resources: dict[str, Mapping[str, Any]] = {}
+        self._armed = False
+
+    def init(self) -> None:
+        """What was to be told when a predecessor died, was not."""
+        for each in self._others:
+            each.cast(Desk.heard_gap)
+
+    # --- errands
+
+    def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
+        """A peer of another node has, or says that it has, a session here."""
+        if not isinstance(request, Errand):
+            return super().handle_call(request, caller)  # type: ignore[return-value]
+        _ = answering(caller, self._answer(request))
+        return NoReply()
+
+    async def _answer(self, errand: Errand) -> Any:
+        company, kind, what = self._company, errand.kind, errand.what
+        try:
+            if kind == ONCE:
+                message, version, quiet = what
+                return _lent(await company.once(errand.peer, unpacked(message), version, quiet), errand)
+            handle = company.find(errand.session, errand.peer)
+            if handle is None:
+                return Unknown()
+            if kind == REQUEST:
+                reply = await handle.request(unpacked(what[0]), what[1])
+                return Taken() if handle.channel is not None else _lent(reply, errand)
+            if kind == LISTEN:
+                return _lent(await handle.listen(what), errand)
+            if kind == NOTIFY:
+                await handle.notify(unpacked(what))
+            elif kind == RESPOND:
+                await handle.respond(unpacked(what))
+            elif kind == END:
+                await handle.end()
+        except ProcessExited:
+            return Gone()
+        return Taken()
+
+    # --- what all are to hear
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        """A resource has changed, and its readers here have been told."""
+        self._resources[uri] = extra
+        self._arm()
+
+    def list_changed(self, kind: Kind) -> None:
+        """What all nodes offer has changed."""
+        self._lists[kind] = None
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self.ref().send(_FLUSH)  # behind what waits already: all of that is told in one piece
+
+    def _flush(self) -> None:
+        self._armed = False
+        lists, self._lists = list(self._lists), {}
+        resources, self._resources = self._resources, {}
+        for each in self._others:
+            each.cast(Desk.heard, lists, resources)
+
+    def heard(self, lists: Sequence[Kind], resources: Mapping[str, Mapping[str, Any]]) -> None:
+        """Another node says so."""
+        company = self._company
+        for kind in lists:
+            tell_changed(company.subscriptions, company.board, kind)
+        for uri, extra in resources.items():
+            tell_updated(company.subscriptions, company.board, uri, extra)
+
+    def heard_gap(self) -> None:
+        """Another node may have had something to tell, and did not."""
+        tell_gap(self._company.subscriptions, self._company.board)
+
+    def completed(self, elicitation_id: str) -> None:
+        """A user has done with the page that somebody's peer sent them to."""
+        found = find_visited(current_node(), self._company, elicitation_id)
+        if found is not None:
+            found.send(Visited(elicitation_id))
+
+    def broadcast(self, method: str, params: Mapping[str, Any]) -> NoReply:
+        """Send a notification to everybody here; the answer is to how many sessions."""
+        _ = answering(self.caller, self._company.peers.broadcast_here(method, params))
+        return NoReply()
+
+    def renew_certificates(self) -> None:
+        """Read them again."""
+        self._renew()
+
+    # --- acquaintance
+
+    def is_there(self) -> bool:
+        """It is, if it can say so."""
+        return True
+
+    def meet(self, name: str, addresses: Sequence[str]) -> None:
+        """Another node is there, and this is where."""
+        elsewhere: Any = current_node().elsewhere
+        elsewhere.introduce(name, tuple(addresses))
+
+    def handle_info(self, message: Any) -> None:
+        """It is time to tell."""
+        if message is _FLUSH:
+            self._flush()
+        elif type(message) is not Exit:
+            super().handle_info(message)
+
+
+def _lent(reply: Reply, errand: Errand) -> Answer | Lent | None:
+    """The reply as it travels: an answer does, and a feed stays."""
+    return reply if reply is None or isinstance(reply, Answer) else Lent(reply.name, spawn(lend, reply, errand.home))
+
+
+# --- Lending a feed to another node: the process that has it here, and gives the events to whoever asks there, a batch for each question.
+# So nothing is on its way that was not asked for, and what nobody has fetched stays where the session keeps it for those who come back. It is tied to
+# the desk that it was lent to: when that node is lost, nobody reads here any more.
+
+UNFETCHED: Final = 10.0
+"""Seconds after which a feed that nobody has asked for is taken back: whoever was to have it has gone away meanwhile."""
+
+
+async def lend(feed: Feed, home: Pid) -> None:
+    """Until it has ended; whoever has it there ends this process when they leave."""
+    patience: float | None = UNFETCHED
+    try:
+        link(home)
+        while True:
+            caller = await receive(timeout=patience)
+            patience = None
+            events = await feed.next()
+            caller.reply(None if events is None else [tuple(event) for event in events])
+            if events is None:
+                return
+    except CallTimeout:
+        return
+    finally:
+        feed.leave()
+
+
+# --- Making a company one of several: what it is called by, whom it tells, and the door and the desk through which the others reach it.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One node's place among all of an ensemble: which of `names` it is. The key is theirs alone."""
+
+    number: int
+    names: tuple[str, ...]
+    key: bytes = field(repr=False)
+
+    def desks(self) -> dict[int, Ref[Desk]]:
+        """Those of the others, by their places, whether they are there just now or not."""
+        return {number: Ref(On(DESK, name), None) for number, name in enumerate(self.names) if number != self.number}
+
+
+class Spread:
+    """What one node of an ensemble adds to a company, which has not begun yet."""
+
+    def __init__(self, company: Company, place: Place, renew: Callable[[], object]) -> None:
+        """`renew` reads certificates again, when another node wants it."""
+        desks = place.desks()
+        marks = Marks(place.key, place.number)
+        self.door = EnsembleDoor(company, marks, desks)
+        self.child: ChildSpec[Ref[Desk]] = child(Desk, company, tuple(desks.values()), renew).but(id="desk", name=DESK)
+        company.new_id = marks.new
+        of_place: Callable[[int], TaskStore] | None = getattr(company.tasks.store, "of_place", None)
+        if of_place is not None:
+            company.tasks.store = of_place(place.number)
+        company.others = _Others(tuple(desks.values()))
+
+
+class _Others:
+    """The other nodes, as a company speaks to them: by way of its own desk what may be collected for a moment, else at once."""
+
+    def __init__(self, desks: Sequence[Ref[Desk]]) -> None:
+        self._desks = desks
+        self._own: Ref[Desk] = Ref(DESK)
+
+    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+        self._own.cast(Desk.updated, uri, extra)
+
+    def list_changed(self, kind: Kind) -> None:
+        self._own.cast(Desk.list_changed, kind)
+
+    def completed(self, elicitation_id: str) -> None:
+        for each in self._desks:
+            each.cast(Desk.completed, elicitation_id)
+
+    def renew_certificates(self) -> None:
+        for each in self._desks:
+            each.cast(Desk.renew_certificates)
+
+    async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
+        """How many the others reached; a node that is lost meanwhile reaches nobody."""
+        answers = await multi_call([each.within(5.0) for each in self._desks], Desk.broadcast, method, params)
+        return sum(answers.replies.values())
