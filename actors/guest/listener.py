@@ -44,10 +44,11 @@ from greenroom.supervision import (
     wait_down,
 )
 from greenroom.supervision.acceptor import serve, tcp_sockets, unix_socket
-from greenroom.supervision.cluster import LinkOffence, LinkRefused
+from greenroom.supervision.cluster import LinkRefused
 from greenroom.supervision.cluster.addresses import dial, port_of
 from greenroom.supervision.cluster.framing import GREETING_LIMIT, greeting
 from greenroom.supervision.cluster.link import HANDSHAKE_SECONDS, Link, Party
+from greenroom.supervision.cluster.peers import Offences
 
 from .guest_session import LinkOver, Payload, Visit
 from .guest_wire import KIND, TO_NODE, guests_key, payload_limit
@@ -69,12 +70,6 @@ _STRANGERS: Final = 16
 """How many may be shaking hands at once."""
 _UNREAD: Final = 1000
 """How many payloads a guest may send before its process is there; of the largest, two."""
-
-
-class _Found(NamedTuple):
-    """To a doorman that stands by: who has its address."""
-
-    stranger: str | None
 
 
 class Reception:
@@ -167,8 +162,8 @@ class Doorman(GenServer):
             self._looks = True
             spawn_link(_look, Ref[Doorman](self.pid, None), self._reception)
 
-    def _found(self, stranger: str | None) -> None:
-        """Told once, when it was so twice running: one that is about to close answers nobody either."""
+    def found(self, stranger: str | None) -> None:
+        """Who has the address that it stands by for. It is told once, when it was so twice running: one that is about to close answers nobody either."""
         self._looks = False
         before, self._stranger = self._stranger, stranger
         if stranger is None:
@@ -200,8 +195,6 @@ class Doorman(GenServer):
         """A visit has ended: so does its link. Or it may be our turn to listen."""
         if message is _MINE:
             await self._listen()
-        if isinstance(message, _Found):
-            self._found(message.stranger)
         if isinstance(message, Down):
             for link, pid in tuple(self._links.items()):
                 if pid is not None and pid == message.pid:
@@ -277,7 +270,7 @@ async def _shut_after(doorman: Doorman) -> None:
 
 async def _look(doorman: Ref[Doorman], reception: Reception) -> None:
     """A process: who it is may take its time to say so."""
-    doorman.send(_Found(await stranger_at(reception.address, reception.key)))
+    doorman.cast(Doorman.found, await stranger_at(reception.address, reception.key))
 
 
 # --- The door that guests come to: one address, open as long as it is wanted, and nobody else's meanwhile.
@@ -463,8 +456,6 @@ class _Knock(Party):
 
 # --- What a reception reports: structured events on the node's bus, for logs, metrics and tests. Nothing in them is secret.
 
-_PAUSE: Final = 1.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameTaken(Report):
@@ -477,24 +468,3 @@ class NameTaken(Report):
 
     def __str__(self) -> str:
         return f"guests cannot be let in at {self.address}, which is somebody else's: {self.why}"
-
-
-class Offences:
-    """Tells of what came over the links of one doorman, once a second at most."""
-
-    def __init__(self, label: str, now: Callable[[], float], tell: Callable[[Report], None]) -> None:
-        """`now` is the clock, and `tell` hears of it."""
-        self._label = label
-        self._now = now
-        self._tell = tell
-        self._told_at: float | None = None
-        self._more = 0
-
-    def note(self, pid: Pid, what: str) -> None:
-        """One more."""
-        now = self._now()
-        if self._told_at is not None and now - self._told_at < _PAUSE:
-            self._more += 1
-            return
-        more, self._more, self._told_at = self._more, 0, now
-        self._tell(LinkOffence(pid=pid, label=self._label, what=what, more=more))

@@ -81,31 +81,26 @@ class CallTool(Request):
 
 
 @dataclass(frozen=True)
-class ListTools(Request):
-    """The tools of one server, or of all. Answered with `Listed`, as the other lists are."""
+class _List(Request):
+    """What one server offers, or what all do. Answered with `Listed`."""
 
     server: str | None = None
 
 
-@dataclass(frozen=True)
-class ListResources(Request):
+class ListTools(_List):
+    """The tools."""
+
+
+class ListResources(_List):
     """The resources."""
 
-    server: str | None = None
 
-
-@dataclass(frozen=True)
-class ListResourceTemplates(Request):
+class ListResourceTemplates(_List):
     """The resource templates."""
 
-    server: str | None = None
 
-
-@dataclass(frozen=True)
-class ListPrompts(Request):
+class ListPrompts(_List):
     """The prompts."""
-
-    server: str | None = None
 
 
 @dataclass(frozen=True)

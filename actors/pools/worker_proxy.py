@@ -102,8 +102,7 @@ class Minder(GenServer):
         self._bench: Bench
         self._seat: Ref[Any]
         self._watching: Monitor | None = None
-        self._seat_is_gone = False
-        self._ended: ExitReason | None = None
+        self._gone: Gone
         self._orders: deque[tuple[int, Order]] = deque()
         self._timer: Timer | None = None
 
@@ -116,7 +115,7 @@ class Minder(GenServer):
         gone: Gone | None = None
         try:
             bench = self._bench = await self._premises.open(self._pool)
-            gone = _watched(bench)
+            gone = self._gone = _watched(bench)
             self._seat = await bench.seat(self.ref(), self._settings, self._plans)
             claims = bench.claims if await self._seat.within(None).call(Seat.takes_ahead) else None
         except Exception as error:  # noqa: BLE001 - whatever kept it from coming up, the callers hear of it
@@ -190,20 +189,12 @@ class Minder(GenServer):
             case _:
                 return super().handle_call(request, caller)
 
-    def _parting(self) -> Stop | None:
-        """The seat is gone, or its process: both are waited for, since the one has said all there is, and the other knows how it ended."""
-        if self._seat_is_gone and self._ended is not None:
-            return self._gone(self._ended)
-        send_after(_LAST_WORDS, self.pid, _CUT)
-        return None
-
-    def _cut(self) -> Stop:
-        if self._ended is None:  # a process without anybody in it is no use
-            self._bench.end()
-        return self._gone(self._ended or NO_CONNECTION)
-
-    def _gone(self, reason: ExitReason) -> Stop:
-        return self._over(why_lost(reason, self._pool))
+    async def _lost(self) -> Stop:
+        """The seat is gone, so that it has said all there is; its process says how it ended, a moment before or after."""
+        if not await self._gone.within(_LAST_WORDS):
+            self._bench.end()  # a process without anybody in it is no use
+            return self._over(why_lost(NO_CONNECTION, self._pool))
+        return self._over(why_lost(self._gone.future.result(), self._pool))
 
     def _over(self, why: str) -> Stop:
         """The worker is gone. What it was at has this for an answer; what it had not begun is the foreman's again."""
@@ -220,15 +211,13 @@ class Minder(GenServer):
                 if front is not None and front.number == call:
                     self._heard(front, kind, rest)
             case Down(ref=ref) if ref is self._watching:
-                self._seat_is_gone = True
-                return self._parting()
-            case Exit(pid=pid, reason=reason) if self._watching is not None and pid == self._bench.who.pid:
-                self._ended = reason
-                return self._parting()
+                return self._lost()
+            case Exit(pid=pid) if self._watching is not None and pid == self._bench.who.pid:
+                send_after(_LAST_WORDS, self.pid, _CUT)  # until its link is gone, and the seat with it
             case Exit():
                 return None
             case _ if message is _CUT:
-                return self._cut()
+                return self._lost()
             case (token, order) if token is _HARD:
                 if self._has(order):
                     self._bench.end()

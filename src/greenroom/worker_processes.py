@@ -5,7 +5,6 @@
     workers (one_for_one)
     ├─ cluster      what starts processes, and ends with them
     ├─ handover     the listening sockets, which every process gets
-    ├─ roster       tells each node where the others are
     ├─ wings        a station for each process, restarted a little later each time
     ├─ lookout      if somebody wants to look at all this
     └─ doors        open when all are there; the first to stop: has all of them let their peers go, at once
@@ -136,7 +135,6 @@ class Workers:
         self._ticket = ticket()
         self._page = shared_page(count)
         self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
-        self._known: dict[str, Sequence[str]] = {}
         self.doors = Doors(self.names, grace, close_sockets=binding.shut_down)
         """They open when all are there."""
 
@@ -147,7 +145,6 @@ class Workers:
         children: list[ChildSpec[Any]] = [
             self._cluster.child_spec(),
             handover_child(self._binding, self._ticket, self._page),
-            child(Roster, self._known).but(id="roster", name=ROSTER),
             child(Supervisor, wings, intensity=often, period=60.0, backoff=_BACKOFF).but(
                 id="wings", restart="transient", significant=True
             ),
@@ -230,9 +227,7 @@ class Station(GenServer):
         except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
             raise Quit(Shutdown(worker_error(failed))) from None
         addresses = await wing.call(Wing.addresses)
-        await self._doors.roster.call(
-            Roster.arrived, self._name, addresses
-        )  # before anybody comes to it for another's session
+        self._doors.arrived(self._name, addresses)  # before anybody comes to it for another's session
         if self._doors.open:
             await wing.within(None).call(Wing.open)
 
@@ -285,24 +280,7 @@ async def _ended(who: Ref[Any] | None, seconds: float) -> None:
 
 # --- What all workers have in common, in the program that was run: who is where, and whether the doors are open.
 
-ROSTER: Final = "greenroom.worker_processes"
-_ROSTER_SLACK: Final = 0.5
-
-
-class Roster(GenServer):
-    """Brings nodes together: whoever comes is told of those who are there, and they of it."""
-
-    def __init__(self, known: dict[str, Sequence[str]]) -> None:
-        """`known` outlives this process."""
-        self._known = known
-
-    def arrived(self, name: str, addresses: Sequence[str]) -> None:
-        """A node is there."""
-        for other, theirs in self._known.items():
-            if other != name:
-                Ref[Desk](On(DESK, other)).cast(Desk.meet, name, addresses)
-                Ref[Desk](On(DESK, name)).cast(Desk.meet, other, theirs)
-        self._known[name] = addresses
+_DRAIN_SLACK: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -317,7 +295,16 @@ class Doors:
     close_sockets: Callable[[], object] = lambda: None
     """Called when they close, before anything else: from then on, who connects is refused."""
     open: bool = False
-    roster: Ref[Roster] = field(default_factory=lambda: Ref[Roster](ROSTER))
+    _known: dict[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+    """Where each node is found."""
+
+    def arrived(self, name: str, addresses: Sequence[str]) -> None:
+        """A node is there: it is told of the others, and they of it."""
+        for other, theirs in self._known.items():
+            if other != name:
+                Ref[Desk](On(DESK, other)).cast(Desk.meet, name, addresses)
+                Ref[Desk](On(DESK, name)).cast(Desk.meet, other, theirs)
+        self._known[name] = addresses
 
 
 class Porter(GenServer):
@@ -341,7 +328,7 @@ class Porter(GenServer):
         if not isinstance(reason, Crash):
             self._doors.open = False
             self._doors.close_sockets()
-        await self._all(self._doors.grace + _ROSTER_SLACK, _drained)
+        await self._all(self._doors.grace + _DRAIN_SLACK, _drained)
 
     async def _all(self, seconds: float | None, act: Callable[[Ref[Wing]], Coroutine[None, None, None]]) -> None:
         await asyncio.gather(*(act(Ref[Wing](On(WING, name), seconds)) for name in self._doors.names))
@@ -365,7 +352,7 @@ async def _drained(wing: Ref[Wing]) -> None:
 
 def porter_child(doors: Doors) -> ChildSpec[Ref[Porter]]:
     """As a child."""
-    return child(Porter, doors).but(id="doors", shutdown=doors.grace + 2 * _ROSTER_SLACK)
+    return child(Porter, doors).but(id="doors", shutdown=doors.grace + 2 * _DRAIN_SLACK)
 
 
 # --- One of several processes that serve: what runs in it, and how it is told to let its peers go.

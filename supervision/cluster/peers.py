@@ -36,7 +36,7 @@ from .ushering import USHER, Usher
 from .values import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from greenroom.supervision.behaviours.calls import Ref
     from greenroom.supervision.kernel.away import Away
@@ -86,6 +86,30 @@ class LinkOffence(Report):
         return f"a connection was refused: {self.what}{f' (and {self.more} others)' if self.more else ''}"
 
 
+_BETWEEN_OFFENCES: Final = 1.0
+
+
+class Offences:
+    """Tells of what came over the links of one listener, once a second at most."""
+
+    def __init__(self, label: str, now: Callable[[], float], tell: Callable[[Report], None]) -> None:
+        """`now` is the clock, and `tell` hears of it."""
+        self._label = label
+        self._now = now
+        self._tell = tell
+        self._told_at: float | None = None
+        self._more = 0
+
+    def note(self, pid: Pid, what: str) -> None:
+        """One more."""
+        now = self._now()
+        if self._told_at is not None and now - self._told_at < _BETWEEN_OFFENCES:
+            self._more += 1
+            return
+        more, self._more, self._told_at = self._more, 0, now
+        self._tell(LinkOffence(pid=pid, label=self._label, what=what, more=more))
+
+
 class Peers(Party):
     """One node's links to others."""
 
@@ -107,8 +131,7 @@ class Peers(Party):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watchers: dict[Ref[Any], None] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._offences = 0
-        self._told_at: float | None = None
+        self._offences = Offences("links", lambda: node.loop.time(), node.reports.emit)  # noqa: PLW0108 - it has no loop yet
         self._empty: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -359,20 +382,12 @@ class Peers(Party):
         if peer is not None and self._dialled.get(peer.name) is link:
             del self._dialled[peer.name]
         if link.offence is not None and not (link.dialling and switch is None):  # else whoever dialled hears of it
-            self._report(link.offence)
+            self._offences.note(self.node.root_pid(), link.offence)
         link.fail(why)
         if switch is not None and switch.link is link:
             self._lose(switch, why)
         if not self._links and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
-
-    def _report(self, what: str) -> None:
-        now = self.node.loop.time()
-        if self._told_at is not None and now - self._told_at < 1:
-            self._offences += 1
-            return
-        more, self._offences, self._told_at = self._offences, 0, now
-        self.node.reports.emit(LinkOffence(pid=self.node.root_pid(), label="links", what=what, more=more))
 
     def _lose(self, switch: Switch, why: str) -> None:
         if self._switches.get(switch.name) is switch:

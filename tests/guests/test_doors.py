@@ -18,11 +18,11 @@ from greenroom.actors.guest import listener as doors
 from greenroom.actors.guest import listener as knocking
 from greenroom.actors.guest import listener as receptions
 from greenroom.actors.guest.guest_wire import guests_key, key_of
-from greenroom.actors.guest.listener import Door, NameTaken, Offences, check_address
+from greenroom.actors.guest.listener import Door, NameTaken, check_address
 from greenroom.supervision import Report, StartFailed, current_node
 from greenroom.supervision.cluster import link as links
 from greenroom.supervision.cluster.framing import Seal, batch, frames
-from greenroom.supervision.cluster.peers import LinkOffence
+from greenroom.supervision.cluster.peers import LinkOffence, Offences
 from greenroom.supervision.cluster.plain_link import PlainLink
 
 from .visitor import KEY, Visitor, open_house, served, until
